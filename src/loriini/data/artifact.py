@@ -1,0 +1,117 @@
+"""Finished stages: a folder of arrays and a manifest, written whole or not at all.
+
+A stage writes its files into a temporary sibling folder; they are hashed, synced to disk and renamed into
+place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage whose
+settings and inputs are unchanged is not done again.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loriini.errors import InputError
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished stage: its `folder` and what its manifest says."""
+
+    folder: Path
+    settings: dict[str, Any]
+    inputs: dict[str, str]
+    counts: dict[str, Any]
+    files: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the contents (not of the settings): equal arrays give equal digests."""
+        return digest(self.files)
+
+    def path(self, name: str) -> Path:
+        """The path of one of the artefact's files."""
+        return self.folder / name
+
+
+def digest(value: Any) -> str:
+    """A short, stable hash of any JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def build(
+    folder: Path,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    write: Callable[[Path], dict[str, Any]],
+) -> Artifact:
+    """Return the artefact at `folder`, making it with `write(temporary_folder) -> counts` when it is absent.
+
+    `settings` and `inputs` (names to digests) are JSON values that determine the contents. Raises InputError
+    when a finished artefact of other settings or inputs is in the way: nothing is overwritten.
+    """
+    wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
+    if (folder / MANIFEST).exists():
+        artifact = load(folder)
+        for part, values in wanted.items():
+            there = getattr(artifact, part)
+            if there != values:
+                changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
+                raise InputError(
+                    f"{folder}: was made with other {part} ({', '.join(changed)}); "
+                    "choose another output folder or remove this one"
+                )
+        return artifact
+    temporary = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    counts = write(temporary)
+    files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
+    write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(temporary, folder)
+    sync(folder.parent)
+    return load(folder)
+
+
+def load(folder: Path) -> Artifact:
+    """Read a finished artefact; InputError when it is absent, unfinished or unreadable."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return Artifact(
+            folder, manifest["settings"], manifest["inputs"], manifest["counts"], manifest["files"]
+        )
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no finished artefact here ({MANIFEST} is absent); run the stage first") from None
+    except (json.JSONDecodeError, KeyError) as error:
+        raise InputError(f"{folder / MANIFEST}: not a readable manifest ({error}); remove the folder") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of it."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w") as file:
+        json.dump(value, file, indent=1, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes, after syncing it to disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync(folder: Path) -> None:
+    """Make a rename inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

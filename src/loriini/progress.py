@@ -1,0 +1,36 @@
+"""Progress on a terminal's standard error; nothing at all when it is piped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+console = Console(stderr=True)
+
+
+class Advance(Protocol):
+    """Move a progress bar by `count` and show `note` behind it."""
+
+    def __call__(self, count: int = 1, note: str = "") -> None: ...
+
+
+@contextmanager
+def progress(name: str, total: int | None = None) -> Iterator[Advance]:
+    """A bar for one stage: `with progress("tokens", total) as advance: ... advance(n, "12k tokens/s")`."""
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, refresh_per_second=4) as bar:
+        task = bar.add_task(name, total=total, note="")
+
+        def advance(count: int = 1, note: str = "") -> None:
+            bar.update(task, advance=count, **({"note": note} if note else {}))
+
+        yield advance
