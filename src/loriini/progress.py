@@ -34,3 +34,8 @@ def progress(name: str, total: int | None = None) -> Iterator[Advance]:
             bar.update(task, advance=count, **({"note": note} if note else {}))
 
         yield advance
+
+
+def warn(message: str) -> None:
+    """One line on standard error, piped or not: something was passed over and work goes on."""
+    console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,123 @@
+"""Instances → batches, in an order that is a function of (seed, epoch) and needs no memory.
+
+The place in the data is a value, `Position`: save it, and training goes on with the next instance, with
+another batch size or number of processes if need be. Within an epoch every instance comes exactly once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROUNDS = 6
+
+
+class Source(Protocol):
+    """What batches are taken from: `loriini.data.instances.Instances`, or anything of its shape."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of some instances, int64 (B, length + 1)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Position:
+    """How many instances have been consumed, over all processes and epochs."""
+
+    consumed: int = 0
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Batches of `batch_size` instances over all processes; this one gets its `rank`'s share of each.
+
+    A batch may straddle two epochs. Raises ValueError when the batch cannot be shared out equally.
+    """
+
+    instances: Source
+    batch_size: int
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not len(self.instances):
+            raise ValueError("there are no instances to take batches from")
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} is not in [0, {self.world_size})")
+        if self.batch_size < 1 or self.batch_size % self.world_size:
+            raise ValueError(
+                f"batch size {self.batch_size} is not a positive multiple of {self.world_size} processes"
+            )
+
+    def at(self, position: Position) -> tuple[NDArray[np.int64], NDArray[np.int64], Position]:
+        """This rank's share of the batch at `position`, and where the next batch begins.
+
+        Returns:
+            tokens int64 (batch_size / world_size, length + 1); the instances' ids int64
+            (batch_size / world_size,); the next position.
+        """
+        share = self.batch_size // self.world_size
+        first = position.consumed + self.rank * share
+        ids = self.ids(np.arange(first, first + share))
+        return self.instances.read(ids), ids, Position(position.consumed + self.batch_size)
+
+    def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The instances that come at `places` of the endless sequence of epochs."""
+        size = len(self.instances)
+        epochs, indices = np.divmod(places, size)
+        ids = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            ids[epochs == epoch] = permute(indices[epochs == epoch], size, (self.seed, int(epoch)))
+        return ids
+
+
+def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np.int64]:
+    """A keyed permutation of 0..size-1, applied to the given indices without building a table.
+
+    A Feistel network permutes the smallest power of four not below `size`; an index that lands outside is
+    sent through again until it lands inside (cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary
+    finite domains"), fewer than four times on average. About 70 ns an index in large arrays.
+
+    Args:
+        index: integers in [0, size), any shape.
+        size: how many there are to permute, at least 1.
+        key: one or several non-negative integers; another key, another permutation.
+
+    Returns:
+        int64 of `index`'s shape, a bijection on [0, size).
+
+    Raises:
+        ValueError: an index is out of range.
+    """
+    values = np.array(index, np.int64)
+    if values.size and not 0 <= values.min() <= values.max() < size:
+        raise ValueError(f"indices must lie in [0, {size}), got {values.min()} to {values.max()}")
+    keys = np.asarray(np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64), np.uint64)
+    half_bits = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
+    permuted = _feistel(values.ravel().astype(np.uint64), half_bits, keys)
+    while len(outside := np.flatnonzero(permuted >= size)):
+        permuted[outside] = _feistel(permuted[outside], half_bits, keys)
+    return permuted.astype(np.int64).reshape(values.shape)
+
+
+def _feistel(
+    values: NDArray[np.uint64], half_bits: np.uint64, keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """A permutation of [0, 4**half_bits): each round is undone by the same round, whatever `_mix` is."""
+    mask = (np.uint64(1) << half_bits) - np.uint64(1)
+    left, right = values >> half_bits, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix(right ^ key) & mask)
+    return (left << half_bits) | right
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scatter 64 bits: the finaliser of MurmurHash3."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return values ^ (values >> np.uint64(33))

@@ -1,0 +1,225 @@
+"""tokens + order → instances of `length + 1` tokens each: concatenate the documents and cut.
+
+Instances do not overlap; the last token of one is only ever a target. What is left at the end, shorter than
+an instance, is left out and counted. Which documents an instance holds is written beside it.
+
+Axes: N documents, M ordered documents, I instances, P pieces (the parts of documents that instances hold),
+L = length + 1 tokens, D embedding width.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.data.artifact import Artifact, build
+from loriini.data.tokens import Tokens, open_tokens
+from loriini.errors import InputError
+from loriini.progress import progress
+
+TOKENS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Which documents each instance holds, in reading order.
+
+    Instance i holds the pieces starts_I[i] … starts_I[i+1]-1; piece p is `lengths_P[p]` tokens of document
+    `documents_P[p]`. An instance holds at most one piece of a document.
+    """
+
+    starts_I: NDArray[np.int64]
+    """(I + 1,), one more than instances."""
+    documents_P: NDArray[np.int64]
+    lengths_P: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.starts_I) - 1
+
+    @property
+    def instances_P(self) -> NDArray[np.int64]:
+        """The instance each piece belongs to, (P,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts_I))
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Finished instances, mapped from disk."""
+
+    tokens_IL: NDArray[np.unsignedinteger]
+    pieces: Pieces
+    domains_I: NDArray[np.uint16]
+    """The domain most of an instance's tokens come from, an index into `domain_names`."""
+    domain_names: tuple[str, ...]
+    vocab_size: int
+    eos_token_id: int
+
+    def __len__(self) -> int:
+        return len(self.tokens_IL)
+
+    @property
+    def length(self) -> int:
+        """Tokens that are predicted in an instance: one fewer than it holds."""
+        return self.tokens_IL.shape[1] - 1
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of some instances, copied to memory, int64 (B, length + 1)."""
+        return self.tokens_IL[ids_B].astype(np.int64)
+
+
+def write_instances(folder: Path, tokens: Artifact, order: Artifact, length: int) -> Artifact:
+    """Write the ordered documents as instances of `length` + 1 tokens.
+
+    Files: `instances.bin` raw (I, length + 1) of the tokens' type, `piece_starts.npy` int64 (I + 1,),
+    `piece_documents.npy` int64 (P,), `piece_lengths.npy` int32 (P,), `domains.npy` uint16 (I,). Counts:
+    instances, documents and tokens in, tokens left out at the end, and what a reader needs.
+
+    Raises:
+        InputError: `length` is not positive, or the corpus is shorter than one instance.
+        RuntimeError: a document or token went missing or came twice (our fault).
+    """
+    if length < 1:
+        raise InputError(f"length {length} is not positive; choose for example 1024")
+
+    def write(temporary: Path) -> dict[str, Any]:
+        source = open_tokens(tokens)
+        order_M = np.load(order.path("order.npy"))
+        pieces = cut(source.offsets, order_M, length + 1)
+        total = _check_accounts(source.offsets, order_M)
+        if not len(pieces):
+            raise InputError(
+                f"{tokens.folder}: {total} tokens are too few for one instance of {length} + 1; "
+                "use a shorter --length or more documents"
+            )
+        _write_tokens(temporary / "instances.bin", source, order_M, total, len(pieces) * (length + 1))
+        np.save(temporary / "piece_starts.npy", pieces.starts_I)
+        np.save(temporary / "piece_documents.npy", pieces.documents_P)
+        np.save(temporary / "piece_lengths.npy", pieces.lengths_P)
+        np.save(temporary / "domains.npy", majority_domains(pieces, source.domains))
+        return {
+            "instances": len(pieces),
+            "documents_in": len(order_M),
+            "documents": len(np.unique(pieces.documents_P)),
+            "tokens_in": total,
+            "tokens": len(pieces) * (length + 1),
+            "tokens_left_out": total - len(pieces) * (length + 1),
+            **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
+        }
+
+    return build(folder, {"length": length}, {"tokens": tokens.digest, "order": order.digest}, write)
+
+
+def open_instances(artifact: Artifact) -> Instances:
+    """Map the arrays of a finished artefact; nothing is read yet."""
+    counts = artifact.counts
+    return Instances(
+        np.memmap(
+            artifact.path("instances.bin"),
+            dtype=counts["dtype"],
+            mode="r",
+            shape=(counts["instances"], artifact.settings["length"] + 1),
+        ),
+        Pieces(
+            np.load(artifact.path("piece_starts.npy"), mmap_mode="r"),
+            np.load(artifact.path("piece_documents.npy"), mmap_mode="r"),
+            np.load(artifact.path("piece_lengths.npy"), mmap_mode="r"),
+        ),
+        np.load(artifact.path("domains.npy"), mmap_mode="r"),
+        tuple(counts["domains"]),
+        counts["vocab_size"],
+        counts["eos_token_id"],
+    )
+
+
+def cut(offsets: NDArray[np.int64], order_M: NDArray[np.int64], size: int) -> Pieces:
+    """What instances of `size` tokens hold when the documents follow each other in the given order.
+
+    Args:
+        offsets: where each document begins, and the end of the last, (N + 1,).
+        order_M: ids of documents, each at most once.
+        size: tokens of an instance, `length` + 1.
+    """
+    ends_M = np.cumsum(offsets[order_M + 1] - offsets[order_M])
+    instances = int(ends_M[-1]) // size if len(ends_M) else 0
+    bounds = np.arange(instances + 1) * size
+    cuts = np.union1d(bounds, ends_M[ends_M < bounds[-1]])
+    starts_P = cuts[:-1]
+    return Pieces(
+        np.searchsorted(cuts, bounds),
+        # "right": a document that ends where the piece starts is not the one it belongs to
+        order_M[np.searchsorted(ends_M, starts_P, side="right")],
+        np.diff(cuts).astype(np.int32),
+    )
+
+
+def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """The domain most of each instance's tokens come from, uint16 (I,); of equals the first."""
+    domains_P = domains_N[pieces.documents_P].astype(np.int64)
+    width = int(domains_N.max()) + 1
+    pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)
+    tokens = np.bincount(pair_P, weights=pieces.lengths_P)
+    instances, domains = np.divmod(pairs, width)
+    best_first = np.lexsort((domains, -tokens, instances))
+    first_of_each = np.unique(instances[best_first], return_index=True)[1]
+    return domains[best_first[first_of_each]].astype(np.uint16)
+
+
+def shared_instance_cosine(pieces: Pieces, vectors_ND: NDArray[np.floating]) -> float:
+    """How alike the documents are that share an instance.
+
+    For each instance with m ≥ 2 documents, the mean cosine over its pairs of distinct documents; then the
+    mean over those instances (NaN when there are none). Documents count equally, however many tokens of
+    theirs the instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
+    """
+    sizes_I = np.diff(pieces.starts_I)
+    total, count = 0.0, 0
+    for first in range(0, len(pieces), 4096):
+        last = min(first + 4096, len(pieces))
+        begin, end = pieces.starts_I[first], pieces.starts_I[last]
+        vectors_PD = vectors_ND[pieces.documents_P[begin:end]].astype(np.float32)
+        groups = pieces.starts_I[first:last] - begin
+        sums_ID = np.add.reduceat(vectors_PD, groups)
+        squares_I = np.add.reduceat(np.square(vectors_PD).sum(1), groups)
+        sizes = sizes_I[first:last]
+        shared = sizes >= 2
+        pairs = (np.square(sums_ID).sum(1) - squares_I)[shared] / (sizes * (sizes - 1))[shared]
+        total += float(pairs.sum(dtype=np.float64))
+        count += len(pairs)
+    return total / count if count else float("nan")
+
+
+def _check_accounts(offsets: NDArray[np.int64], order_M: NDArray[np.int64]) -> int:
+    """The tokens of the ordered documents; RuntimeError when a document comes twice."""
+    seen_N = np.zeros(len(offsets) - 1, bool)
+    seen_N[order_M] = True
+    if int(seen_N.sum()) != len(order_M):
+        raise RuntimeError(f"the order holds {len(order_M)} documents, {int(seen_N.sum())} of them distinct")
+    return int(np.diff(offsets)[seen_N].sum())
+
+
+def _write_tokens(path: Path, source: Tokens, order_M: NDArray[np.int64], total: int, kept: int) -> None:
+    """Write the documents' tokens in order, then cut the file to the `kept` that fill instances."""
+    written = 0
+    with open(path, "wb") as file, progress("instances", total) as advance:
+        for run in _runs(source, order_M):
+            file.write(run.tobytes())
+            written += len(run)
+            advance(len(run))
+        if written != total:
+            raise RuntimeError(f"{written} tokens were written of {total}")
+        file.truncate(kept * source.tokens.itemsize)
+
+
+def _runs(source: Tokens, order_M: NDArray[np.int64]) -> Iterator[NDArray[np.unsignedinteger]]:
+    """The ordered documents' tokens, some millions at a time (or one document, if it is longer)."""
+    tokens = source.tokens.view(np.ndarray)
+    begins_M, ends_M = source.offsets[order_M], source.offsets[order_M + 1]
+    group_M = np.cumsum(ends_M - begins_M) // TOKENS_AT_ONCE
+    bounds = [0, *(np.flatnonzero(np.diff(group_M)) + 1), len(order_M)]
+    for first, last in pairwise(bounds):
+        documents = zip(begins_M[first:last].tolist(), ends_M[first:last].tolist(), strict=True)
+        yield np.concatenate([tokens[begin:end] for begin, end in documents])

@@ -1,0 +1,214 @@
+"""Raw documents → a corpus to train on: every stage of this package, one after the other.
+
+A corpus is a folder of finished stages, `documents tokenizer tokens [embeddings neighbors duplicates] order
+instances`, and a manifest of them all, written last. A stage that is finished is not done again; one that was
+interrupted is done from its beginning.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.data.artifact import MANIFEST, Artifact, load, write_json
+from loriini.data.documents import (
+    Document,
+    Fields,
+    OnError,
+    input_identity,
+    read_documents,
+    write_documents,
+)
+from loriini.data.embeddings import write_embeddings
+from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
+from loriini.data.neighbors import write_duplicates, write_neighbors
+from loriini.data.order import METHODS, Method, random_order, write_order
+from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
+from loriini.errors import InputError
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """What makes a corpus. All but `workers` decide its contents. InputError for a value that cannot be."""
+
+    documents: tuple[str, ...] = ()
+    """Files and folders to read."""
+    text_field: str = "text"
+    id_field: str = "id"
+    domain_field: str = "domain"
+    on_error: OnError = "stop"
+    max_characters: int | None = None
+    """Cut longer documents; None leaves them whole."""
+    tokenizer: str = "bpe:8192"
+    """`bpe:SIZE` to train one on the documents, or the path of one."""
+    length: int = 1024
+    """Tokens predicted in an instance; it holds one more."""
+    order: Method = "similar"
+    encoder: str = "lsa"
+    neighbors: int = 50
+    seed: int = 0
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        # now, rather than when the stage that needs it begins, hours later
+        for name, least in (("length", 1), ("neighbors", 1), ("workers", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        if self.order not in METHODS:
+            raise InputError(f"order {self.order!r} is unknown; choose one of: {', '.join(METHODS)}")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A finished corpus, mapped from disk."""
+
+    folder: Path
+    instances: Instances
+    tokens: Tokens
+    tokenizer: Path
+    """The folder of the tokenizer, for `transformers.AutoTokenizer`."""
+    manifest: dict[str, Any]
+
+
+def prepare(out: Path, settings: PrepareSettings) -> Corpus:
+    """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
+
+    Raises InputError for wrong documents or settings, and when `out` was made with others.
+    """
+    fields = Fields(settings.text_field, settings.id_field, settings.domain_field)
+
+    def documents(skipped: Counter[str]) -> Iterable[Document]:
+        return read_documents(settings.documents, fields, settings.on_error, skipped)
+
+    return prepare_documents(out, documents, input_identity(settings.documents), settings)
+
+
+def prepare_documents(
+    out: Path,
+    documents: Callable[[Counter[str]], Iterable[Document]],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+    tokenizer_from: Path | None = None,
+) -> Corpus:
+    """As `prepare`, with documents from anywhere.
+
+    Args:
+        out: the corpus's folder.
+        documents: makes the documents, and counts in its argument what it leaves out; called only when they
+            are not stored yet.
+        identity: names and hashes that stand for them: another identity is another corpus.
+        settings: the rest.
+        tokenizer_from: a tokenizer's folder to take in place of the settings' tokenizer, such as another
+            corpus's.
+    """
+    if tokenizer_from is not None:
+        settings = replace(settings, tokenizer=str(tokenizer_from))
+    stages = _run_stages(out, documents, identity, settings)
+    manifest = {
+        "settings": {key: value for key, value in asdict(settings).items() if key != "workers"},
+        "stages": {name: {"counts": a.counts, "files": a.files} for name, a in stages.items()},
+        "shared_instance_cosine": {
+            order: None if math.isnan(cosine) else cosine
+            for order, cosine in _order_cosines(out, settings.order, settings.seed).items()
+        },
+    }
+    manifest = json.loads(json.dumps(manifest))
+    if _read_manifest(out) != manifest:
+        write_json(out / MANIFEST, manifest)
+    return open_corpus(out)
+
+
+def open_corpus(out: Path) -> Corpus:
+    """Open a finished corpus; InputError when it is absent or unfinished."""
+    manifest = _read_manifest(out)
+    if manifest is None:
+        raise InputError(
+            f"{out}: no finished corpus here ({MANIFEST} is absent); run `loriini prepare` on it"
+        )
+    return Corpus(
+        out,
+        open_instances(load(out / "instances")),
+        open_tokens(load(out / "tokens")),
+        out / "tokenizer",
+        manifest,
+    )
+
+
+def order_cosines(corpus: Corpus) -> dict[str, float]:
+    """Mean cosine between documents that share an instance: {"random": x, the corpus's own order: y}.
+
+    The random order has the same documents; its instances are only reckoned, not written. See
+    `shared_instance_cosine`. Empty for a corpus in random order, which has no embeddings.
+    """
+    settings = corpus.manifest["settings"]
+    return _order_cosines(corpus.folder, settings["order"], settings["seed"])
+
+
+def _run_stages(
+    out: Path,
+    documents: Callable[[Counter[str]], Iterable[Document]],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+) -> dict[str, Artifact]:
+    """Every stage's artefact by name, in the order they were made."""
+    reading = ("documents", "text_field", "id_field", "domain_field", "on_error")
+    stages: dict[str, Artifact] = {}
+    stages["documents"] = stored = write_documents(
+        out / "documents",
+        documents,
+        {name: getattr(settings, name) for name in reading},
+        identity,
+        settings.max_characters,
+    )
+    stages["tokenizer"] = write_tokenizer(out / "tokenizer", settings.tokenizer, stored)
+    stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], settings.workers)
+    if settings.order != "random":
+        stages["embeddings"] = write_embeddings(out / "embeddings", stored, settings.encoder, settings.seed)
+        stages["neighbors"] = write_neighbors(
+            out / "neighbors", stages["embeddings"], settings.neighbors, settings.seed, settings.workers
+        )
+        stages["duplicates"] = write_duplicates(out / "duplicates", stored, stages["neighbors"])
+    stages["order"] = write_order(
+        out / "order",
+        stages.get("neighbors"),
+        stored.counts["documents"],
+        settings.order,
+        settings.seed,
+        stages.get("duplicates"),
+    )
+    stages["instances"] = write_instances(
+        out / "instances", stages["tokens"], stages["order"], settings.length
+    )
+    return stages
+
+
+def _order_cosines(out: Path, order: str, seed: int) -> dict[str, float]:
+    if order == "random":
+        return {}
+    vectors_ND: NDArray[np.float16] = np.load(load(out / "embeddings").path("embeddings.npy"), mmap_mode="r")
+    left_out = np.load(load(out / "duplicates").path("ids.npy"))
+    instances = open_instances(load(out / "instances"))
+    offsets = open_tokens(load(out / "tokens")).offsets
+    shuffled = cut(offsets, random_order(len(vectors_ND), seed, left_out), instances.length + 1)
+    return {
+        "random": shared_instance_cosine(shuffled, vectors_ND),
+        order: shared_instance_cosine(instances.pieces, vectors_ND),
+    }
+
+
+def _read_manifest(out: Path) -> dict[str, Any] | None:
+    """The corpus's manifest, None when there is none; InputError when it is no JSON."""
+    try:
+        return json.loads((out / MANIFEST).read_text())
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{out / MANIFEST}: not a readable manifest ({error}); remove it and rerun"
+        ) from None

@@ -1,0 +1,318 @@
+"""The tokenizer, and documents → tokens with their offsets: the `tokenizer` and `tokens` artefacts."""
+
+import os
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from loriini.data import artifact
+from loriini.data.artifact import Artifact
+from loriini.data.documents import Document, input_identity, stored_documents
+from loriini.errors import InputError
+from loriini.progress import progress
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+EOS = "<|endoftext|>"
+EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+SMALLEST_BPE = 257  # the 256 bytes and EOS
+TRAINING_CHARACTERS = 20_000_000
+BATCH_CHARACTERS = 2_000_000
+CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
+UNIGRAM = 1  # SentencePiece's model type; the other that tokenizers can express is BPE
+
+TOKENS, OFFSETS, DOMAINS, BYTES = "tokens.bin", "offsets.npy", "domains.npy", "bytes.npy"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A `tokens` artefact, memory-mapped. N documents, each ending with EOS.
+
+    `tokens`: uint16 or uint32 (offsets[N],); `offsets`: int64 (N + 1,), where each document begins and the
+    last ends; `domains`: uint16 (N,), indices into `domain_names`; `bytes`: int64 (N,), UTF-8 bytes of each.
+    """
+
+    tokens: NDArray[Any]
+    offsets: NDArray[np.int64]
+    domains: NDArray[np.uint16]
+    bytes: NDArray[np.int64]
+    domain_names: tuple[str, ...]
+    eos_token_id: int
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def document(self, i: int) -> NDArray[Any]:
+        """Document `i`'s tokens, EOS included: a view into the mapped file."""
+        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+
+def write_tokenizer(folder: Path, spec: str, documents: Artifact) -> Artifact:
+    """Build the `tokenizer` artefact, a folder that transformers' AutoTokenizer loads.
+
+    `spec` is `bpe:SIZE`, which trains a byte-level BPE of SIZE tokens on `documents`, or the path of a
+    Hugging Face tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder
+    with GPT-2's `encoder.json` and `vocab.bpe`. Raises InputError for any other, and for one without EOS.
+    """
+    trained = spec.startswith("bpe:")
+    inputs = {"documents": documents.digest} if trained else input_identity([spec])
+
+    def write(temporary: Path) -> dict[str, Any]:
+        tokenizer = train_bpe(documents, _bpe_size(spec)) if trained else read_tokenizer(Path(spec))
+        tokenizer.save_pretrained(temporary)
+        return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+
+    return artifact.build(folder, {"tokenizer": spec if trained else "path"}, inputs, write)
+
+
+def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
+    """Load the tokenizer of a `tokenizer` artefact."""
+    return read_tokenizer(stored.folder)
+
+
+def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast":
+    """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
+    stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
+    texts = (document.text for document in islice(stored_documents(documents), 0, None, stride))
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with _threads(os.cpu_count() or 1):
+        tokenizer.train_from_iterator(texts, trainer)
+    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
+
+
+def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
+    """Read a tokenizer from a path as `write_tokenizer` describes; InputError when it is none."""
+    if not path.exists():
+        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE or the path of a tokenizer")
+    try:
+        if path.suffix == ".model":
+            return _from_sentencepiece(path)
+        if (path / "encoder.json").exists() and (path / "vocab.bpe").exists():
+            return _from_gpt2(path)
+        if path.is_file():
+            return _wrap(Tokenizer.from_file(str(path)))
+        return _from_folder(path)
+    except InputError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"{path}: not a readable tokenizer ({reason}); give a folder with tokenizer.json, "
+            "a SentencePiece .model, or encoder.json with vocab.bpe"
+        ) from error
+
+
+def write_tokens(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int = 1) -> Artifact:
+    """Build the `tokens` artefact: every document encoded without special tokens, then EOS.
+
+    `workers` threads encode; the bytes written do not depend on their number. Text that spells a special
+    token is encoded as text. Raises RuntimeError when not every document of `documents` arrives.
+    """
+    inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
+
+    def write(temporary: Path) -> dict[str, Any]:
+        fast = open_tokenizer(tokenizer)
+        names = sorted(documents.counts["domains"])
+        dtype = np.dtype("<u2" if _id_limit(fast) < 1 << 16 else "<u4")
+        with open(temporary / TOKENS, "wb") as file, _threads(workers):
+            lengths, domains, sizes = _encode(documents, fast, names, dtype, file)
+        if len(lengths) != documents.counts["documents"]:
+            raise RuntimeError(f"{documents.counts['documents']} documents in, {len(lengths)} out")
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        np.save(temporary / OFFSETS, offsets)
+        np.save(temporary / DOMAINS, np.asarray(domains, np.uint16))
+        np.save(temporary / BYTES, np.asarray(sizes, np.int64))
+        return {
+            "documents_in": documents.counts["documents"],
+            "documents": len(lengths),
+            "characters_in": documents.counts["characters"],
+            "tokens": int(offsets[-1]),
+            "dtype": dtype.name,
+            "vocab_size": _id_limit(fast),
+            "eos_token_id": fast.eos_token_id,
+            "domains": names,
+        }
+
+    return artifact.build(folder, {}, inputs, write)
+
+
+def open_tokens(stored: Artifact) -> Tokens:
+    """Map a `tokens` artefact into memory, read-only."""
+    return Tokens(
+        tokens=np.memmap(stored.path(TOKENS), stored.counts["dtype"], mode="r"),
+        offsets=np.load(stored.path(OFFSETS), mmap_mode="r"),
+        domains=np.load(stored.path(DOMAINS), mmap_mode="r"),
+        bytes=np.load(stored.path(BYTES), mmap_mode="r"),
+        domain_names=tuple(stored.counts["domains"]),
+        eos_token_id=stored.counts["eos_token_id"],
+    )
+
+
+def _encode(
+    documents: Artifact,
+    tokenizer: "PreTrainedTokenizerFast",
+    names: list[str],
+    dtype: np.dtype[Any],
+    file: IO[bytes],
+) -> tuple[array, array, array]:
+    """Write every document's tokens to `file`; return lengths in tokens, domain indices, sizes in bytes."""
+    index = {name: i for i, name in enumerate(names)}
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = True
+    lengths, domains, sizes = array("q"), array("H"), array("q")
+    with progress("tokens", documents.counts["documents"]) as advance:
+        for batch in _batches(stored_documents(documents)):
+            texts = [document.text for document in batch]
+            encoded = [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)]
+            for ids in encoded:
+                ids.append(tokenizer.eos_token_id)
+                file.write(np.asarray(ids, dtype).tobytes())
+            lengths.extend(map(len, encoded))
+            domains.extend(index[document.domain] for document in batch)
+            sizes.extend(len(text.encode()) for text in texts)
+            advance(len(batch))
+    return lengths, domains, sizes
+
+
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Consecutive documents of about BATCH_CHARACTERS characters together."""
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[None]:
+    """Let tokenizers use `workers` threads, and none afterwards.
+
+    Its threads do not survive a fork, as data loaders do: left on, the library warns and may then hang.
+    """
+    name, before = "TOKENIZERS_PARALLELISM", os.environ.get("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
+    os.environ[name] = "true" if workers > 1 else "false"
+    try:
+        yield
+    finally:
+        os.environ[name] = before
+
+
+def _bpe_size(spec: str) -> int:
+    size = spec.removeprefix("bpe:")
+    if not size.isdecimal() or int(size) < SMALLEST_BPE:
+        raise InputError(f"{spec}: not a size of at least {SMALLEST_BPE} tokens; write for example bpe:8192")
+    return int(size)
+
+
+def _id_limit(tokenizer: "PreTrainedTokenizerFast") -> int:
+    """One more than the largest id: the vocabulary size a model needs."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+def _wrap(tokenizer: Tokenizer, special: dict[str, str] | None = None) -> "PreTrainedTokenizerFast":
+    """Put a tokenizer into transformers' class; `special`: tokens by role. InputError without an EOS."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = special or {}
+    if "eos_token" not in special:
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        known = [name for name in EOS_NAMES if name in vocabulary]
+        if not known:
+            raise InputError(
+                "the tokenizer has no EOS token; name one as eos_token in its tokenizer_config.json"
+            )
+        special = {"eos_token": known[0], **special}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def _from_folder(path: Path) -> "PreTrainedTokenizerFast":
+    """A Hugging Face folder. It is kept as its tokenizer.json has it, whatever class its config names."""
+    from transformers import AutoTokenizer
+
+    if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+        raise InputError(f"{path}: no tokenizer.json in this folder; give a tokenizer's folder or file")
+    loaded = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    if not loaded.is_fast:
+        raise InputError(
+            f"{path}: has no tokenizer.json form; save it with transformers' fast tokenizer first"
+        )
+    special = {role: token for role, token in loaded.special_tokens_map.items() if isinstance(token, str)}
+    return _wrap(loaded.backend_tokenizer, special)
+
+
+def _from_gpt2(path: Path) -> "PreTrainedTokenizerFast":
+    tokenizer = Tokenizer(models.BPE.from_file(str(path / "encoder.json"), str(path / "vocab.bpe")))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([EOS])
+    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS})
+
+
+def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
+    """Convert a SentencePiece model.
+
+    Not by AutoTokenizer: it ranks merges by id, but the model by score; these differ for runs of spaces.
+    """
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
+
+    try:
+        proto = SentencePieceExtractor(str(path)).proto
+    except ImportError:
+        raise InputError(
+            f"{path}: reading SentencePiece needs: pip install 'loriini[sentencepiece]'"
+        ) from None
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    settings, fallback = proto.trainer_spec, proto.trainer_spec.byte_fallback
+    if settings.model_type == UNIGRAM:
+        model: models.Model = models.Unigram(pieces, unk_id=settings.unk_id, byte_fallback=fallback)
+    else:
+        vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)}
+        merges = generate_merges(vocabulary, pieces)
+        model = models.BPE(
+            vocabulary, merges, unk_token=settings.unk_piece, fuse_unk=True, byte_fallback=fallback
+        )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = _spm_normalizer(proto.normalizer_spec)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
+    tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type == CONTROL])
+    tokenizer.add_tokens([piece.piece for piece in proto.pieces if piece.type == USER_DEFINED])
+    roles = {"eos_token": settings.eos_id, "bos_token": settings.bos_id, "unk_token": settings.unk_id}
+    return _wrap(tokenizer, {role: pieces[i][0] for role, i in roles.items() if i >= 0})
+
+
+def _spm_normalizer(spec: Any) -> normalizers.Normalizer:
+    """SentencePiece's own text normalisation, step by step."""
+    steps: list[normalizers.Normalizer] = []
+    if spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if spec.add_dummy_prefix:
+        steps.append(normalizers.Prepend("▁"))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])

@@ -1,0 +1,72 @@
+"""Between kinds of model: a dense one copied into experts, a Llama's weights in, a merged Llama out."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from loriini.model.configuration import LoriiniConfig
+from loriini.model.modeling import LoriiniForCausalLM
+
+GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+
+
+def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
+    """A mixture of `config` whose experts are all copies of the dense model's FFN (Lory §3.1, warm-up).
+
+    Everything else is carried over; routers are freshly initialised. The function is unchanged. ValueError
+    when the design's gates do not sum to 1, since the copy would then compute something else.
+    """
+    if dense.config.num_experts != 1:
+        raise ValueError(f"the model to copy has {dense.config.num_experts} experts; it must be dense (1)")
+    if not config.routing.preserves_dense:
+        raise ValueError(
+            f"a dense warm-up needs gates that sum to 1; selection={config.routing.selection} with "
+            f"gates={config.routing.gates} and scorer={config.routing.scorer} trains from scratch"
+        )
+    mixture = LoriiniForCausalLM(config).to(dense.device)
+    source = dense.state_dict()
+    target = mixture.state_dict()
+    copied = {
+        name: source[name].expand_as(weight) if name in source else weight for name, weight in target.items()
+    }
+    mixture.load_state_dict(copied)
+    return mixture
+
+
+def from_llama(llama: LlamaForCausalLM) -> LoriiniForCausalLM:
+    """A transformers Llama as a dense Loriini (one expert), with the same weights and logits."""
+    config = LoriiniConfig(**_shared(llama.config.to_dict()), num_experts=1, routing="dense")
+    dense = LoriiniForCausalLM(config)
+    weights = {k: v for k, v in llama.state_dict().items() if ".mlp." not in k}
+    for i, layer in enumerate(llama.model.layers):
+        mlp = layer.mlp
+        weights[f"model.layers.{i}.{GATE_UP}"] = torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight])[None]
+        weights[f"model.layers.{i}.{DOWN}"] = mlp.down_proj.weight[None]
+    dense.load_state_dict({**dense.state_dict(), **weights})
+    return dense.to(llama.dtype).train(llama.training)
+
+
+def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
+    """A plain Llama whose FFNs are the experts merged by `gates`, one (E,) a layer (Lory §3.1, inference).
+
+    With the gates of a prompt it computes what prompt-routed generation computes after that prompt.
+    """
+    if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
+        raise ValueError("only designs with combination=parameters merge into one Llama")
+    llama = LlamaForCausalLM(LlamaConfig(**_shared(model.config.to_dict())))
+    weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
+    for i, (layer, gates_E) in enumerate(zip(model.model.layers, gates, strict=True)):
+        gate_up, down = layer.mlp.experts.merge(gates_E[None].to(model.device))
+        prefix = f"model.layers.{i}.mlp"
+        weights[f"{prefix}.gate_proj.weight"], weights[f"{prefix}.up_proj.weight"] = gate_up[0].chunk(2)
+        weights[f"{prefix}.down_proj.weight"] = down[0]
+    llama.load_state_dict(weights)
+    return llama.to(model.dtype).eval()
+
+
+def _shared(values: Mapping[str, object]) -> dict[str, object]:
+    """The fields of a configuration that Llama and Loriini share."""
+    names = set(LlamaConfig().to_dict()) - {"model_type", "architectures", "transformers_version", "dtype"}
+    return {k: v for k, v in values.items() if k in names}

@@ -1,0 +1,112 @@
+"""One MoE layer: its router decides, its experts compute, and the cache carries the decision on."""
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import DynamicLayer
+
+from loriini.model.configuration import LoriiniConfig
+from loriini.model.experts import Experts, apply_merged
+from loriini.routing import Router, Routing
+from loriini.routing.router import sources
+from loriini.routing.unit import Call, Grid
+
+
+class RoutedCacheLayer(DynamicLayer):
+    """A layer's keys and values, and beside them the state of its routing.
+
+    `routing` holds batch-first tensors: `sources` (B, 1, D), what a prompt's decision came from, or `states`
+    (B, H, D), the layer's inputs of all cached tokens; `prompt_lengths` (B,); and the merged FFNs of a
+    prompt. They are reordered and cropped with the keys.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routing: dict[str, Tensor] = {}
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        super().reorder_cache(beam_idx)
+        self._map(lambda x: x.index_select(0, beam_idx.to(x.device)))
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        super().batch_repeat_interleave(repeats)
+        self._map(lambda x: x.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._map(lambda x: x[indices])
+
+    def crop(self, tokens_to_remove: int) -> None:
+        super().crop(tokens_to_remove)
+        if self.get_seq_length() == 0:
+            self.routing = {}
+        elif "states" in self.routing:
+            self.routing["states"] = self.routing["states"][:, : self.get_seq_length()]
+
+    def reset(self) -> None:
+        super().reset()
+        self.routing = {}
+
+    def _map(self, function) -> None:  # type: ignore[no-untyped-def]
+        self.routing = {name: function(tensor) for name, tensor in self.routing.items()}
+
+    def sources(self, x_BLD: Tensor, call: Call, config: LoriiniConfig, grid: Grid) -> Tensor:
+        """What routes the units of this call (B, U, D), given those cached before it."""
+        if config.routing.unit == "token":
+            return x_BLD
+        if call.routing == "prompt":
+            if "sources" not in self.routing:
+                self.routing["sources"] = sources(x_BLD, call, config.routing, grid)
+            return self.routing["sources"]
+        states = self.routing.get("states")
+        self.routing["states"] = x_BLD if states is None else torch.cat([states, x_BLD], dim=1)
+        return sources(self.routing["states"], call, config.routing, grid)
+
+
+class Mixture(nn.Module):
+    """An MoE layer: pool → score → select → combine."""
+
+    def __init__(self, config: LoriiniConfig, routes: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.router = Router(config.hidden_size, config.num_experts, config.routing) if routes else None
+        self.experts = Experts(config.num_experts, config.hidden_size, config.intermediate_size)
+
+    def forward(
+        self,
+        x_BLD: Tensor,
+        call: Call,
+        grid: Grid,
+        routing: Routing | None = None,
+        cache: RoutedCacheLayer | None = None,
+    ) -> tuple[Tensor, Routing]:
+        """States (B, L, D) to states and this layer's decisions; a layer without a router follows `routing`."""
+        if self.router is not None:
+            if cache is None:
+                source = sources(x_BLD, call, self.config.routing, grid)
+            else:
+                source = cache.sources(x_BLD, call, self.config, grid)
+            routing = self.router(source, call, grid)
+        assert routing is not None
+        if self.config.routing.combination == "parameters":
+            x_NSD = grid.group(x_BLD).flatten(0, 1)
+            y_NSD = self._by_parameters(x_NSD, routing.gates, call, cache)
+            return grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), x_BLD.shape[1]), routing
+        gates_ME = self._gates_of_tokens(routing, grid, x_BLD.shape[1])
+        return self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME).view_as(x_BLD), routing
+
+    def _by_parameters(
+        self, x_NSD: Tensor, gates_NE: Tensor, call: Call, cache: RoutedCacheLayer | None
+    ) -> Tensor:
+        """A prompt's FFN is merged once and kept with the cache, in at most the memory the experts take."""
+        kept = cache is not None and call.routing == "prompt" and call.batch <= self.config.num_experts
+        if cache is None or not kept or torch.is_grad_enabled():
+            return self.experts.by_parameters(x_NSD, gates_NE)
+        if "gate_up" not in cache.routing:
+            cache.routing["gate_up"], cache.routing["down"] = self.experts.merge(gates_NE)
+        return apply_merged(x_NSD, (cache.routing["gate_up"], cache.routing["down"]))
+
+    def _gates_of_tokens(self, routing: Routing, grid: Grid, length: int) -> Tensor:
+        """The gates (B·L, E) of each token: those of its unit; 0 for padding."""
+        gates_BUE = routing.gates.view(*routing.unit_shape, -1)
+        gates_BUSE = gates_BUE[:, :, None].expand(-1, -1, grid.slots_per_unit, -1)
+        return grid.ungroup(gates_BUSE, length).flatten(0, 1)

@@ -1,0 +1,76 @@
+"""Auxiliary losses and statistics: functions of a `Routing`, returned and never stored."""
+
+import torch
+from torch import Tensor
+
+from loriini.routing.design import RoutingConfig
+from loriini.routing.router import Routing
+
+
+def _counted(routing: Routing) -> tuple[Tensor, Tensor]:
+    """Logits and gates (units, E) of the units that hold tokens."""
+    if routing.valid is None:
+        return routing.logits, routing.gates
+    return routing.logits[routing.valid], routing.gates[routing.valid]
+
+
+def load_balance(routing: Routing) -> Tensor:
+    """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
+
+    f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
+    transformers; P_i is the mean softmax of the logits.
+    """
+    logits, gates = _counted(routing)
+    f = (gates > 0).float().mean(0)
+    return logits.shape[-1] * (f * logits.softmax(-1).mean(0)).sum()
+
+
+def confidence_entropy(routing: Routing) -> Tensor:
+    """Mean entropy, in nats, of the softmax of the logits (AoE section 4.3); scalar."""
+    logits, _ = _counted(routing)
+    log_p = logits.log_softmax(-1)
+    return -(log_p.exp() * log_p).sum(-1).mean()
+
+
+def router_z(routing: Routing) -> Tensor:
+    """Mean squared logsumexp of the logits (ST-MoE equation 5); scalar."""
+    logits, _ = _counted(routing)
+    return logits.logsumexp(-1).square().mean()
+
+
+LOSSES = {"load_balance": load_balance, "confidence_entropy": confidence_entropy, "router_z": router_z}
+
+
+def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tensor | None:
+    """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any."""
+    weighted = [
+        getattr(config, name) * torch.stack([loss(r) for r in routings]).mean()
+        for name, loss in LOSSES.items()
+        if getattr(config, name) != 0
+    ]
+    return torch.stack(weighted).sum() if weighted else None
+
+
+def load(routing: Routing) -> Tensor:
+    """Share of all choices that fall on each expert (E,), Σ = 1 (AoE section 4.2)."""
+    _, gates = _counted(routing)
+    chosen = (gates > 0).float().sum(0)
+    return chosen / chosen.sum().clamp(min=1)
+
+
+def mean_gates(routing: Routing) -> Tensor:
+    """Mean gate of each expert over the units that hold tokens (E,)."""
+    _, gates = _counted(routing)
+    return gates.mean(0)
+
+
+def gate_entropy(routing: Routing) -> Tensor:
+    """Mean entropy, in nats, of the units' gates: log E when all weigh the same; scalar."""
+    _, gates = _counted(routing)
+    return -torch.special.xlogy(gates, gates).sum(-1).mean()
+
+
+def active_experts(routing: Routing) -> Tensor:
+    """Which experts have a weight over 2/E for at least one unit (E,), bool (Lory appendix G.1)."""
+    _, gates = _counted(routing)
+    return (gates > 2 / gates.shape[-1]).any(0)

@@ -1,0 +1,91 @@
+"""What gives each expert its logit: a table of small modules, pooled states (B, U, D) to logits (B, U, E).
+
+Logits are float32 whatever the model's dtype, as in every paper.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class Linear(nn.Module):
+    """R: d → E without bias (Lory equation 3; Switch; Mixtral)."""
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+        """Logits (B, U, E)."""
+        with torch.autocast(h_BUD.device.type, enabled=False):
+            return h_BUD.float() @ self.weight.float().T
+
+
+class Frozen(Linear):
+    """A linear scorer that stays as it was initialised (design-choices paper, section 3)."""
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__(hidden_size, num_experts)
+        self.weight.requires_grad_(False)
+
+
+class Random(nn.Module):
+    """A linear scorer drawn anew for every forward pass of training; at evaluation from a fixed seed.
+
+    `draw` numbers the forward passes, so a resumed run draws what the uninterrupted one would have.
+    """
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__()
+        self.shape = (num_experts, hidden_size)
+
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+        """Logits (B, U, E)."""
+        generator = torch.Generator().manual_seed(draw)
+        weight = torch.randn(self.shape, generator=generator).to(h_BUD.device)
+        with torch.autocast(h_BUD.device.type, enabled=False):
+            return h_BUD.float() @ weight.T / self.shape[1] ** 0.5
+
+
+class MLP(nn.Module):
+    """A scorer of two layers (design-choices paper)."""
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__()
+        self.hidden = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+        """Logits (B, U, E)."""
+        with torch.autocast(h_BUD.device.type, enabled=False):
+            return nn.functional.gelu(h_BUD.float() @ self.hidden.float().T) @ self.weight.float().T
+
+
+class Label(nn.Module):
+    """One expert a label: its logit is 0, every other's so low that its softmax is exactly 0."""
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+        """Logits (B, U, E); ValueError without labels or with one out of range."""
+        if labels_B is None:
+            raise ValueError("scorer=label needs routing_labels, a LongTensor (B,): one label a sequence")
+        if int(labels_B.min()) < 0 or int(labels_B.max()) >= self.num_experts:
+            raise ValueError(
+                f"routing_labels are {int(labels_B.min())}..{int(labels_B.max())}; "
+                f"with {self.num_experts} experts they are 0..{self.num_experts - 1}"
+            )
+        one_hot_BE = nn.functional.one_hot(labels_B.to(h_BUD.device), self.num_experts)
+        return ((one_hot_BE - 1.0) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
+
+
+SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": Linear,
+    "mlp": MLP,
+    "frozen": Frozen,
+    "random": Random,
+    "label": Label,
+}

@@ -1,0 +1,87 @@
+"""Which experts a unit gets, and with what weight: two tables of functions on logits (units, E)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from loriini.routing.design import RoutingConfig
+
+Mask = Tensor
+
+
+def select_all(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+    """Every unit gets every expert."""
+    return torch.ones_like(logits_NE, dtype=torch.bool)
+
+
+def select_top_k(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+    """Every unit gets the `top_k` experts of highest logit."""
+    return _top(logits_NE, config.top_k)
+
+
+def select_top_p(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+    """Every unit gets the fewest experts whose softmax weights reach `top_p` together; at least one."""
+    probabilities, ids = logits_NE.softmax(-1).sort(-1, descending=True)
+    reached_before = probabilities.cumsum(-1) - probabilities
+    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, reached_before < config.top_p)
+
+
+def select_expert_choice(
+    logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool
+) -> Mask:
+    """Training: every expert takes its top `units · capacity_factor / E` units by softmax weight.
+
+    At evaluation every unit gets its top k = capacity_factor experts, which needs no other unit (Lory §5.3).
+    The pool is the micro-batch; padded units are never chosen before real ones.
+    """
+    units, experts = logits_NE.shape
+    if not training:
+        return _top(logits_NE, max(1, round(config.capacity_factor)))
+    weights_NE = logits_NE.softmax(-1)
+    if valid_N is not None:
+        weights_NE = weights_NE.masked_fill(~valid_N[:, None], -1.0)
+    capacity = min(units, max(1, round(units * config.capacity_factor / experts)))
+    chosen_CE = weights_NE.topk(capacity, dim=0).indices
+    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
+
+
+def _top(logits_NE: Tensor, k: int) -> Mask:
+    ids = logits_NE.topk(min(k, logits_NE.shape[-1]), dim=-1).indices
+    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
+
+
+def softmax_all(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The softmax over all experts, kept where selected and not renormalised."""
+    return logits_NE.softmax(-1) * mask_NE
+
+
+def softmax_selected(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The softmax over the selected logits; zeros for a unit nobody selected."""
+    lowest = torch.finfo(logits_NE.dtype).min
+    return logits_NE.masked_fill(~mask_NE, lowest).softmax(-1) * mask_NE
+
+
+def softmax_twice(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The softmax over all, then the softmax of the selected probabilities."""
+    return softmax_selected(logits_NE.softmax(-1), mask_NE)
+
+
+def uniform(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The same weight for every selected expert; no gradient reaches the scorer."""
+    return mask_NE / mask_NE.sum(-1, keepdim=True).clamp(min=1).to(logits_NE.dtype)
+
+
+SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {
+    "all": select_all,
+    "top_k": select_top_k,
+    "top_p": select_top_p,
+    "expert_choice": select_expert_choice,
+}
+
+GATES: dict[str, Callable[[Tensor, Mask], Tensor]] = {
+    "softmax_all": softmax_all,
+    "softmax_selected": softmax_selected,
+    "softmax_twice": softmax_twice,
+    "uniform": uniform,
+}

@@ -1,0 +1,1 @@
+"""A readable training loop over PyTorch's own parts: any design, restartable, watched."""

@@ -1,0 +1,221 @@
+"""The training loop: two phases where a design admits them, one otherwise; interrupted and resumed exactly."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loriini.data.artifact import write_json
+from loriini.data.batches import Batches, Position, Source
+from loriini.errors import InputError
+from loriini.model import LoriiniForCausalLM
+from loriini.progress import progress
+from loriini.routing import Routing
+from loriini.train import checkpoint
+from loriini.train.checkpoint import Progress
+from loriini.train.hardware import autocast, keep_freed_memory, pick_device
+from loriini.train.metrics import METRICS, expert_metrics, rewind
+from loriini.train.optimizer import make_optimizer, rate, set_rate
+from loriini.train.run import Run
+from loriini.train.upcycle import upcycle
+
+SAMPLE_INSTANCES = 256
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What training reads: instances of L+1 ids, and the vocabulary they are of."""
+
+    instances: Source
+    vocab_size: int
+    eos_token_id: int
+    digest: str
+    tokenizer: Path
+
+
+@dataclass
+class State:
+    """What changes while a run trains."""
+
+    model: LoriiniForCausalLM
+    optimizer: torch.optim.AdamW
+    at: Progress
+
+
+class Interrupted(Exception):
+    """Training was asked to stop; everything is saved."""
+
+
+def train(run: Run, corpus: Corpus, out: Path) -> Path:
+    """Train `run` into the folder `out` and return its `model/` folder; go on where a former call stopped.
+
+    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM.
+    """
+    finished = out / "model"
+    claim(run, corpus, out)
+    if finished.exists():
+        return finished
+    keep_freed_memory()
+    state = start_or_resume(run, corpus, out)
+    batches = Batches(corpus.instances, run.batch_size, run.seed)
+    with (
+        interruptible() as stopped,
+        open(out / METRICS, "a") as metrics,
+        progress(run.name, run.steps) as advance,
+    ):
+        advance(state.at.step)
+        while state.at.step < run.steps:
+            if state.at.step == run.copy_step and state.model.config.num_experts < run.model.num_experts:
+                copy_dense(state, run, corpus)
+            record = training_step(state, run, batches)
+            metrics.write(json.dumps(record) + "\n")
+            metrics.flush()
+            advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
+            if due or stopped():
+                checkpoint.save(
+                    out / "checkpoints", state.model, state.optimizer, state.at, run.checkpoint.keep
+                )
+            if stopped():
+                raise Interrupted(f"{out}: stopped after step {state.at.step} of {run.steps}, saved")
+    return save_model(state.model, corpus, finished)
+
+
+def claim(run: Run, corpus: Corpus, out: Path) -> None:
+    """Write `run.json`, or check that it is this run's; InputError when the folder holds another."""
+    settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
+    settings = json.loads(json.dumps(settings))
+    path = out / "run.json"
+    if path.exists():
+        there = json.loads(path.read_text())
+        if there != settings:
+            changed = sorted(k for k in {*there, *settings} if there.get(k) != settings.get(k))
+            raise InputError(
+                f"{path}: this folder holds another run (different: {', '.join(changed)}); "
+                "choose another --out, or remove the folder"
+            )
+        return
+    if run.length > corpus.instances.length:
+        raise InputError(
+            f"the run wants contexts of {run.length} tokens, the corpus was cut into {corpus.instances.length}; "
+            f"prepare it with --length {run.length}"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, settings)
+
+
+def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
+    """The newest whole checkpoint's state, or a fresh one."""
+    found = checkpoint.newest(out / "checkpoints")
+    at, tensors = found or (Progress(), None)
+    torch.manual_seed(run.seed)
+    dense = at.step <= run.copy_step and run.copy_step > 0
+    if at.step == run.copy_step > 0 and tensors is not None:
+        dense = not any(".router." in name for name in tensors)
+    config = run.config(corpus.vocab_size, corpus.eos_token_id, 1 if dense else None)
+    model = LoriiniForCausalLM(config).to(pick_device()).train()
+    optimizer = make_optimizer(model, run.optimizer)
+    if tensors is not None:
+        checkpoint.restore(model, optimizer, tensors)
+    rewind(out / METRICS, at.step)
+    return State(model, optimizer, at)
+
+
+def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
+    """End the dense phase: the model and its optimizer become the mixture's."""
+    upcoming = Batches(corpus.instances, min(SAMPLE_INSTANCES, len(corpus.instances)), run.seed)
+    sample = to_device(upcoming.at(Position(state.at.consumed))[0], run.length)[:, :-1]
+    config = run.config(corpus.vocab_size, corpus.eos_token_id)
+    with autocast(run.precision):
+        state.model, state.optimizer = upcycle(
+            state.model, state.optimizer, config, run.optimizer, run.warmup, sample
+        )
+
+
+def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
+    """One optimizer step; moves `state` on and returns the step's metrics."""
+    started = time.perf_counter()
+    ids, _, position = batches.at(Position(state.at.consumed))
+    set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
+    loss, auxiliary, routings = accumulate_gradients(state.model, to_device(ids, run.length), run)
+    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
+    finite = bool(torch.isfinite(norm))
+    if finite:
+        state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
+    tokens = len(ids) * run.length
+    state.at = replace(
+        state.at, step=state.at.step + 1, consumed=position.consumed, tokens=state.at.tokens + tokens
+    )
+    return {
+        "step": state.at.step,
+        "loss": loss,
+        "tokens": state.at.tokens,
+        "auxiliary_loss": auxiliary,
+        "gradient_norm": norm.item() if finite else None,
+        "learning_rate": state.optimizer.param_groups[0]["lr"],
+        "experts": state.model.config.num_experts,
+        "skipped": not finite,
+        "tokens_per_second": tokens / (time.perf_counter() - started),
+        **expert_metrics(routings),
+    }
+
+
+def accumulate_gradients(
+    model: LoriiniForCausalLM, ids_BL: Tensor, run: Run
+) -> tuple[float, float, tuple[Routing, ...]]:
+    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the last routings."""
+    parts = ids_BL.split(run.micro_batch_size or len(ids_BL))
+    total = auxiliary = 0.0
+    routings: tuple[Routing, ...] = ()
+    for part in parts:
+        share = len(part) / len(ids_BL)
+        with autocast(run.precision):
+            out = model(part[:, :-1], shift_labels=part[:, 1:])
+        (out.loss * share).backward()
+        added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
+        total += share * (out.loss.item() - added)
+        auxiliary += share * added
+        routings = tuple(r.detach() for r in out.routings)
+    return total, auxiliary, routings
+
+
+def to_device(ids: np.ndarray, length: int) -> Tensor:
+    """Instances as ids (B, length+1) on the training device."""
+    return torch.from_numpy(ids[:, : length + 1]).to(pick_device())
+
+
+def save_model(model: LoriiniForCausalLM, corpus: Corpus, folder: Path) -> Path:
+    """Write the final model and its tokenizer as a Hugging Face folder, whole or not at all."""
+    from transformers import AutoTokenizer
+
+    temporary = folder.with_name(f".{folder.name}.unfinished")
+    model.eval().save_pretrained(temporary)
+    AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
+    return temporary.rename(folder)
+
+
+@contextmanager
+def interruptible() -> Iterator[Any]:
+    """While inside, SIGINT and SIGTERM only make the yielded function true; a second one stops at once."""
+    seen: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

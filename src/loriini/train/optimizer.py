@@ -1,0 +1,116 @@
+"""AdamW with its parameter groups, the learning-rate schedule, and moments that follow a dense model's copy."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+PEAK = "peak"
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW and its schedule.
+
+    `learning_rate` is the peak; it warms up linearly over `warmup` of the steps, then falls by a cosine to
+    `final_rate` of the peak, stays there (`constant`), or stays at the peak and falls linearly over the last
+    `decay` of the steps (`warmup_stable_decay`). `router_rate` and `expert_rate` multiply it for those
+    parameters.
+    """
+
+    learning_rate: float = 2e-4
+    router_rate: float = 1.0
+    expert_rate: float = 1.0
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    warmup: float = 0.05
+    schedule: Literal["cosine", "constant", "warmup_stable_decay"] = "cosine"
+    final_rate: float = 0.1
+    decay: float = 0.2
+
+
+def rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """The learning rate of `step` (counted from 0) of `steps`, as a share of the peak."""
+    warmup = max(1, round(config.warmup * steps))
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, steps - warmup)
+    if config.schedule == "constant":
+        return 1.0
+    if config.schedule == "cosine":
+        falling = 0.5 * (1 + math.cos(math.pi * progress))
+    else:
+        falling = min(1.0, (1 - progress) / config.decay)
+    return config.final_rate + (1 - config.final_rate) * falling
+
+
+def role(name: str, parameter: Tensor) -> str:
+    """The group of a parameter: `router`, `experts`, `norms` (vectors, without weight decay) or `rest`."""
+    if ".router." in name:
+        return "router"
+    if ".experts." in name:
+        return "experts"
+    return "norms" if parameter.dim() < 2 else "rest"
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters of a model, one group a role.
+
+    The gradients of E merged experts are 1/E of the dense model's, and so is the experts' eps: an optimizer
+    that sees E equal copies then takes exactly the dense model's steps (spec: the null experiment).
+    """
+    groups: dict[str, list[nn.Parameter]] = {"rest": [], "norms": [], "experts": [], "router": []}
+    experts = 1
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups[role(name, parameter)].append(parameter)
+            if ".experts." in name:
+                experts = parameter.shape[0]
+    of_role = {
+        "rest": {PEAK: config.learning_rate},
+        "norms": {PEAK: config.learning_rate, "weight_decay": 0.0},
+        "experts": {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts},
+        "router": {PEAK: config.learning_rate * config.router_rate},
+    }
+    return torch.optim.AdamW(
+        [{"params": parameters, **of_role[name]} for name, parameters in groups.items() if parameters],
+        lr=config.learning_rate,
+        betas=config.betas,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
+    """Set every group's learning rate to `share` of its peak."""
+    for group in optimizer.param_groups:
+        group["lr"] = group[PEAK] * share
+
+
+def carry_moments(
+    dense: nn.Module,
+    dense_optimizer: torch.optim.Optimizer,
+    mixture: nn.Module,
+    mixture_optimizer: torch.optim.Optimizer,
+) -> None:
+    """Give a mixture copied from `dense` its optimizer moments too.
+
+    Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
+    the dense model lacks (routers) start afresh.
+    """
+    source = dict(dense.named_parameters())
+    for name, parameter in mixture.named_parameters():
+        state = dense_optimizer.state.get(source.get(name), {})  # type: ignore[call-overload]
+        if not state:
+            continue
+        experts = parameter.shape[0] if ".experts." in name else 1
+        mixture_optimizer.state[parameter] = {
+            "step": state["step"].clone(),
+            "exp_avg": (state["exp_avg"] / experts).expand_as(parameter).clone(),
+            "exp_avg_sq": (state["exp_avg_sq"] / experts**2).expand_as(parameter).clone(),
+        }

@@ -1,0 +1,85 @@
+"""A run: everything that determines a training, as one value that is saved beside its results."""
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from loriini.model import LoriiniConfig
+from loriini.routing import RoutingConfig
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.upcycle import WarmupConfig
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too."""
+
+    hidden_size: int = 1024
+    intermediate_size: int = 2816
+    num_hidden_layers: int = 24
+    num_attention_heads: int = 16
+    num_experts: int = 1
+    tie_word_embeddings: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run. `length` is the context in tokens, `batch_size` counts instances a step.
+
+    `micro_batch_size` instances go through the model at once, the rest is gradient accumulation; 0: all.
+    `precision` bf16 computes in bfloat16 over float32 weights; `auto` does so where the hardware has it.
+    """
+
+    name: str
+    routing: RoutingConfig
+    model: ModelShape = ModelShape()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    steps: int = 1000
+    batch_size: int = 16
+    micro_batch_size: int = 0
+    length: int = 1024
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    seed: int = 0
+    corpus: tuple[Path, ...] = field(default=())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as a JSON object."""
+        return {**asdict(self), "corpus": [str(path) for path in self.corpus]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Run":
+        """The way back from `to_dict`."""
+        optimizer = {**values["optimizer"], "betas": tuple(values["optimizer"]["betas"])}
+        parts = {
+            "routing": RoutingConfig(**values["routing"]),
+            "model": ModelShape(**values["model"]),
+            "optimizer": OptimizerConfig(**optimizer),
+            "warmup": WarmupConfig(**values["warmup"]),
+            "checkpoint": CheckpointConfig(**values["checkpoint"]),
+            "corpus": tuple(Path(path) for path in values["corpus"]),
+        }
+        return cls(**{**values, **parts})
+
+    def config(self, vocab_size: int, eos_token_id: int, num_experts: int | None = None) -> LoriiniConfig:
+        """The model's configuration for a corpus of this vocabulary."""
+        return LoriiniConfig(
+            vocab_size=vocab_size,
+            hidden_size=self.model.hidden_size,
+            intermediate_size=self.model.intermediate_size,
+            num_hidden_layers=self.model.num_hidden_layers,
+            num_attention_heads=self.model.num_attention_heads,
+            tie_word_embeddings=self.model.tie_word_embeddings,
+            max_position_embeddings=self.length,
+            num_experts=self.model.num_experts if num_experts is None else num_experts,
+            routing=self.routing,
+            eos_token_id=eos_token_id,
+            bos_token_id=eos_token_id,
+        )
+
+    @property
+    def copy_step(self) -> int:
+        """The step before which the dense model is copied into experts; 0: a mixture from the start."""
+        return round(self.warmup.dense_share * self.steps) if self.model.num_experts > 1 else 0

