@@ -5,7 +5,14 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 console = Console(stderr=True)
 
@@ -13,7 +20,8 @@ console = Console(stderr=True)
 class Advance(Protocol):
     """Move a progress bar by `count` and show `note` behind it."""
 
-    def __call__(self, count: int = 1, note: str = "") -> None: ...
+    def __call__(self, count: int = 1, note: str = "") -> None:
+        """Count `count` more as done."""
 
 
 @contextmanager
@@ -31,7 +39,7 @@ def progress(name: str, total: int | None = None) -> Iterator[Advance]:
         task = bar.add_task(name, total=total, note="")
 
         def advance(count: int = 1, note: str = "") -> None:
-            bar.update(task, advance=count, **({"note": note} if note else {}))
+            bar.update(task, advance=count, note=note)
 
         yield advance
 

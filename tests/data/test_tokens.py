@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
     path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<other>"))
     with pytest.raises(InputError, match="no EOS token"):
         read_tokenizer(path)
+
+
+def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<stop>"))
+    config = {
+        "eos_token": {"content": "<stop>"},
+        "bos_token": "<absent>",
+        "tokenizer_class": "LlamaTokenizer",
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    fast = read_tokenizer(tmp_path)
+    assert (fast.eos_token, fast.bos_token) == ("<stop>", None)
+    assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
 
 
 @needs_shared

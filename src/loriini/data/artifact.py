@@ -87,9 +87,13 @@ def load(folder: Path) -> Artifact:
             folder, manifest["settings"], manifest["inputs"], manifest["counts"], manifest["files"]
         )
     except FileNotFoundError:
-        raise InputError(f"{folder}: no finished artefact here ({MANIFEST} is absent); run the stage first") from None
+        raise InputError(
+            f"{folder}: no finished artefact here ({MANIFEST} is absent); run the stage first"
+        ) from None
     except (json.JSONDecodeError, KeyError) as error:
-        raise InputError(f"{folder / MANIFEST}: not a readable manifest ({error}); remove the folder") from None
+        raise InputError(
+            f"{folder / MANIFEST}: not a readable manifest ({error}); remove the folder"
+        ) from None
 
 
 def write_json(path: Path, value: Any) -> None:

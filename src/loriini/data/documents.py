@@ -162,33 +162,22 @@ def write_documents(
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        skipped, tally, domains = Counter[str](), Counter[str](), Counter[str]()
+        skipped, domains = Counter[str](), Counter[str]()
+        tally = Counter(characters=0, duplicates=0, renamed_ids=0)
         pieces = (
             piece
             for document in _distinct(documents(skipped), tally)
             for piece in (split_document(document, max_characters) if max_characters else [document])
         )
-        compressor = zstandard.ZstdCompressor(level=3)
-        with (
-            open(temporary / DOCUMENTS, "wb") as file,
-            compressor.stream_writer(file) as stream,
-            progress("documents") as advance,
-        ):
+        with zstandard.open(temporary / DOCUMENTS, "wb") as file, progress("documents") as advance:
             for document in _named_apart(pieces, tally):
-                stream.write(json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n")
+                file.write(json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n")
                 domains[document.domain] += 1
                 tally["characters"] += len(document.text)
                 advance()
         if not domains:
             raise InputError(f"{folder}: no document is left to write; give documents with text")
-        return {
-            "documents": domains.total(),
-            "characters": tally["characters"],
-            "domains": dict(domains),
-            "skipped": dict(skipped),
-            "duplicates": tally["duplicates"],
-            "renamed_ids": tally["renamed_ids"],
-        }
+        return {"documents": domains.total(), "domains": domains, "skipped": skipped, **tally}
 
     return artifact.build(folder, {**settings, "max_characters": max_characters}, inputs or {}, write)
 
@@ -273,7 +262,7 @@ def _read_lines(path: Path, reading: Reading) -> Iterator[Document]:
             if not line.strip():
                 continue
             try:
-                yield _to_document(_parse(line), reading.fields, f"{path.name}:{number}", _domain_of(path))
+                yield _to_document(_parse(line), reading.fields, path, number)
             except Flaw as flaw:
                 reading.report(flaw, f"{path}:{number}")
     except DAMAGE as error:
@@ -286,7 +275,7 @@ def _read_parquet(path: Path, reading: Reading) -> Iterator[Document]:
         for record in _parquet_records(path, reading.fields):
             number = next(numbers)
             try:
-                yield _to_document(record, reading.fields, f"{path.name}:{number}", _domain_of(path))
+                yield _to_document(record, reading.fields, path, number)
             except Flaw as flaw:
                 reading.report(flaw, f"{path}:{number}", "row")
     except Flaw as flaw:
@@ -319,8 +308,8 @@ def _parse(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _to_document(record: Mapping[str, Any], fields: Fields, id_default: str, domain_default: str) -> Document:
-    """The document that a record holds; Flaw when its text is not one."""
+def _to_document(record: Mapping[str, Any], fields: Fields, path: Path, number: int) -> Document:
+    """The document that record `number` of a file holds; Flaw when it holds none."""
     text, name, domain = (record.get(field) for field in (fields.text, fields.id, fields.domain))
     if text is None:
         raise Flaw("no text", f"field {fields.text!r} is absent or null")
@@ -329,12 +318,14 @@ def _to_document(record: Mapping[str, Any], fields: Fields, id_default: str, dom
     if not text.strip():
         raise Flaw("empty text", f"field {fields.text!r}")
     document = Document(
-        id_default if name is None else str(name), text, domain_default if domain is None else str(domain)
+        id=f"{path.name}:{number}" if name is None else str(name),
+        text=text,
+        domain=_domain_of(path) if domain is None else str(domain),
     )
     try:
         f"{document.id}{text}{document.domain}".encode()
-    except UnicodeEncodeError as error:
-        raise Flaw("not valid Unicode", f"half a surrogate pair, {text[error.start : error.end]!r}") from None
+    except UnicodeEncodeError:
+        raise Flaw("not valid Unicode", "half a surrogate pair") from None
     return document
 
 

@@ -1,8 +1,9 @@
 """The tokenizer, and documents → tokens with their offsets: the `tokenizer` and `tokens` artefacts."""
 
+import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 TRAINING_CHARACTERS = 20_000_000
 BATCH_CHARACTERS = 2_000_000
@@ -56,7 +58,7 @@ class Tokens:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
 
-def write_tokenizer(folder: Path, spec: str, documents: Artifact) -> Artifact:
+def write_tokenizer(folder: Path, spec: str, documents: Artifact, workers: int = 1) -> Artifact:
     """Build the `tokenizer` artefact, a folder that transformers' AutoTokenizer loads.
 
     `spec` is `bpe:SIZE`, which trains a byte-level BPE of SIZE tokens on `documents`, or the path of a
@@ -67,7 +69,7 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact) -> Artifact:
     inputs = {"documents": documents.digest} if trained else input_identity([spec])
 
     def write(temporary: Path) -> dict[str, Any]:
-        tokenizer = train_bpe(documents, _bpe_size(spec)) if trained else read_tokenizer(Path(spec))
+        tokenizer = train_bpe(documents, _bpe_size(spec), workers) if trained else read_tokenizer(Path(spec))
         tokenizer.save_pretrained(temporary)
         return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 
@@ -79,7 +81,7 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
     return read_tokenizer(stored.folder)
 
 
-def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast":
+def train_bpe(documents: Artifact, vocab_size: int, workers: int = 1) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
     stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
     texts = (document.text for document in islice(stored_documents(documents), 0, None, stride))
@@ -92,7 +94,7 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    with _threads(os.cpu_count() or 1):
+    with _threads(workers):
         tokenizer.train_from_iterator(texts, trainer)
     return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
 
@@ -104,18 +106,20 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     try:
         if path.suffix == ".model":
             return _from_sentencepiece(path)
-        if (path / "encoder.json").exists() and (path / "vocab.bpe").exists():
-            return _from_gpt2(path)
         if path.is_file():
-            return _wrap(Tokenizer.from_file(str(path)))
-        return _from_folder(path)
+            return _from_hugging_face(path)
+        if (path / "tokenizer.json").exists():
+            return _from_hugging_face(path / "tokenizer.json")
+        if (path / "tokenizer.model").exists():
+            return _from_sentencepiece(path / "tokenizer.model")
+        return _from_gpt2(path)
     except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
         reason = str(error).strip().split("\n")[0]
         raise InputError(
             f"{path}: not a readable tokenizer ({reason}); give a folder with tokenizer.json, "
-            "a SentencePiece .model, or encoder.json with vocab.bpe"
+            "tokenizer.model, or encoder.json and vocab.bpe, or one such file"
         ) from error
 
 
@@ -209,17 +213,17 @@ def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 @contextmanager
 def _threads(workers: int) -> Iterator[None]:
-    """Let tokenizers use `workers` threads, and none afterwards.
+    """Let tokenizers use `workers` threads (the first call in a process decides), and none afterwards.
 
     Its threads do not survive a fork, as data loaders do: left on, the library warns and may then hang.
     """
-    name, before = "TOKENIZERS_PARALLELISM", os.environ.get("TOKENIZERS_PARALLELISM", "false")
+    before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
-    os.environ[name] = "true" if workers > 1 else "false"
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if workers > 1 else "false"
     try:
         yield
     finally:
-        os.environ[name] = before
+        os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
 def _bpe_size(spec: str) -> int:
@@ -234,39 +238,42 @@ def _id_limit(tokenizer: "PreTrainedTokenizerFast") -> int:
     return max(tokenizer.get_vocab().values()) + 1
 
 
-def _wrap(tokenizer: Tokenizer, special: dict[str, str] | None = None) -> "PreTrainedTokenizerFast":
-    """Put a tokenizer into transformers' class; `special`: tokens by role. InputError without an EOS."""
+def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
+    """Put a tokenizer into transformers' class; `roles` such as "eos_token" name its special tokens.
+
+    Without an EOS among them a token that is one by its usual name serves; InputError when there is none.
+    """
     from transformers import PreTrainedTokenizerFast
 
-    special = special or {}
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    special = {role: token for role, token in roles.items() if token in vocabulary}
     if "eos_token" not in special:
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         known = [name for name in EOS_NAMES if name in vocabulary]
         if not known:
-            raise InputError(
-                "the tokenizer has no EOS token; name one as eos_token in its tokenizer_config.json"
-            )
-        special = {"eos_token": known[0], **special}
+            raise InputError("the tokenizer has no EOS token; name one in its tokenizer_config.json")
+        special["eos_token"] = known[0]
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def _from_folder(path: Path) -> "PreTrainedTokenizerFast":
-    """A Hugging Face folder. It is kept as its tokenizer.json has it, whatever class its config names."""
-    from transformers import AutoTokenizer
+def _from_hugging_face(file: Path) -> "PreTrainedTokenizerFast":
+    """A `tokenizer.json`, with the special tokens that the configuration beside it names.
 
-    if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
-        raise InputError(f"{path}: no tokenizer.json in this folder; give a tokenizer's folder or file")
-    loaded = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    if not loaded.is_fast:
-        raise InputError(
-            f"{path}: has no tokenizer.json form; save it with transformers' fast tokenizer first"
-        )
-    special = {role: token for role, token in loaded.special_tokens_map.items() if isinstance(token, str)}
-    return _wrap(loaded.backend_tokenizer, special)
+    Not by AutoTokenizer: some classes rebuild the tokenizer by rules of their own, not as the file has it.
+    """
+    config = file.with_name("tokenizer_config.json")
+    values = json.loads(config.read_text("utf-8")) if config.exists() else {}
+    named = {role: values.get(role) for role in ROLES}
+    roles = {
+        role: token["content"] if isinstance(token, dict) else token for role, token in named.items() if token
+    }
+    return _wrap(Tokenizer.from_file(str(file)), roles)
 
 
-def _from_gpt2(path: Path) -> "PreTrainedTokenizerFast":
-    tokenizer = Tokenizer(models.BPE.from_file(str(path / "encoder.json"), str(path / "vocab.bpe")))
+def _from_gpt2(folder: Path) -> "PreTrainedTokenizerFast":
+    vocabulary, merges = folder / "encoder.json", folder / "vocab.bpe"
+    if not (vocabulary.exists() and merges.exists()):
+        raise InputError(f"{folder}: no tokenizer.json in this folder; give a tokenizer's folder or file")
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([EOS])
@@ -276,7 +283,7 @@ def _from_gpt2(path: Path) -> "PreTrainedTokenizerFast":
 def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
     """Convert a SentencePiece model.
 
-    Not by AutoTokenizer: it ranks merges by id, but the model by score; these differ for runs of spaces.
+    Not by AutoTokenizer: it ranks merges by id, but the model by score; runs of spaces then differ.
     """
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
 

@@ -57,8 +57,8 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
         raise ValueError("only designs with combination=parameters merge into one Llama")
     llama = LlamaForCausalLM(LlamaConfig(**_shared(model.config.to_dict())))
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
-    for i, (layer, gates_E) in enumerate(zip(model.model.layers, gates, strict=True)):
-        gate_up, down = layer.mlp.experts.merge(gates_E[None].to(model.device))
+    for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
+        gate_up, down = mixture.experts.merge(gates_E[None].to(model.device))
         prefix = f"model.layers.{i}.mlp"
         weights[f"{prefix}.gate_proj.weight"], weights[f"{prefix}.up_proj.weight"] = gate_up[0].chunk(2)
         weights[f"{prefix}.down_proj.weight"] = down[0]

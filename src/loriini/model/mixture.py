@@ -1,5 +1,7 @@
 """One MoE layer: its router decides, its experts compute, and the cache carries the decision on."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
@@ -24,18 +26,22 @@ class RoutedCacheLayer(DynamicLayer):
         self.routing: dict[str, Tensor] = {}
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Follow the beams."""
         super().reorder_cache(beam_idx)
         self._map(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every sequence."""
         super().batch_repeat_interleave(repeats)
         self._map(lambda x: x.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some sequences."""
         super().batch_select_indices(indices)
         self._map(lambda x: x[indices])
 
     def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last tokens; the decision stays while any token does."""
         super().crop(tokens_to_remove)
         if self.get_seq_length() == 0:
             self.routing = {}
@@ -43,10 +49,11 @@ class RoutedCacheLayer(DynamicLayer):
             self.routing["states"] = self.routing["states"][:, : self.get_seq_length()]
 
     def reset(self) -> None:
+        """Forget everything."""
         super().reset()
         self.routing = {}
 
-    def _map(self, function) -> None:  # type: ignore[no-untyped-def]
+    def _map(self, function: Callable[[Tensor], Tensor]) -> None:
         self.routing = {name: function(tensor) for name, tensor in self.routing.items()}
 
     def sources(self, x_BLD: Tensor, call: Call, config: LoriiniConfig, grid: Grid) -> Tensor:
@@ -79,7 +86,7 @@ class Mixture(nn.Module):
         routing: Routing | None = None,
         cache: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
-        """States (B, L, D) to states and this layer's decisions; a layer without a router follows `routing`."""
+        """States (B, L, D) to states and decisions; a layer without a router follows `routing`."""
         if self.router is not None:
             if cache is None:
                 source = sources(x_BLD, call, self.config.routing, grid)

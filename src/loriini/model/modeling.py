@@ -1,7 +1,7 @@
-"""The language model: transformers' attention, norms, rotary positions, masks and cache around our mixtures."""
+"""The language model: transformers' attention, norms, rotary positions, masks and cache; our mixtures."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +108,11 @@ class LoriiniModel(LoriiniPreTrainedModel):
         self.register_buffer("draws", torch.zeros((), dtype=torch.long))
         self.gradient_checkpointing = False
         self.post_init()
+
+    @property
+    def mixtures(self) -> list[Mixture]:
+        """The MoE layers, first to last."""
+        return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def forward(
         self,
@@ -263,8 +268,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, GenerationMixin):
             states = states[:, -logits_to_keep:]
         logits = self.lm_head(states)
         loss = auxiliary = None
-        if labels is not None or shift_labels is not None:
-            shift_labels = next_tokens(labels) if shift_labels is None else shift_labels
+        if shift_labels is None and labels is not None:
+            shift_labels = next_tokens(labels)
+        if shift_labels is not None:
             loss = self._loss(logits, shift_labels, out.call, kwargs.get("num_items_in_batch"))
             auxiliary = auxiliary_loss(out.routings, self.config.routing) if self._routes() else None
             if auxiliary is not None and self.training:

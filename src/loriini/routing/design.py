@@ -119,19 +119,20 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
         ),
         (
             c.scope == "global" and c.scorer == "activation_norm",
-            "scope=global with scorer=activation_norm: a layer's norms say nothing of another layer's experts",
+            "scope=global with scorer=activation_norm: norms say nothing of another layer's experts",
         ),
         (
             c.scorer == "activation_norm" and (pooled or c.combination == "parameters"),
-            "scorer=activation_norm scores tokens by their own activations; it needs unit=token, combination=outputs",
+            "scorer=activation_norm scores tokens by their own activations; "
+            "it needs unit=token, combination=outputs",
         ),
         (
             c.load_balance != 0 and c.selection in ("all", "expert_choice"),
-            f"load_balance is constant with selection={c.selection}: every expert's load is fixed; set it to 0",
+            f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
         ),
         (
             c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"),
-            "first_segment=uniform gives segment 1 every expert equally; it needs unit=segment, selection=all",
+            "first_segment=uniform gives segment 1 every expert; it needs unit=segment, selection=all",
         ),
         (
             c.unit == "prefix" and c.first_segment != "self",

@@ -1,4 +1,4 @@
-"""The training loop: two phases where a design admits them, one otherwise; interrupted and resumed exactly."""
+"""The training loop: two phases where a design admits them, else one; resumed exactly where it stopped."""
 
 import json
 import signal
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from loriini.data.artifact import write_json
-from loriini.data.batches import Batches, Position, Source
+from loriini.data.batches import Batches, Position
+from loriini.data.instances import Instances
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.progress import progress
@@ -34,7 +35,7 @@ SAMPLE_INSTANCES = 256
 class Corpus:
     """What training reads: instances of L+1 ids, and the vocabulary they are of."""
 
-    instances: Source
+    instances: Instances
     vocab_size: int
     eos_token_id: int
     digest: str
@@ -105,8 +106,8 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
         return
     if run.length > corpus.instances.length:
         raise InputError(
-            f"the run wants contexts of {run.length} tokens, the corpus was cut into {corpus.instances.length}; "
-            f"prepare it with --length {run.length}"
+            f"the run's context is {run.length} tokens, but the corpus was cut into "
+            f"{corpus.instances.length}; prepare it with --length {run.length}"
         )
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)

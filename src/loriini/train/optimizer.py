@@ -1,4 +1,4 @@
-"""AdamW with its parameter groups, the learning-rate schedule, and moments that follow a dense model's copy."""
+"""AdamW with its parameter groups, the learning-rate schedule, and moments that follow a copy."""
 
 import math
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def carry_moments(
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():
-        state = dense_optimizer.state.get(source.get(name), {})  # type: ignore[call-overload]
+        state = dense_optimizer.state.get(source[name], {}) if name in source else {}
         if not state:
             continue
         experts = parameter.shape[0] if ".experts." in name else 1

@@ -33,17 +33,17 @@ class Run:
 
     name: str
     routing: RoutingConfig
-    model: ModelShape = ModelShape()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    warmup: WarmupConfig = WarmupConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
+    model: ModelShape = field(default_factory=ModelShape)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     steps: int = 1000
     batch_size: int = 16
     micro_batch_size: int = 0
     length: int = 1024
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = 0
-    corpus: tuple[Path, ...] = field(default=())
+    corpus: tuple[Path, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON object."""

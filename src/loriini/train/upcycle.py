@@ -1,7 +1,7 @@
-"""The dense warm-up's end: a dense model copied into experts, its optimizer with it, and routers that tell apart."""
+"""The end of the dense warm-up: a model and its optimizer are copied into experts, and routers start."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.routing.router import sources
+from loriini.routing.scorer import Linear
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
 
 
@@ -54,8 +55,9 @@ def initialize_routers_by_clusters(model: LoriiniForCausalLM, sample_BL: Tensor,
     States are centred first and the centres made orthogonal to the mean state, so that the average unit gets
     equal gates; rows are scaled until the logits' standard deviation within a unit is `sharpness`.
     """
-    for layer, states_UD in zip(model.model.layers, routed_states(model, sample_BL), strict=True):
-        if layer.mlp.router is None or layer.mlp.router.scorer is None:
+    for mixture, states_UD in zip(model.model.mixtures, routed_states(model, sample_BL), strict=True):
+        scorer = mixture.router and mixture.router.scorer
+        if not isinstance(scorer, Linear):
             continue
         mean_D = states_UD.mean(0)
         centres_ED = cluster_centres(states_UD - mean_D, model.config.num_experts)
@@ -63,18 +65,18 @@ def initialize_routers_by_clusters(model: LoriiniForCausalLM, sample_BL: Tensor,
         rows_ED = centres_ED - (centres_ED @ direction_D)[:, None] * direction_D
         logits_UE = states_UD @ rows_ED.T
         spread = (logits_UE - logits_UE.mean(1, keepdim=True)).std().clamp(min=1e-12)
-        layer.mlp.router.scorer.weight.copy_(rows_ED * (sharpness / spread))
+        scorer.weight.copy_(rows_ED * (sharpness / spread))
 
 
 def routed_states(model: LoriiniForCausalLM, sample_BL: Tensor) -> list[Tensor]:
     """The pooled states (units, D) by which each layer would route the sample, float32."""
     pooled: list[Tensor] = []
 
-    def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def keep(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         x_BLD, call, grid = inputs[:3]
         pooled.append(sources(x_BLD.float(), call, model.config.routing, grid).flatten(0, 1))
 
-    hooks = [layer.mlp.register_forward_pre_hook(keep) for layer in model.model.layers]
+    hooks = [mixture.register_forward_pre_hook(keep) for mixture in model.model.mixtures]
     training = model.training
     try:
         model.eval()(sample_BL, logits_to_keep=1)
@@ -86,7 +88,7 @@ def routed_states(model: LoriiniForCausalLM, sample_BL: Tensor) -> list[Tensor]:
 
 
 def cluster_centres(states_UD: Tensor, clusters: int, iterations: int = 25) -> Tensor:
-    """k-means centres (clusters, D), seeded by k-means++; deterministic. An empty cluster keeps its centre."""
+    """k-means centres (clusters, D), by k-means++ and a fixed seed; an empty cluster keeps its."""
     generator = torch.Generator(device=states_UD.device).manual_seed(0)
     first = torch.randint(len(states_UD), (1,), generator=generator, device=states_UD.device)
     centres = states_UD[first]
