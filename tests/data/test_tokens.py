@@ -96,6 +96,16 @@ def test_unreadable_tokenizers(tmp_path: Path) -> None:
         read_tokenizer(tmp_path / "folder")
 
 
+def test_sentencepiece_extra_is_named_when_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise ImportError
+
+    monkeypatch.setattr("transformers.convert_slow_tokenizer.requires_backends", absent)
+    (tmp_path / "spm.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'loriini\[sentencepiece\]'"):
+        read_tokenizer(tmp_path / "spm.model")
+
+
 def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<other>"))

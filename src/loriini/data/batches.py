@@ -19,9 +19,43 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def length(self) -> int:
+        """Tokens predicted in an instance: one fewer than it holds."""
+        ...
+
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The tokens of some instances, int64 (B, length + 1)."""
         ...
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several sources one after the other, as one; they must be of one length (ValueError)."""
+
+    parts: tuple[Source, ...]
+
+    def __post_init__(self) -> None:
+        lengths = {part.length for part in self.parts}
+        if len(lengths) != 1:
+            raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; cut them alike")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def length(self) -> int:
+        """Tokens predicted in an instance."""
+        return self.parts[0].length
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of some instances, int64 (B, length + 1)."""
+        starts = np.cumsum([0, *map(len, self.parts)])
+        owners_B = np.searchsorted(starts, ids_B, side="right") - 1
+        tokens_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
+        for i in np.unique(owners_B):
+            tokens_BL[owners_B == i] = self.parts[i].read(ids_B[owners_B == i] - starts[i])
+        return tokens_BL
 
 
 @dataclass(frozen=True)

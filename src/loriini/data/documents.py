@@ -156,9 +156,9 @@ def write_documents(
     """Build the `documents` artefact: one zstd file of JSON lines, in the order given.
 
     `documents(skipped)` is called only when the stage is not finished; it returns the documents and counts in
-    `skipped` what it leaves out. An exact duplicate of an earlier text is dropped; an id met before is given
-    the suffix `#2`, `#3`, ...; a text longer than `max_characters` is cut with `split_document`. Every one of
-    these is counted. Raises InputError when no document is left.
+    `skipped` what it leaves out. An exact duplicate of an earlier text is dropped and counted; a text longer
+    than `max_characters` is cut with `split_document`; an id met before is given the suffix `#2`, `#3`, ...
+    and counted. Raises InputError when no document is left.
     """
 
     def write(temporary: Path) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def write_documents(
         pieces = (
             piece
             for document in _distinct(documents(skipped), tally)
-            for piece in (split_document(document, max_characters) if max_characters else [document])
+            for piece in ([document] if max_characters is None else split_document(document, max_characters))
         )
         with zstandard.open(temporary / DOCUMENTS, "wb") as file, progress("documents") as advance:
             for document in _named_apart(pieces, tally):

@@ -76,6 +76,19 @@ def gather(
     return {side: sorted(documents, key=lambda d: stable_hash(d.id)) for side, documents in sides.items()}
 
 
+def standard_library(max_characters: int = 1_500_000) -> list[Document]:
+    """Return the code and docstrings of the Python standard library, at most that much, in hash order."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    documents: list[Document] = []
+    for path in sorted(root.glob("*.py"), key=lambda p: stable_hash(p.name)):
+        if sum(len(document.text) for document in documents) >= max_characters:
+            break
+        for document in _read(Source(path, path.name, "stdlib", "python", _size(path))):
+            if len(document.text.strip()) >= MIN_CHARACTERS:
+                documents += split_document(document, MAX_CHARACTERS_PER_DOCUMENT)
+    return documents
+
+
 def local_documents(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> Iterator[tuple[Document, str]]:

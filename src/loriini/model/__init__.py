@@ -1,6 +1,11 @@
 """The transformer is transformers'; the experts are ours."""
 
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM, LoriiniModel
+
+AutoConfig.register(LoriiniConfig.model_type, LoriiniConfig, exist_ok=True)
+AutoModelForCausalLM.register(LoriiniConfig, LoriiniForCausalLM, exist_ok=True)
 
 __all__ = ["LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"]

@@ -1,8 +1,11 @@
 """What this machine can do: its device, its precision, its memory."""
 
 import ctypes
+import os
+import platform
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
@@ -26,6 +29,24 @@ def autocast(precision: str) -> AbstractContextManager[None]:
     if precision == "bf16" or (precision == "auto" and has_bf16(device)):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores, precision and versions, for reports and benchmark results."""
+    device = pick_device()
+    return {
+        "processor": torch.cuda.get_device_name() if device.type == "cuda" else processor_name(),
+        "cores": os.cpu_count(),
+        "precision": "bf16" if has_bf16(device) else "fp32",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def processor_name() -> str:
+    """The processor's name as the system tells it."""
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
 
 
 def keep_freed_memory() -> None:

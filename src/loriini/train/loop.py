@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from loriini.data.artifact import write_json
-from loriini.data.batches import Batches, Position
-from loriini.data.instances import Instances
+from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.progress import progress
@@ -28,14 +27,12 @@ from loriini.train.optimizer import make_optimizer, rate, set_rate
 from loriini.train.run import Run
 from loriini.train.upcycle import upcycle
 
-SAMPLE_INSTANCES = 256
-
 
 @dataclass(frozen=True)
 class Corpus:
     """What training reads: instances of L+1 ids, and the vocabulary they are of."""
 
-    instances: Instances
+    instances: Source
     vocab_size: int
     eos_token_id: int
     digest: str
@@ -132,13 +129,8 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
 
 def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
     """End the dense phase: the model and its optimizer become the mixture's."""
-    upcoming = Batches(corpus.instances, min(SAMPLE_INSTANCES, len(corpus.instances)), run.seed)
-    sample = to_device(upcoming.at(Position(state.at.consumed))[0], run.length)[:, :-1]
     config = run.config(corpus.vocab_size, corpus.eos_token_id)
-    with autocast(run.precision):
-        state.model, state.optimizer = upcycle(
-            state.model, state.optimizer, config, run.optimizer, run.warmup, sample
-        )
+    state.model, state.optimizer = upcycle(state.model, state.optimizer, config, run.optimizer, run.warmup)
 
 
 def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:

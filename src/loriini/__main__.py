@@ -1,0 +1,5 @@
+"""`python -m loriini`."""
+
+from loriini.cli import main
+
+main()

@@ -1,0 +1,152 @@
+"""A page out of small functions. Text is escaped wherever it is put; only `Html` is taken for markup."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+class Html(str):
+    """Markup, as opposed to text. It is made by the functions here, or of pictures we drew ourselves."""
+
+    __slots__ = ()
+
+
+STYLE = """
+:root { color-scheme: light dark; --paper: #fdfcf9; --ink: #1f2328; --faint: #667080; --line: #dedbd2;
+        --card: #f5f3ed; --accent: #c4302b; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14171b; --ink: #e5e7ea; --faint: #97a1ae; --line: #32383f; --card: #1c2126; --accent: #ff7b78; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1.0625rem/1.6 system-ui, sans-serif;
+       overflow-wrap: break-word; }
+main { max-width: 60rem; margin: 0 auto; padding: 2rem 1rem 4rem; }
+h1 { font-size: clamp(1.6rem, 5vw, 2.5rem); line-height: 1.2; margin: 0.3rem 0 1rem; text-wrap: balance; }
+h2 { font-size: 1.4rem; line-height: 1.3; margin: 3.5rem 0 0.5rem; }
+h3 { font-size: 1.0625rem; margin: 1.6rem 0 0.4rem; }
+p, ul { max-width: 44rem; }
+a { color: inherit; text-decoration-color: var(--accent); text-underline-offset: 0.2em; }
+nav { display: flex; flex-wrap: wrap; gap: 0.3rem 1.2rem; margin: 1.5rem 0; font-size: 0.95rem; }
+code, pre { font: 0.88em/1.5 ui-monospace, monospace; }
+pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+figure svg { display: block; width: 100%; height: auto; max-width: 36rem; }
+figure text { font-family: system-ui, sans-serif !important; }
+figcaption, .note { color: var(--faint); font-size: 0.9rem; line-height: 1.5; }
+table { border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.35rem 0.9rem 0.35rem 0; text-align: right; vertical-align: top; white-space: nowrap; }
+th { font-weight: 600; } tbody th { font-weight: 400; }
+tr > :first-child { text-align: left; white-space: normal; }
+tr > :last-child { padding-right: 0; }
+thead th, tbody tr + tr > * { border-top: 1px solid var(--line); } thead th { border-top: 0; }
+thead th { border-bottom: 2px solid var(--line); }
+.scroll { overflow-x: auto; margin: 1rem 0; }
+.kicker { color: var(--accent); font-weight: 600; margin: 0; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2.5rem; align-items: start; }
+.pair > * { min-width: 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.8rem; margin: 1.5rem 0; }
+.cards div, .text { background: var(--card); border-radius: 0.5rem; padding: 0.8rem 1rem; }
+.cards dt { color: var(--faint); font-size: 0.9rem; } .cards dd { margin: 0; font-size: 1.7rem; font-weight: 600; }
+.text { margin: 0 0 0.8rem; } .text .note { margin: 0 0 0.3rem; }
+summary { cursor: pointer; margin: 0.8rem 0; }
+"""
+
+
+def join(*children: str) -> Html:
+    """Children one after the other, text escaped."""
+    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
+
+
+def element(name: str, *children: str, **attributes: str) -> Html:
+    """`<name attributes>children</name>`; an attribute's trailing underscore is dropped (`class_`)."""
+    written = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
+    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+
+
+def paragraph(*children: str) -> Html:
+    """A paragraph."""
+    return element("p", *children)
+
+
+def note(*children: str) -> Html:
+    """A paragraph in small, faint letters."""
+    return element("p", *children, class_="note")
+
+
+def code(text: str) -> Html:
+    """A command or a name, as it is typed."""
+    return element("code", text)
+
+
+def strong(text: str) -> Html:
+    """Words that carry the result."""
+    return element("strong", text)
+
+
+def items(children: Iterable[str]) -> Html:
+    """A list."""
+    return element("ul", *(element("li", child) for child in children))
+
+
+def pair(*children: str) -> Html:
+    """Side by side where there is room, else one under the other."""
+    return element("div", *(element("div", child) for child in children), class_="pair")
+
+
+def quotation(label: str, text: str) -> Html:
+    """A text from the data as it stands, line breaks and all, under a faint label."""
+    return element("div", note(label), element("pre", text), class_="text")
+
+
+def folded(summary: str, *children: str) -> Html:
+    """What opens on a click."""
+    return element("details", element("summary", summary), *children)
+
+
+def cards(values: Iterable[tuple[str, str]]) -> Html:
+    """Large numbers, each under its name."""
+    return element("dl", *(_card(*value) for value in values), class_="cards")
+
+
+def _card(name: str, value: str) -> Html:
+    return element("div", element("dt", name), element("dd", value))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+    """A table whose first column names the rows; it scrolls where it is wider than the page."""
+    head = element("tr", *(element("th", cell, scope="col") for cell in header))
+    body = (
+        element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
+        for name, *cells in rows
+    )
+    whole = element("table", element("thead", head), element("tbody", *body))
+    return element("div", whole, class_="scroll", tabindex="0")
+
+
+def figure(svg: str, caption: str) -> Html:
+    """A picture of ours and its caption, which is also what a screen reader says of it."""
+    labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
+    return element("figure", Html(labelled), element("figcaption", caption))
+
+
+def section(title: str, *children: str) -> Html:
+    """A chapter of the page; `page` links to it by its title."""
+    return element("section", element("h2", title), *children, id=anchor(title))
+
+
+def anchor(title: str) -> str:
+    """The id of a section."""
+    return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
+
+
+def page(title: str, opening: Html, sections: Sequence[tuple[str, Html]]) -> Html:
+    """A whole, self-contained page: opening, links to the sections, sections by (title, content)."""
+    links = (element("a", name, href=f"#{anchor(name)}") for name, _ in sections)
+    head = join(
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        element("title", title),
+        element("style", Html(STYLE)),
+    )
+    main = element("main", opening, element("nav", *links), *(section(*named) for named in sections))
+    return join(
+        Html("<!doctype html>\n"), element("html", element("head", head), element("body", main), lang="en")
+    )

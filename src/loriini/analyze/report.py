@@ -1,0 +1,101 @@
+"""Report pages: one self-contained HTML file, from the files of a folder alone."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze import comparison as compare
+from loriini.analyze.comparison import Comparison
+from loriini.analyze.page import Html, element, join, page, paragraph, table
+from loriini.analyze.routes import ROUTES, Routes
+from loriini.analyze.sections import learning, use_of_experts, who_routes_where
+from loriini.analyze.wording import large
+from loriini.errors import InputError
+from loriini.train.metrics import METRICS, read_metrics
+
+REPORT = "report.html"
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html` about a quickstart's folder and return its path.
+
+    Needs `results.json` and `settings.json` (InputError without them); what else is absent is left out.
+    """
+    runs = {name: folder / "runs" / name for name in (compare.DENSE, compare.MIXTURE)}
+    metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
+    c = Comparison(read_json(folder / "results.json"), read_json(folder / "settings.json"), metrics)
+    sections = {
+        "What was trained, on what": compare.setup(c),
+        "Learning": learning({"dense": metrics[compare.DENSE], c.design: metrics[compare.MIXTURE]}),
+        "Perplexity by domain": compare.perplexity(c),
+        "Use of experts": use_of_experts(metrics[compare.MIXTURE]),
+        "Who routes where": who_routes_where(read_routes(runs[compare.MIXTURE] / ROUTES)),
+        "Similar documents": compare.similar_documents(c, read_json(folder / "neighbors.json", [])),
+        "Samples": compare.samples(c, read_json(folder / "samples.json", [])),
+        "Time and memory": compare.cost(c),
+        "What to try next": compare.what_next(c),
+    }
+    return write_page(
+        folder / REPORT, f"Loriini: {c.design} beside dense", compare.headline(c), sections.items()
+    )
+
+
+def write_run_report(run: Path, out: Path) -> Path:
+    """Write `out/report.html` about one training run, with `out/routes.npz` where there is one.
+
+    Needs `run/run.json` and `run/metrics.jsonl` (InputError without them).
+    """
+    settings, metrics = read_json(run / "run.json"), read_metrics(run / METRICS)
+    if not metrics:
+        raise InputError(f"{run / METRICS}: holds no steps; train the run first")
+    name = settings["name"]
+    last = metrics[-1]
+    opening = join(
+        element("p", "Loriini · a run", class_="kicker"),
+        element("h1", f"{name} after {large(last['tokens'])} tokens"),
+        paragraph(f"Step {last['step']:,} of {settings['steps']:,}."),
+    )
+    sections = {
+        "Learning": learning({name: metrics}),
+        "Use of experts": use_of_experts(metrics),
+        "Who routes where": who_routes_where(read_routes(out / ROUTES)),
+        "Settings": table(["", ""], _flat(settings)),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
+
+
+def write_page(path: Path, title: str, opening: Html, sections: Iterable[tuple[str, Html | None]]) -> Path:
+    """Write a page of the sections that have something to show."""
+    shown = [(name, content) for name, content in sections if content is not None]
+    path.write_text(page(title, opening, shown), encoding="utf-8")
+    return path
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """A file's value, or `default` where it is absent; InputError without one."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if default is None:
+            raise InputError(
+                f"{path}: is absent, so there is nothing to report; finish the run first"
+            ) from None
+        return default
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: is not JSON ({error}); make it anew") from None
+
+
+def read_routes(path: Path) -> Routes | None:
+    """The routes of a run, where they were measured."""
+    return Routes.load(path) if path.exists() else None
+
+
+def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:
+    """Nested settings as rows of dotted name and value."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield [f"{prefix}{key}", str(value)]

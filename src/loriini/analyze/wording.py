@@ -1,0 +1,55 @@
+"""Numbers as people read them."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def percent(change: float) -> str:
+    """A relative change with its sign: −3.8 %."""
+    return f"{100 * change:+.1f} %".replace("-", "−")
+
+
+def large(number: float) -> str:
+    """A count in three digits: 1.23 M; as it is below a thousand."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return (
+                f"{number / size:.3g} {letter}" if number < 999.5 * size else f"{number / size:.0f} {letter}"
+            )
+    return f"{number:g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, or minutes and seconds."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def memory(count: float) -> str:
+    """Bytes in decimal megabytes or gigabytes."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def listing(words: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def counts(values: Any) -> str:
+    """A mapping as words, whatever its depth: a 1, b (c 2, d 3)."""
+    if not isinstance(values, Mapping):
+        return f"{values:,}" if isinstance(values, int) else str(values)
+    inner = (
+        f"{key} ({counts(v)})" if isinstance(v, Mapping) else f"{key} {counts(v)}"
+        for key, v in values.items()
+    )
+    return ", ".join(inner).replace("_", " ")
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean that weighs equal relative changes equally, as perplexities ask for."""
+    logarithms = [math.log(value) for value in values]
+    return math.exp(sum(logarithms) / len(logarithms))

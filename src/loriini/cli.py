@@ -1,0 +1,261 @@
+"""The command line: one function a command. It knows every room, and no room knows it."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from loriini.errors import InputError
+
+WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with its complaints as the one line that every wrong input gets."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError."""
+        raise InputError(f"{self.prog}: {message}; see `{self.prog} --help`")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; exits 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    try:
+        arguments, overrides = _parser().parse_known_args(argv)
+        if overrides and arguments.run is not train:
+            raise InputError(f"loriini: unknown argument {overrides[0]!r}; see `loriini --help`")
+        arguments.overrides = overrides
+        arguments.run(arguments)
+    except InputError as error:
+        print(f"loriini: {error}".replace("loriini: loriini:", "loriini:"), file=sys.stderr)
+        sys.exit(WRONG_INPUT)
+    except KeyboardInterrupt as error:
+        print(f"\ninterrupted; {error or 'the same command goes on where it stopped'}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(OUR_FAULT)
+
+
+def quickstart(arguments: argparse.Namespace) -> None:
+    """Run the main job."""
+    from loriini.quickstart import Quickstart, run_quickstart
+
+    names = ("documents", "design", "size", "steps", "seed")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    run_quickstart(Quickstart(**given), arguments.out)
+
+
+def designs(arguments: argparse.Namespace) -> None:
+    """List the designs."""
+    from loriini.routing import DESIGNS
+
+    rows = [
+        {
+            "name": name,
+            **design.to_dict(),
+            "causality": design.causality,
+            "training_causality": design.training_causality,
+        }
+        for name, design in DESIGNS.items()
+    ]
+    columns = ("name", "unit", "scope", "scorer", "selection", "gates", "combination", "causality")
+    _show(rows, columns, arguments.json)
+
+
+def recipes(arguments: argparse.Namespace) -> None:
+    """List the recipes."""
+    from loriini.recipes import RECIPES, describe
+
+    rows = [describe(name) for name in RECIPES]
+    _show(rows, tuple(rows[0]), arguments.json)
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Make a corpus of documents."""
+    from loriini.data.prepare import PrepareSettings
+    from loriini.data.prepare import prepare as make
+
+    names = ("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error", "max_characters")
+    fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
+    settings = {name: getattr(arguments, name) for name in names}
+    corpus = make(
+        arguments.out / arguments.name,
+        PrepareSettings(documents=tuple(map(str, arguments.documents)), **settings, **fields),
+    )
+    stages = corpus.manifest["stages"]
+    print(
+        f"{corpus.folder}: {stages['documents']['counts']['documents']:,} documents, "
+        f"{stages['tokens']['counts']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
+        f"{corpus.instances.length:,}"
+    )
+
+
+def inspect(arguments: argparse.Namespace) -> None:
+    """Print what a corpus holds."""
+    from loriini.data.prepare import open_corpus
+
+    print(json.dumps(open_corpus(arguments.corpus).manifest, indent=1))
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train a recipe, or go on with a run."""
+    from loriini.train.command import resume, train_recipe
+
+    if arguments.resume:
+        folder = resume(arguments.resume)
+    elif not arguments.recipe or not arguments.out:
+        raise InputError("loriini train: give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
+    else:
+        folder = train_recipe(arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
+    print(folder)
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Perplexity of a model per domain."""
+    from loriini.data.artifact import write_json
+    from loriini.data.documents import Fields, read_documents
+    from loriini.evaluate.perplexity import evaluate as measure
+    from loriini.evaluate.perplexity import tokenize_by_domain
+    from loriini.model.loading import load_model
+
+    if arguments.tasks:
+        raise InputError("loriini evaluate: --tasks is not there yet; use --documents")
+    if not arguments.documents:
+        raise InputError("loriini evaluate: give --documents PATH…")
+    model, tokenizer = load_model(arguments.model)
+    documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
+    heldout = tokenize_by_domain(documents, tokenizer, model.config.max_position_embeddings)
+    results = measure(model, heldout)
+    if arguments.out:
+        write_json(arguments.out, results)
+    print(json.dumps(results, indent=1))
+
+
+def analyze(arguments: argparse.Namespace) -> None:
+    """Who routes where: routes.npz and a report."""
+    from loriini.analyze.command import analyze_run
+
+    print(analyze_run(arguments.model, arguments.documents, arguments.domain_field, arguments.out))
+
+
+def generate(arguments: argparse.Namespace) -> None:
+    """Continue a prompt."""
+    from loriini.evaluate.samples import continue_text
+    from loriini.model.loading import load_model
+
+    model, tokenizer = load_model(arguments.model)
+    text = continue_text(
+        model,
+        tokenizer,
+        arguments.prompt,
+        arguments.max_new_tokens,
+        arguments.greedy,
+        arguments.routing,
+        arguments.seed,
+    )
+    print(arguments.prompt + text)
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """A Hugging Face folder, or a plain Llama specialised to a prompt."""
+    from loriini.model.export import export_hf, export_llama
+    from loriini.model.loading import load_model
+
+    model, tokenizer = load_model(arguments.model)
+    if arguments.to == "hf":
+        print(export_hf(model, tokenizer, arguments.out))
+        return
+    prompt = arguments.prompt_file.read_text() if arguments.prompt_file else arguments.prompt
+    print(export_llama(model, tokenizer, prompt, arguments.out))
+
+
+def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+    """Rows as JSON, or as a table of the columns."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    cells = [
+        [f"{row[c]:,}" if isinstance(row[c], int) else str(row[c] or "–") for c in columns] for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for line in (list(columns), *cells):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+
+    def command(run: Callable[[argparse.Namespace], None]) -> Parser:
+        assert run.__doc__
+        added: Parser = commands.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        added.set_defaults(run=run)
+        return added
+
+    add = command(quickstart).add_argument
+    add("--out", type=Path, default=Path("loriini-quickstart"), help="folder of everything it makes")
+    add("--documents", nargs="+", help="your own text instead of what is on this machine")
+    add("--design", help="the mixture to train beside the dense model (lory)")
+    add("--size", help="small, medium or large (small)")
+    add("--steps", type=int, help="training steps of each model")
+    add("--seed", type=int)
+
+    for run in (designs, recipes):
+        command(run).add_argument("--json", action="store_true")
+
+    add = command(prepare).add_argument
+    add("name")
+    add("--documents", nargs="+", required=True)
+    add("--out", type=Path, required=True)
+    add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
+    add("--length", type=int, default=1024, help="context in tokens")
+    add("--order", default="similar", help="similar, papers or random")
+    add("--encoder", default="lsa", help="lsa, or a sentence-transformers encoder")
+    add("--workers", type=int, default=1)
+    add("--seed", type=int, default=0)
+    add("--on-error", choices=("stop", "skip"), default="stop")
+    add("--max-characters", type=int, help="cut longer documents")
+    for part in ("text", "id", "domain"):
+        add(f"--{part}-field", default=part)
+
+    command(inspect).add_argument("corpus", type=Path)
+
+    add = command(train).add_argument
+    add("recipe", nargs="?")
+    add("--out", type=Path)
+    add("--corpus", type=Path, nargs="+", default=[])
+    add("--resume", type=Path, metavar="RUN")
+
+    add = command(evaluate).add_argument
+    add("model", type=Path, metavar="RUN")
+    add("--documents", nargs="+")
+    add("--domain-field", default="domain")
+    add("--tasks", nargs="+")
+    add("--out", type=Path)
+
+    add = command(analyze).add_argument
+    add("model", type=Path, metavar="RUN")
+    add("--documents", nargs="+", required=True)
+    add("--domain-field", default="domain")
+    add("--out", type=Path)
+
+    add = command(generate).add_argument
+    add("model", type=Path, metavar="RUN")
+    add("--prompt", required=True)
+    add("--max-new-tokens", type=int, default=64)
+    add("--greedy", action="store_true")
+    add("--routing", choices=("prompt", "segment"), default="prompt")
+    add("--seed", type=int, default=0)
+
+    add = command(export).add_argument
+    add("model", type=Path, metavar="RUN")
+    add("--to", choices=("hf", "llama"), required=True)
+    add("--prompt", default="")
+    add("--prompt-file", type=Path)
+    add("--out", type=Path, required=True)
+    return parser

@@ -1,0 +1,34 @@
+"""Text written by a model: greedy or sampled, prompt-routed unless told otherwise, with a cache."""
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from loriini.model import LoriiniForCausalLM
+
+
+@torch.no_grad()
+def continue_text(
+    model: LoriiniForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    max_new_tokens: int = 64,
+    greedy: bool = False,
+    routing: str = "prompt",
+    seed: int = 0,
+) -> str:
+    """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone."""
+    ids = (
+        tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(model.device).long()
+    )
+    torch.manual_seed(seed)
+    sampling = {"do_sample": False} if greedy else {"do_sample": True, "temperature": 0.8, "top_k": 50}
+    out = model.eval().generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_new_tokens,
+        inference_routing=routing,
+        pad_token_id=model.config.eos_token_id,
+        **sampling,
+    )
+    prompt_length = max(1, ids.shape[1])  # an empty prompt becomes one token
+    return tokenizer.decode(out[0, prompt_length:], skip_special_tokens=True)

@@ -1,0 +1,50 @@
+"""A trained model as something people already run: a Hugging Face folder, or a plain Llama."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from loriini.errors import InputError
+from loriini.model.conversion import to_llama
+from loriini.model.modeling import LoriiniForCausalLM
+
+
+def export_hf(model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> Path:
+    """Write the model as it is: `loriini` must be importable to load it."""
+    return _write(out, model.save_pretrained, tokenizer)
+
+
+@torch.no_grad()
+def export_llama(
+    model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, prompt: str, out: Path
+) -> Path:
+    """Write a plain Llama whose FFNs are the experts merged as `prompt` routes them (Lory §3.1, inference).
+
+    Its logits after this prompt are the model's own, prompt-routed. InputError for designs that combine
+    outputs, whose experts do not merge into one FFN.
+    """
+    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].long()
+    if not ids.shape[1]:
+        ids = torch.tensor([[model.config.eos_token_id]])
+    routings = model(ids, prompt_lengths=torch.tensor([ids.shape[1]])).routings
+    try:
+        llama = to_llama(model, [routing.gates[0] for routing in routings])
+    except ValueError as error:
+        raise InputError(f"this model cannot be exported as a Llama: {error}; use --to hf") from error
+    return _write(out, llama.save_pretrained, tokenizer)
+
+
+def _write(out: Path, save: Callable[[Path], None], tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Save a model and its tokenizer into `out`, whole or not at all."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists and is not empty; choose another --out")
+    temporary = out.with_name(f".{out.name}.unfinished")
+    shutil.rmtree(temporary, ignore_errors=True)
+    save(temporary)
+    tokenizer.save_pretrained(temporary)
+    if out.exists():
+        out.rmdir()
+    return temporary.rename(out)

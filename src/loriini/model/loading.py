@@ -1,0 +1,28 @@
+"""A model and its tokenizer from a run's folder or from a Hugging Face folder."""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from loriini.errors import InputError
+from loriini.model.modeling import LoriiniForCausalLM
+
+
+def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
+    """Load `path` (a RUN with a `model/` folder, or such a folder) for evaluation; InputError when it is none."""
+    folder = path / "model" if (path / "model").is_dir() else path
+    if not (folder / "config.json").exists():
+        unfinished = (path / "run.json").exists()
+        remedy = f"finish it with `loriini train --resume {path}`" if unfinished else "give a run's folder"
+        raise InputError(f"{path}: no trained model here; {remedy}")
+    logging.disable_progress_bar()
+    try:
+        model = LoriiniForCausalLM.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"{folder}: the model cannot be read ({reason}); export or train it again"
+        ) from error
+    return model.eval(), tokenizer

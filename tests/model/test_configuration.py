@@ -1,0 +1,111 @@
+import json
+
+import pytest
+import torch
+from tiny import GRID, tiny_config
+
+from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
+from loriini.model.configuration import resolve_routing
+
+SIZES = {"0.3B": (24, 1024, 16, 2816), "1.5B": (48, 1536, 24, 4096), "7B": (32, 4096, 32, 11008)}
+
+
+def papers_config(size: str, experts: int, routing: str = "lory") -> LoriiniConfig:
+    layers, d, heads, f = SIZES[size]
+    return LoriiniConfig(
+        vocab_size=32000,
+        hidden_size=d,
+        intermediate_size=f,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_experts=experts,
+        routing=routing,
+    )
+
+
+def held_by(config: LoriiniConfig) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in LoriiniForCausalLM(config).parameters())
+
+
+@pytest.mark.parametrize(
+    ("size", "experts", "billions"),
+    [
+        ("0.3B", 8, "1.8"),
+        ("0.3B", 16, "3.5"),
+        ("0.3B", 32, "6.8"),
+        ("1.5B", 8, "7.8"),
+        ("1.5B", 16, "15.0"),
+        ("1.5B", 32, "29.5"),
+        ("7B", 4, "19.7"),
+    ],
+)
+def test_parameters_of_the_papers_models(size: str, experts: int, billions: str) -> None:
+    config = papers_config(size, experts)
+    total, active = config.parameters()
+    assert f"{total / 1e9:.1f}" == billions
+    assert total == held_by(config)
+    dense_total, dense_active = papers_config(size, 1).parameters()
+    assert dense_total == dense_active == active - config.num_hidden_layers * experts * config.hidden_size
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"num_experts": 1}, {"tie_word_embeddings": True}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    ids=["plain", "one expert", "tied", "grouped queries"],
+)
+def test_parameters_of_every_row(name: str, changes: dict[str, int]) -> None:
+    config = tiny_config(name, **changes)
+    total, active = config.parameters()
+    assert total == held_by(config)
+    assert active <= total
+
+
+@pytest.mark.parametrize(
+    ("name", "experts"),
+    [("lory", 1), ("smear", 1), ("switch", 1), ("mixtral", 2), ("ec-token", 1), ("token-ec2", 2), ("token-top-p", 4)],
+)
+def test_active_experts(name: str, experts: int) -> None:
+    config = tiny_config(name)
+    assert config.experts_per_token == experts
+    unused = (config.num_experts - experts) * config.num_hidden_layers * 3 * 16 * 24
+    total, active = config.parameters()
+    assert total - active == unused
+
+
+def test_flops_by_hand() -> None:
+    config = tiny_config("lory", num_hidden_layers=1)
+    ffn, attention, head, router = 3 * 16 * 24, 4 * 16 * 16, 61 * 16, 4 * 16
+    norms = 3 * 16
+    merging = ffn * 4 / 4
+    expected = 6 * (ffn + attention + head + router + norms + 16 * 100 + merging)
+    assert config.flops_per_token(100) == expected
+    dense = tiny_config("lory", num_hidden_layers=1, num_experts=1)
+    assert config.flops_per_token(100) - dense.flops_per_token(100) == 6 * (merging + router)
+
+
+def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
+    design = DESIGNS["mixtral"]
+    for routing in (design, design.to_dict(), "mixtral"):
+        assert LoriiniConfig(routing=routing).routing == design
+    assert resolve_routing({}) == RoutingConfig()
+
+
+def test_refusals_say_why() -> None:
+    with pytest.raises(ValueError, match="no design is named 'rory'; there are: dense, lory"):
+        LoriiniConfig(routing="rory")
+    with pytest.raises(ValueError, match="num_experts is 0"):
+        LoriiniConfig(num_experts=0)
+    with pytest.raises(ValueError, match="top_k is 3 but num_experts is 2"):
+        LoriiniConfig(num_experts=2, routing=RoutingConfig(selection="top_k", top_k=3, combination="outputs"))
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_json_round_trip(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    config = tiny_config(name)
+    config.save_pretrained(tmp_path)
+    loaded = LoriiniConfig.from_pretrained(tmp_path)
+    assert loaded.routing == config.routing
+    assert isinstance(loaded.routing, RoutingConfig)
+    assert json.loads(loaded.to_json_string()) == json.loads(config.to_json_string())

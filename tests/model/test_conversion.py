@@ -1,0 +1,98 @@
+import pytest
+import torch
+from tiny import SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.model.conversion import copy_into_experts, from_llama, to_llama
+
+COPIED = ["lory", "prefix", "smear", "mixtral", "sequence-top1", "sequence-top2", "global-top2", "frozen", "random"]
+
+
+def tiny_llama(**changes: int) -> LlamaForCausalLM:
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = LlamaConfig(vocab_size=VOCABULARY, initializer_range=0.3, **{**sizes, **changes})
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_a_dense_model_copied_into_experts_computes_the_same(name: str) -> None:
+    dense, ids = tiny_model("dense", num_experts=1), random_ids()
+    mixture = copy_into_experts(dense, tiny_config(name)).eval()
+    assert mixture.config.num_experts == 4
+    torch.testing.assert_close(run(mixture, ids).logits, dense(ids).logits, rtol=1e-5, atol=1e-5)
+    for layer in mixture.model.layers:
+        for weight in layer.mlp.experts.parameters():
+            assert all(torch.equal(expert, weight[0]) for expert in weight)
+            assert weight.is_contiguous()
+
+
+@pytest.mark.parametrize("name", ["switch", "ec-token", "ec-segment", "token-ec2"])
+def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
+    selection = DESIGNS[name].selection
+    with pytest.raises(ValueError, match=f"gates that sum to 1; selection={selection} with gates=softmax_all"):
+        copy_into_experts(tiny_model("dense", num_experts=1), tiny_config(name))
+
+
+def test_only_a_dense_model_is_copied() -> None:
+    with pytest.raises(ValueError, match=r"has 4 experts; it must be dense"):
+        copy_into_experts(tiny_model("lory"), tiny_config("lory"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtype) -> None:
+    llama = LlamaForCausalLM._from_config(tiny_llama().config, dtype=dtype).eval()
+    dense = from_llama(llama)
+    mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
+    back = to_llama(mixture, [torch.full((4,), 0.25)] * 2)
+    ids = random_ids()
+    for model in (dense, mixture, back):
+        assert model.dtype == dtype
+        assert torch.equal(model.model.rotary_emb.inv_freq, llama.model.rotary_emb.inv_freq)
+    torch.testing.assert_close(dense(ids).logits, llama(ids).logits)
+    torch.testing.assert_close(back(ids).logits, llama(ids).logits)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_key_value_heads": 2}, {"tie_word_embeddings": True}], ids=["plain", "grouped", "tied"]
+)
+def test_llama_there_and_back(changes: dict[str, int]) -> None:
+    llama, ids = tiny_llama(**changes), random_ids()
+    back = to_llama(from_llama(llama), [torch.ones(1)] * 2)
+    torch.testing.assert_close(back(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
+    assert back.state_dict().keys() == llama.state_dict().keys()
+
+
+@pytest.mark.parametrize("name", ["lory", "prefix", "smear"])
+def test_a_llama_of_a_prompts_gates_is_the_model_after_that_prompt(name: str) -> None:
+    model, ids = tiny_model(name), random_ids(1, 3 * SEGMENT + 1)
+    prompt = ids[:, : SEGMENT + 2]
+    prompted = model(ids, prompt_lengths=torch.tensor([prompt.shape[1]]))
+    of_prompt = model(prompt, prompt_lengths=torch.tensor([prompt.shape[1]])).routings
+    llama = to_llama(model, [routing.gates[0] for routing in of_prompt])
+    assert type(llama) is LlamaForCausalLM
+    torch.testing.assert_close(llama(ids).logits, prompted.logits, rtol=1e-4, atol=1e-5)
+    other = model(ids, prompt_lengths=torch.tensor([2])).logits
+    assert not torch.allclose(other, prompted.logits, atol=1e-3)
+    by_llama = llama.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2)
+    assert torch.equal(by_llama, model.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2))
+
+
+def test_a_merged_llama_needs_merged_experts() -> None:
+    with pytest.raises(ValueError, match="combination=parameters"):
+        to_llama(tiny_model("mixtral"), [torch.full((4,), 0.25)] * 2)
+
+
+def test_a_llama_loads_from_disk_as_llama(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    model, ids = tiny_model("lory"), random_ids()
+    llama = to_llama(model, [torch.tensor([0.1, 0.2, 0.3, 0.4])] * 2)
+    llama.save_pretrained(tmp_path)
+    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(loaded(ids).logits, llama(ids).logits)
+
+
+def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
+    dense = tiny_model("dense", num_experts=1)
+    for training in (False, True):
+        copied: LoriiniForCausalLM = copy_into_experts(dense.train(training), tiny_config())
+        assert copied.training == training

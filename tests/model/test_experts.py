@@ -1,0 +1,128 @@
+"""The fast paths against their naive twins, and the merge against its definition."""
+
+import pytest
+import torch
+from tiny import assert_same_gradients, gradients
+from torch import Tensor
+
+from loriini.model.experts import (
+    Experts,
+    by_outputs_loop,
+    by_parameters_loop,
+    grouped_linear,
+    grouped_linear_loop,
+)
+
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-10, "atol": 1e-10},
+    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
+}
+SIZES = [pytest.param(16, 24, id="aligned"), pytest.param(13, 21, id="odd")]
+DTYPES = [torch.float64, torch.float32]
+
+
+def make_experts(experts: int, d: int, f: int, dtype: torch.dtype) -> Experts:
+    made = Experts(experts, d, f).to(dtype)
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return made
+
+
+def assert_twins(experts: Experts, fast, naive, x: Tensor, gates: Tensor) -> None:  # type: ignore[no-untyped-def]
+    """Both give the same output, and the same gradients of the states, the gates and the experts."""
+    results = []
+    for path in (fast, naive):
+        experts.zero_grad()
+        inputs = [x.clone().requires_grad_(), gates.clone().requires_grad_()]
+        y = path(*inputs)
+        (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
+        of_inputs = {
+            name: t.grad for name, t in zip(("x", "gates"), inputs, strict=True) if t.grad is not None
+        }
+        results.append((y, {**gradients(experts), **of_inputs}))
+    (y, found), (expected, wanted) = results
+    if "gates" not in found:
+        assert gates.shape[-1] == 1
+        wanted.pop("gates", None)
+    tolerance = TOLERANCE[x.dtype]
+    torch.testing.assert_close(y, expected, **tolerance)
+    assert_same_gradients(found, wanted, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("d", "f"), SIZES)
+@pytest.mark.parametrize("experts", [1, 4, 8])
+def test_merging_equals_its_twin(experts: int, d: int, f: int, dtype: torch.dtype) -> None:
+    module = make_experts(experts, d, f, dtype)
+    gates = torch.randn(5, experts, dtype=dtype).softmax(-1)
+    x = torch.randn(5, 3, d, dtype=dtype)
+    assert_twins(module, module.by_parameters, lambda x, g: by_parameters_loop(module, x, g), x, gates)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("d", "f"), SIZES)
+@pytest.mark.parametrize("chosen", ["some", "one expert never", "some tokens by nobody", "nothing", "one token"])
+def test_sparse_experts_equal_their_twin(chosen: str, d: int, f: int, dtype: torch.dtype) -> None:
+    module = make_experts(4, d, f, dtype)
+    tokens = 1 if chosen == "one token" else 23
+    gates = torch.rand(tokens, 4, dtype=dtype) * (torch.rand(tokens, 4) < 0.5)
+    if chosen == "one expert never":
+        gates[:, 2] = 0
+    elif chosen == "some tokens by nobody":
+        gates[::3] = 0
+    elif chosen == "nothing":
+        gates[:] = 0
+    elif chosen == "one token":
+        gates[:] = torch.tensor([0.0, 0.5, 0.0, 0.25])
+    x = torch.randn(tokens, d, dtype=dtype)
+
+    def naive(x: Tensor, gates: Tensor) -> Tensor:
+        return by_outputs_loop(module, x, gates)
+
+    def fast(x: Tensor, gates: Tensor) -> Tensor:
+        gates.register_hook(lambda gradient: gradient)
+        return module.by_outputs(x, gates)
+
+    y = module.by_outputs(x, gates)
+    torch.testing.assert_close(y, naive(x, gates), **TOLERANCE[dtype])
+    assert not y[(gates == 0).all(-1)].any()
+    assert_twins(module, fast, lambda x, g: naive(x, g * (gates > 0)), x, gates)
+
+
+def test_grouped_kernel_equals_one_product_an_expert() -> None:
+    x, weight = torch.randn(9, 16), torch.randn(4, 8, 16)
+    ends = torch.tensor([0, 5, 5, 9], dtype=torch.int32)
+    torch.testing.assert_close(grouped_linear(x, weight, ends), grouped_linear_loop(x, weight, ends))
+
+
+def test_sparse_experts_under_autocast() -> None:
+    module, x = make_experts(4, 16, 24, torch.float32), torch.randn(23, 16)
+    gates = torch.rand(23, 4) * (torch.rand(23, 4) < 0.5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module.by_outputs(x, gates)
+    torch.testing.assert_close(y.float(), by_outputs_loop(module, x, gates), rtol=0.05, atol=0.05)
+    y.float().sum().backward()
+    assert all(w.grad.dtype == torch.float32 and torch.isfinite(w.grad).all() for w in module.parameters())
+
+
+def test_equal_experts_are_one_expert_whatever_the_gates() -> None:
+    one = make_experts(1, 16, 24, torch.float64)
+    four = make_experts(4, 16, 24, torch.float64)
+    four.load_state_dict({name: w.expand(4, *w.shape[1:]) for name, w in one.state_dict().items()})
+    x, gates = torch.randn(5, 3, 16, dtype=torch.float64), torch.randn(5, 4).softmax(-1).double()
+    expected = one.single(x)
+    torch.testing.assert_close(four.by_parameters(x, gates), expected, rtol=1e-6, atol=1e-6)
+    gates_of_tokens = gates[:, None].expand(-1, 3, -1).flatten(0, 1)
+    by_outputs = four.by_outputs(x.flatten(0, 1), gates_of_tokens)
+    torch.testing.assert_close(by_outputs.view_as(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_merging_weights_is_merging_outputs_of_each_matrix_by_itself() -> None:
+    module, x = make_experts(4, 16, 24, torch.float64), torch.randn(1, 3, 16, dtype=torch.float64)
+    gates = torch.randn(1, 4, dtype=torch.float64).softmax(-1)
+    gate, up = torch.einsum("e,ecfd,sd->csf", gates[0], module.gate_up_proj, x[0])
+    hidden = torch.nn.functional.silu(gate) * up
+    expected = torch.einsum("e,edf,sf->sd", gates[0], module.down_proj, hidden)
+    torch.testing.assert_close(module.by_parameters(x, gates)[0], expected)
+    mixed_outputs = module.by_outputs(x[0], gates.expand(3, -1))
+    assert not torch.allclose(expected, mixed_outputs, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,323 @@
+"""Generation: a cache changes the speed and nothing else, in both modes, whatever happens to the cache.
+
+The reference is one forward pass over the whole sequence, alone and without a cache or padding.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from tiny import GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache
+
+from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini.model.mixture import RoutedCacheLayer
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
+CASES = [*((name, "prompt") for name in GRID), *((name, "segment") for name in SEGMENTED)]
+MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"), ("ec-segment", "segment")]
+PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
+
+
+def whole(model: LoriiniForCausalLM, ids: Tensor, prompt: int, mode: str, labels: Tensor | None = None) -> Tensor:
+    """The logits (L, V) of one sequence (L,), by one pass without a cache."""
+    arguments = {} if labels is None else {"routing_labels": labels}
+    length = torch.tensor([prompt])
+    return model(ids[None], prompt_lengths=length, inference_routing=mode, use_cache=False, **arguments).logits[0]
+
+
+def label_of(model: LoriiniForCausalLM, row: int, batch: int) -> Tensor | None:
+    labels = label_arguments(model, batch).get("routing_labels")
+    return None if labels is None else labels[row : row + 1]
+
+
+def cached(model: LoriiniForCausalLM, ids: Tensor, chunks: list[int], mode: str, **arguments: Any) -> Tensor:
+    """The logits (B, L, V), fed in chunks through a cache; the first one is the prompt."""
+    cache, logits, mask = DynamicCache(), [], arguments.pop("attention_mask", torch.ones_like(ids))
+    positions, start = (mask.cumsum(1) - 1).clamp(min=0), 0
+    for size in chunks:
+        end = start + size
+        out = model(
+            ids[:, start:end],
+            attention_mask=mask[:, :end],
+            position_ids=positions[:, start:end],
+            past_key_values=cache,
+            use_cache=True,
+            inference_routing=mode,
+            **label_arguments(model, len(ids)),
+        )
+        logits.append(out.logits)
+        start = end
+    assert start == ids.shape[1]
+    return torch.cat(logits, dim=1)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("chunk", [1, 3, SEGMENT + 2])
+@torch.no_grad()
+def test_a_cache_changes_nothing(name: str, mode: str, prompt: int, chunk: int) -> None:
+    model, ids = tiny_model(name), random_ids(2, prompt + 12)
+    found = cached(model, ids, [prompt] + [chunk] * (12 // chunk), mode)
+    for b, row in enumerate(ids):
+        expected = whole(model, row, prompt, mode, label_of(model, b, 2))
+        torch.testing.assert_close(found[b], expected, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("use_cache", [True, False])
+@torch.no_grad()
+def test_a_padded_batch_equals_its_rows_alone(name: str, mode: str, side: str, use_cache: bool) -> None:
+    model, lengths, new, width = tiny_model(name), [9, 2, 5], 7, 9
+    prompts, continuation = [random_ids(1, n)[0] for n in lengths], random_ids(3, new)
+    rows = [pad(p, (width - len(p), 0) if side == "left" else (0, width - len(p)), value=2) for p in prompts]
+    ids = torch.cat([torch.stack(rows), continuation], dim=1)
+    mask = (ids != 2).long()
+    if use_cache:
+        found = cached(model, ids, [width] + [1] * new, mode, attention_mask=mask)
+    else:
+        found = model(
+            ids,
+            attention_mask=mask,
+            prompt_lengths=torch.tensor(lengths),
+            inference_routing=mode,
+            **label_arguments(model, 3),
+        ).logits
+    for b, prompt in enumerate(prompts):
+        alone = whole(model, ids[b][mask[b].bool()], len(prompt), mode, label_of(model, b, 3))
+        torch.testing.assert_close(found[b][mask[b].bool()], alone, **CLOSE)
+
+
+def generated(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+    """Greedy tokens (B, L + 10) and the logits (B, 10, V) of every step."""
+    out = model.generate(
+        ids,
+        max_new_tokens=10,
+        do_sample=False,
+        pad_token_id=2,
+        return_dict_in_generate=True,
+        output_logits=True,
+        **label_arguments(model, len(ids)),
+        **arguments,
+    )
+    return out.sequences, torch.stack(out.logits, dim=1)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize("prompt", PROMPTS)
+@torch.no_grad()
+def test_generate_with_a_cache_without_one_and_by_hand(name: str, mode: str, prompt: int) -> None:
+    model, ids = tiny_model(name), random_ids(2, prompt)
+    tokens, logits = generated(model, ids, inference_routing=mode)
+    tokens_without, logits_without = generated(model, ids, inference_routing=mode, use_cache=False)
+    assert torch.equal(tokens, tokens_without)
+    torch.testing.assert_close(logits, logits_without, **CLOSE)
+    for b, row in enumerate(tokens):
+        by_hand = whole(model, row, prompt, mode, label_of(model, b, 2))[prompt - 1 : -1]
+        torch.testing.assert_close(logits[b], by_hand, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_generate_from_a_padded_batch(name: str, mode: str, use_cache: bool) -> None:
+    model, prompts = tiny_model(name), [random_ids(1, n)[0] for n in (9, 2, 5)]
+    ids = torch.stack([pad(p, (9 - len(p), 0), value=2) for p in prompts])
+    arguments = {"inference_routing": mode, "use_cache": use_cache}
+    tokens, logits = generated(model, ids, attention_mask=(ids != 2).long(), **arguments)
+    for b, prompt in enumerate(prompts):
+        with torch.no_grad():
+            row = tokens[b, 9 - len(prompt) :]
+            alone = whole(model, row, len(prompt), mode, label_of(model, b, 3))[len(prompt) - 1 : -1]
+        torch.testing.assert_close(logits[b], alone, **CLOSE)
+
+
+def test_generation_is_prompt_routed_unless_told_otherwise() -> None:
+    model, ids = tiny_model(), random_ids(1, 2 * SEGMENT + 1)
+    by_default = generated(model, ids)[1]
+    assert torch.equal(by_default, generated(model, ids, inference_routing="prompt")[1])
+    assert not torch.allclose(by_default, generated(model, ids, inference_routing="segment")[1], atol=1e-2)
+
+
+@torch.no_grad()
+def test_without_prompt_lengths_a_call_routes_as_in_training() -> None:
+    model, ids = tiny_model(), random_ids(2, 11)
+    expected = model.train()(ids).logits
+    assert torch.equal(model.eval()(ids).logits, expected)
+    filling_a_cache = model(ids, use_cache=True)
+    as_prompt = model(ids, prompt_lengths=torch.tensor([11, 11]))
+    torch.testing.assert_close(filling_a_cache.logits, as_prompt.logits)
+    assert filling_a_cache.routings[0].unit_shape == as_prompt.routings[0].unit_shape == (2, 1)
+    assert filling_a_cache.prompt_lengths.tolist() == [11, 11]
+
+
+@torch.no_grad()
+def test_segment_mode_routes_like_training_once_the_prompt_fills_segment_one() -> None:
+    model, ids = tiny_model(), random_ids(2, 11)
+    segmented = model(ids, prompt_lengths=torch.tensor([SEGMENT, 9]), inference_routing="segment")
+    torch.testing.assert_close(segmented.logits, model(ids).logits)
+
+
+@torch.no_grad()
+def test_equal_gates_for_segment_one_also_in_segment_mode() -> None:
+    design = RoutingConfig(segment_length=SEGMENT, first_segment="uniform")
+    model, ids = tiny_model(design), random_ids(2, 11)
+    out = model(ids, prompt_lengths=torch.tensor([2, 9]), inference_routing="segment")
+    torch.testing.assert_close(out.logits, model(ids).logits)
+    torch.testing.assert_close(cached(model, ids, [2, 3, 1, 5], "segment"), out.logits, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_beam_search(name: str, mode: str) -> None:
+    model, ids = tiny_model(name), random_ids(2, 5)
+    results = [
+        model.generate(
+            ids,
+            num_beams=3,
+            num_return_sequences=2,
+            max_new_tokens=9,
+            do_sample=False,
+            pad_token_id=2,
+            inference_routing=mode,
+            use_cache=use_cache,
+            return_dict_in_generate=True,
+            output_scores=True,
+            **label_arguments(model, 2),
+        )
+        for use_cache in (True, False)
+    ]
+    assert torch.equal(results[0].sequences, results[1].sequences)
+    torch.testing.assert_close(results[0].sequences_scores, results[1].sequences_scores, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
+@pytest.mark.parametrize("wrong", [1, SEGMENT + 1])
+@torch.no_grad()
+def test_cropped_tokens_were_never_there(name: str, mode: str, wrong: int) -> None:
+    model, ids, prompt = tiny_model(name), random_ids(2, 3 * SEGMENT), SEGMENT + 1
+    cache = DynamicCache()
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    model(ids[:, :prompt], **step)
+    model(ids[:, prompt : prompt + 2], **step)
+    model(random_ids(2, wrong), **step)
+    cache.crop(-wrong)
+    assert cache.get_seq_length() == prompt + 2
+    found = model(ids[:, prompt + 2 :], **step).logits
+    for b, row in enumerate(ids):
+        torch.testing.assert_close(found[b], whole(model, row, prompt, mode)[prompt + 2 :], **CLOSE)
+
+
+@pytest.mark.parametrize("emptied", ["crop", "reset"])
+@torch.no_grad()
+def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
+    model, cache, ids = tiny_model(), DynamicCache(), random_ids(1, 5)
+    model(random_ids(1, 7), past_key_values=cache, use_cache=True)
+    cache.crop(-7) if emptied == "crop" else cache.reset()
+    logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
+    torch.testing.assert_close(logits, whole(model, ids[0], 5, "prompt"), **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
+@pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
+@torch.no_grad()
+def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, change: str) -> None:
+    model, ids, more = tiny_model(name), random_ids(2, SEGMENT + 1), random_ids(4, SEGMENT)
+    cache = DynamicCache()
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    model(ids, **step)
+    if change == "repeat":
+        cache.batch_repeat_interleave(2)
+        rows = [0, 0, 1, 1]
+    elif change == "select":
+        cache.batch_select_indices(torch.tensor([1]))
+        rows = [1]
+    else:
+        cache.reorder_cache(torch.tensor([1, 0]))
+        rows = [1, 0]
+    found = model(more[: len(rows)], **step).logits
+    for b, source in enumerate(rows):
+        expected = whole(model, torch.cat([ids[source], more[b]]), SEGMENT + 1, mode)[SEGMENT + 1 :]
+        torch.testing.assert_close(found[b], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@torch.no_grad()
+def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -> None:
+    model, cache = tiny_model(num_experts=2), DynamicCache()
+    ids = random_ids(batch, 6)
+    model(ids, past_key_values=cache, use_cache=True)
+    assert all(("gate_up" in layer.routing) == (batch <= 2) for layer in cache.layers)
+    merges = 0
+    for layer in model.model.layers:
+        original = layer.mlp.experts.merge
+
+        def counted(gates: Tensor, original: Any = original) -> Any:
+            nonlocal merges
+            merges += 1
+            return original(gates)
+
+        layer.mlp.experts.merge = counted
+    model(ids[:, :1], past_key_values=cache, use_cache=True)
+    assert merges == (0 if batch <= 2 else 2)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
+    model, phrase = tiny_model(name), random_ids(1, 5)
+    ids = torch.cat([phrase, phrase, phrase], dim=1)
+    arguments = {"max_new_tokens": 14, "do_sample": False, "pad_token_id": 2, "inference_routing": mode}
+    arguments |= label_arguments(model, 1)
+    greedy = model.generate(ids, **arguments)
+    assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=4, **arguments), greedy)
+
+
+@pytest.mark.parametrize("bos", [0, None])
+@pytest.mark.parametrize("ids", [None, torch.zeros(2, 0, dtype=torch.long)], ids=["none", "two empty"])
+def test_an_empty_prompt_is_bos_or_eos_alone(bos: int | None, ids: Tensor | None) -> None:
+    model = tiny_model(bos_token_id=bos, eos_token_id=1)
+    arguments = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 2}
+    start = torch.full((1 if ids is None else 2, 1), 1 if bos is None else 0)
+    assert torch.equal(model.generate(ids, **arguments), model.generate(start, **arguments))
+
+
+def test_an_empty_prompt_needs_a_token_to_start_from() -> None:
+    with pytest.raises(ValueError, match="needs a bos_token_id or an eos_token_id"):
+        tiny_model().generate(max_new_tokens=2)
+
+
+def test_a_cache_of_ones_own_may_be_passed() -> None:
+    model, ids, cache = tiny_model(), random_ids(1, 6), DynamicCache()
+    arguments = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 2}
+    tokens = model.generate(ids, past_key_values=cache, **arguments)
+    assert torch.equal(tokens, model.generate(ids, **arguments))
+    assert all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
+    assert cache.get_seq_length() == 10
+
+
+def test_a_cache_that_another_model_filled_is_refused() -> None:
+    cache = DynamicCache()
+    for layer in range(2):
+        cache.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), layer)
+    with pytest.raises(ValueError, match="filled by another model"):
+        tiny_model()(random_ids(1, 3), past_key_values=cache)
+
+
+@pytest.mark.parametrize("call", ["forward", "generate"])
+def test_an_unknown_inference_routing_is_refused(call: str) -> None:
+    model = tiny_model()
+    with pytest.raises(ValueError, match="inference_routing is 'token'; it is 'prompt' or 'segment'"):
+        getattr(model, call)(random_ids(), inference_routing="token")
+
+
+def test_segment_mode_needs_segments() -> None:
+    with pytest.raises(ValueError, match="this one routes sequences"):
+        tiny_model("smear").generate(random_ids(), inference_routing="segment", max_new_tokens=2)
+
+
+def test_a_label_design_asks_for_labels() -> None:
+    model = LoriiniForCausalLM(tiny_config("label")).eval()
+    with pytest.raises(ValueError, match="needs routing_labels"):
+        model.generate(random_ids(), max_new_tokens=2)

@@ -1,0 +1,369 @@
+"""One grid over every design: it learns, equals its naive twin, and sees no future it does not admit to."""
+
+import copy
+
+import pytest
+import torch
+from tiny import (
+    GRID,
+    LENGTH,
+    MERGED,
+    SEGMENT,
+    VOCABULARY,
+    assert_same_gradients,
+    gradients,
+    random_ids,
+    run,
+    tiny_config,
+    tiny_model,
+)
+from torch import Tensor
+from torch.nn.functional import pad, silu
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini.model.conversion import from_llama
+from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
+from loriini.model.mixture import Mixture
+from loriini.routing.unit import Call
+
+CONSTANT_GATES = {"dense", "label", "frozen", "random", "sequence-top1", "global-top1"}
+"""Designs whose scorer learns nothing: it has no weights, or its one gate is a softmax over one number."""
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_every_parameter_that_should_gets_a_gradient(name: str) -> None:
+    model, ids = tiny_model(name).train(), random_ids()
+    out = run(model, ids, labels=ids)
+    out.loss.backward()
+    assert torch.isfinite(out.loss)
+    for parameter_name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            assert DESIGNS[name].scorer == "frozen"
+            assert ".router." in parameter_name
+        elif ".experts." in parameter_name:
+            layer = int(parameter_name.split(".")[2])
+            used = (out.routings[layer].gates > 0).any(0)
+            assert torch.equal(parameter.grad.flatten(1).any(1), used), parameter_name
+        elif ".router." in parameter_name and name in CONSTANT_GATES:
+            assert not parameter.grad.any(), parameter_name
+        else:
+            assert parameter.grad.any(), parameter_name
+        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), parameter_name
+
+
+SIZES = {"aligned": {}, "odd": {"hidden_size": 12, "intermediate_size": 21}}
+DTYPES = [torch.float64, torch.float32]
+PADDINGS = ["none", "left", "right"]
+
+
+def padded(ids: Tensor, side: str) -> tuple[Tensor, Tensor]:
+    """Ids and mask of rows that lose none, two, four … tokens to padding at a side."""
+    mask = torch.ones_like(ids)
+    for b in range(len(ids)):
+        if side == "left":
+            mask[b, : 2 * b] = 0
+        elif side == "right":
+            mask[b, ids.shape[1] - 2 * b :] = 0
+    return ids.masked_fill(mask == 0, 2), mask
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("side", PADDINGS)
+@pytest.mark.parametrize("experts", [1, 4, 8])
+def test_the_fast_path_equals_its_naive_twin(
+    name: str, size: str, dtype: torch.dtype, side: str, experts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(name, **SIZES[size], num_experts=experts, num_hidden_layers=1).to(dtype).train()
+    ids, mask = padded(random_ids(), side)
+    targets = random_ids().masked_fill(mask == 0, -100)
+
+    def outcome() -> tuple[Tensor, dict[str, Tensor]]:
+        model.zero_grad()
+        out = run(model, ids, attention_mask=mask, shift_labels=targets)
+        out.loss.backward()
+        return out.logits[mask.bool()].detach(), gradients(model)
+
+    logits, found = outcome()
+    monkeypatch.setattr(Experts, "by_outputs", by_outputs_loop)
+    monkeypatch.setattr(Experts, "by_parameters", by_parameters_loop)
+    expected_logits, expected = outcome()
+    tolerance = (
+        {"rtol": 1e-6, "atol": 1e-8} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-5}
+    )
+    torch.testing.assert_close(logits, expected_logits, **tolerance)
+    assert_same_gradients(found, expected, **tolerance)
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_rows_of_a_batch_are_independent(name: str, training: bool) -> None:
+    model, ids = tiny_model(name).train(training), random_ids()
+    changed = ids.clone()
+    changed[1:] = random_ids(2)
+    same = torch.allclose(run(model, ids).logits[0], run(model, changed).logits[0], atol=1e-5)
+    assert same != (training and DESIGNS[name].selection == "expert_choice")
+
+
+@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_padded_row_equals_itself_alone(name: str, side: str) -> None:
+    model = tiny_model(name)
+    ids, mask = padded(random_ids(), side)
+    together = run(model, ids, attention_mask=mask).logits
+    for b, real in enumerate(mask.bool()):
+        labels = {"routing_labels": torch.tensor([b])} if name == "label" else {}
+        alone = run(model, ids[b : b + 1, real], **labels).logits[0]
+        torch.testing.assert_close(together[b, real], alone, rtol=1e-4, atol=1e-4)
+
+
+def leaks(model: LoriiniForCausalLM, ids: Tensor, first: int) -> list[int]:
+    """The tokens t ≥ `first` after which a change of the future changes an output of `first` to t."""
+    expected = run(model, ids).logits
+    found = []
+    for t in range(first, ids.shape[1] - 1):
+        changed = torch.cat([ids[:, : t + 1], random_ids(len(ids), ids.shape[1] - t - 1)], dim=1)
+        now = run(model, changed).logits
+        if not torch.allclose(now[:, first : t + 1], expected[:, first : t + 1], atol=1e-4):
+            found.append(t)
+    return found
+
+
+VARIANTS = {
+    **{name: tiny_config(name).routing for name in GRID},
+    "lory uniform": RoutingConfig(segment_length=SEGMENT, first_segment="uniform"),
+    "lory skip_loss": RoutingConfig(segment_length=SEGMENT, first_segment="skip_loss"),
+    "lory of equal gates": RoutingConfig(segment_length=SEGMENT, gates="uniform"),
+    "lory top-2": RoutingConfig(segment_length=SEGMENT, selection="top_k", gates="softmax_selected"),
+    "frozen segments": RoutingConfig(segment_length=SEGMENT, scorer="frozen"),
+    "random sequences": RoutingConfig(unit="sequence", scorer="random"),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_causality_as_measured(name: str, training: bool) -> None:
+    design = VARIANTS[name]
+    causality = design.training_causality if training else design.causality
+    model, ids = tiny_model(design).train(training), random_ids(2, 4 * SEGMENT + 3)
+    if causality == "strict":
+        assert not leaks(model, ids, first=0)
+    elif causality == "after_first_segment":
+        assert not leaks(model, ids, first=SEGMENT)
+        assert leaks(model, ids, first=0) == list(range(SEGMENT - 1))
+    else:
+        assert leaks(model, ids, first=SEGMENT)
+
+
+def test_every_declared_causality_is_measured() -> None:
+    declared = {d.causality for d in VARIANTS.values()} | {d.training_causality for d in VARIANTS.values()}
+    assert declared == {"strict", "after_first_segment", "none"}
+
+
+def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
+    model = tiny_model(name, num_experts=experts).double()
+    return model.model.layers[0].mlp
+
+
+@pytest.mark.parametrize("name", ["lory", "prefix"])
+def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> None:
+    layer, x_BLD, call = lory_layer(name), torch.randn(2, LENGTH, 16).double(), Call(2, LENGTH)
+    grid = call.grid(layer.config.routing)
+    gates = layer(x_BLD, call, grid)[1].gates.view(2, 3, 4)
+    for segment in range(3):
+        changed = x_BLD.clone()
+        changed[0, segment * SEGMENT : (segment + 1) * SEGMENT] += 1
+        now = layer(changed, call, grid)[1].gates.view(2, 3, 4)
+        affected = {0: [0, 1, 2] if name == "prefix" else [0, 1], 1: [2], 2: []}[segment]
+        if name == "prefix" and segment > 0:
+            affected = []
+        different = (now != gates).any(-1)
+        assert different[0].nonzero().flatten().tolist() == affected
+        assert not different[1].any()
+
+
+def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefix: bool = False) -> Tensor:
+    """Lory's layer for one instance as its paper tells it: segment by segment, expert by expert."""
+    segments = x_LD.split(SEGMENT)
+    outputs = []
+    for k, x_SD in enumerate(segments):
+        source = segments[0] if prefix or k == 0 else segments[k - 1]
+        e = torch.exp(router @ source.mean(0))
+        e = e / e.sum()
+        if k == 0:
+            e = e.detach()
+        gate, up, out = (sum(e[i] * w[i] for i in range(len(e))) for w in (gate_up[:, 0], gate_up[:, 1], down))
+        outputs.append(torch.stack([out @ (silu(gate @ token) * (up @ token)) for token in x_SD]))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("name", ["lory", "prefix"])
+@pytest.mark.parametrize("length", [1, SEGMENT, LENGTH, 3 * SEGMENT])
+def test_the_layer_equals_lory_as_told(name: str, length: int) -> None:
+    layer = lory_layer(name, experts=5)
+    x_BLD = torch.randn(2, length, 16).double().requires_grad_()
+    weights = [layer.router.scorer.weight, layer.experts.gate_up_proj, layer.experts.down_proj]
+    call = Call(2, length)
+    y = layer(x_BLD, call, call.grid(layer.config.routing))[0]
+    expected = torch.stack([lory_twin(x_LD, *weights, prefix=name == "prefix") for x_LD in x_BLD])
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
+    probe = torch.randn_like(y)
+    found = torch.autograd.grad((y * probe).sum(), [x_BLD, *weights])
+    wanted = torch.autograd.grad((expected * probe).sum(), [x_BLD, *weights], materialize_grads=True)
+    for actual, gradient in zip(found, wanted, strict=True):
+        torch.testing.assert_close(actual, gradient, rtol=1e-5, atol=1e-6)
+    assert bool(wanted[1].any()) == (length > SEGMENT)
+
+
+def test_skip_loss_leaves_segment_one_out_of_the_training_loss_only() -> None:
+    model, ids = tiny_model(VARIANTS["lory skip_loss"]), random_ids()
+    targets = random_ids()
+    out = model(ids, shift_labels=targets)
+    per_token = torch.nn.functional.cross_entropy(out.logits.mT, targets, reduction="none")
+    torch.testing.assert_close(out.loss, per_token.mean())
+    torch.testing.assert_close(
+        model.train()(ids, shift_labels=targets).loss, per_token[:, SEGMENT:].mean()
+    )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_skip_loss_counts_tokens_without_padding(side: str) -> None:
+    model = tiny_model(VARIANTS["lory skip_loss"]).train()
+    ids, mask = padded(random_ids(), side)
+    targets = random_ids().masked_fill(mask == 0, -100)
+    out = model(ids, attention_mask=mask, shift_labels=targets)
+    after_first = mask.bool() & (mask.cumsum(1) > SEGMENT)
+    expected = torch.nn.functional.cross_entropy(out.logits[after_first], targets[after_first])
+    torch.testing.assert_close(out.loss, expected)
+
+
+def test_labels_shift_inside_and_shift_labels_do_not() -> None:
+    model, instance = tiny_model(), random_ids(2, LENGTH + 1)
+    shifted = model(instance[:, :-1], shift_labels=instance[:, 1:])
+    expected = torch.nn.functional.cross_entropy(shifted.logits.mT, instance[:, 1:])
+    torch.testing.assert_close(shifted.loss, expected)
+    inside = model(instance[:, :-1], labels=instance[:, :-1])
+    expected = torch.nn.functional.cross_entropy(inside.logits[:, :-1].mT, instance[:, 1:-1])
+    torch.testing.assert_close(inside.loss, expected)
+    ignored = instance[:, 1:].masked_fill(torch.arange(LENGTH) < 5, -100)
+    partly = model(instance[:, :-1], shift_labels=ignored)
+    expected = torch.nn.functional.cross_entropy(partly.logits[:, 5:].mT, instance[:, 6:])
+    torch.testing.assert_close(partly.loss, expected)
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_routings_have_the_shapes_of_the_contract(name: str) -> None:
+    model, ids = tiny_model(name), random_ids()
+    units = {"token": LENGTH, "segment": 3, "prefix": 3, "sequence": 1}[DESIGNS[name].unit]
+    routings = run(model, ids).routings
+    assert len(routings) == 2
+    for routing in routings:
+        assert routing.unit_shape == (3, units)
+        assert routing.logits.shape == routing.gates.shape == (3 * units, 4)
+        assert routing.logits.dtype == routing.gates.dtype == torch.float32
+        assert not routing.detach().gates.requires_grad
+
+
+@pytest.mark.parametrize("name", ["global-top1", "global-top2"])
+def test_global_scope_decides_once(name: str) -> None:
+    routings = run(tiny_model(name), random_ids()).routings
+    assert routings[0] is routings[1]
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_save_and_load(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    model, ids = tiny_model(name), random_ids()
+    model.save_pretrained(tmp_path)
+    loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.routing == model.config.routing
+    assert not loaded.training
+    before, after = run(model, ids), run(loaded, ids)
+    assert torch.equal(before.logits, after.logits)
+    assert all(
+        torch.equal(a.gates, b.gates) for a, b in zip(before.routings, after.routings, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ["lory", "mixtral", "random"])
+def test_gradient_checkpointing_changes_nothing(name: str) -> None:
+    model, ids = tiny_model(name).train(), random_ids()
+    run(model, ids, labels=ids).loss.backward()
+    expected = gradients(model)
+    model.zero_grad()
+    model.activation_checkpointing_enable()
+    run(model, ids, labels=ids).loss.backward()
+    assert_same_gradients(gradients(model), expected)
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_bfloat16(name: str) -> None:
+    model, ids = tiny_model(name).bfloat16().train(), random_ids()
+    out = run(model, ids, labels=ids)
+    out.loss.backward()
+    assert out.logits.dtype == torch.bfloat16
+    assert all(torch.isfinite(g).all() for g in gradients(model).values())
+
+
+@pytest.mark.parametrize("heads", [4, 2], ids=["full attention", "grouped queries"])
+def test_one_expert_is_transformers_llama(heads: int) -> None:
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=heads,
+        initializer_range=0.3,
+    )
+    llama = LlamaForCausalLM(config).eval()
+    dense = from_llama(llama)
+    ids, mask = padded(random_ids(), "left")
+    torch.testing.assert_close(dense(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
+    found, expected = (m(ids, attention_mask=mask, labels=ids) for m in (dense, llama))
+    torch.testing.assert_close(found.logits[mask.bool()], expected.logits[mask.bool()], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.loss, expected.loss)
+    torch.testing.assert_close(dense(ids, labels=ids).loss, llama(ids, labels=ids).loss)
+
+
+def test_one_expert_is_the_same_model_in_every_design() -> None:
+    ids = random_ids()
+    reference = tiny_model("dense", num_experts=1)
+    expected = reference(ids).logits
+    for name in GRID:
+        if name == "label":
+            continue
+        model = tiny_model(name, num_experts=1)
+        model.load_state_dict(copy.deepcopy(reference.state_dict()))
+        torch.testing.assert_close(run(model, ids).logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_ids_or_embeddings_but_not_both() -> None:
+    model, ids = tiny_model(), random_ids()
+    embeddings = model.get_input_embeddings()(ids)
+    assert torch.equal(model(inputs_embeds=embeddings).logits, model(ids).logits)
+    for arguments in ({}, {"input_ids": ids, "inputs_embeds": embeddings}):
+        with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+            model(**arguments)
+
+
+def test_logits_to_keep() -> None:
+    model, ids = tiny_model(), random_ids()
+    logits = model(ids).logits
+    assert torch.equal(model(ids, logits_to_keep=2).logits, logits[:, -2:])
+    assert torch.equal(model(ids, logits_to_keep=torch.tensor([0, 4])).logits, logits[:, [0, 4]])
+
+
+def test_right_padding_of_any_width_changes_nothing() -> None:
+    model, ids = tiny_model(), random_ids(1)
+    expected = model(ids).logits
+    for width in (1, SEGMENT, 3 * SEGMENT):
+        mask = pad(torch.ones_like(ids), (0, width))
+        logits = model(pad(ids, (0, width), value=2), attention_mask=mask).logits[:, :LENGTH]
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_label_design_asks_for_labels() -> None:
+    with pytest.raises(ValueError, match="needs routing_labels"):
+        tiny_model("label")(random_ids())

@@ -1,0 +1,135 @@
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from loriini import DESIGNS, RoutingConfig
+
+AXES = "unit scope scorer selection gates combination".split()
+ROWS = {
+    "lory": "segment layer linear all softmax_all parameters",
+    "prefix": "prefix layer linear all softmax_all parameters",
+    "smear": "sequence layer linear all softmax_all parameters",
+    "ec-token": "token layer linear expert_choice softmax_all outputs",
+    "ec-segment": "segment layer linear expert_choice softmax_all outputs",
+    "token-ec2": "token layer linear expert_choice softmax_all outputs",
+    "token-top-p": "token layer linear top_p softmax_selected outputs",
+    "switch": "token layer mlp top_k softmax_all outputs",
+    "mixtral": "token layer linear top_k softmax_selected outputs",
+    "sequence-top1": "sequence layer mlp top_k softmax_twice outputs",
+    "sequence-top2": "sequence layer mlp top_k softmax_twice outputs",
+    "global-top1": "sequence global mlp top_k softmax_twice outputs",
+    "global-top2": "sequence global mlp top_k softmax_twice outputs",
+    "frozen": "token layer frozen top_k softmax_selected outputs",
+    "random": "token layer random top_k softmax_selected outputs",
+    "label": "sequence layer label top_k softmax_selected outputs",
+    "aoe": "token layer activation_norm top_k softmax_selected outputs",
+    "aoe-top-p": "token layer activation_norm top_p softmax_selected outputs",
+    "aoe-ec": "token layer activation_norm expert_choice softmax_selected outputs",
+}
+NUMBERS = {
+    "lory": {"segment_length": 256, "first_segment": "self"},
+    "ec-token": {"capacity_factor": 1.0},
+    "ec-segment": {"capacity_factor": 1.0, "segment_length": 256},
+    "token-ec2": {"capacity_factor": 2.0},
+    "token-top-p": {"top_p": 0.6},
+    "switch": {"top_k": 1},
+    "mixtral": {"top_k": 2},
+    "sequence-top1": {"top_k": 1},
+    "sequence-top2": {"top_k": 2},
+    "global-top1": {"top_k": 1},
+    "global-top2": {"top_k": 2},
+    "label": {"top_k": 1},
+    "aoe": {"top_k": 2, "norm": 2, "node": "low_rank"},
+    "aoe-top-p": {"top_p": 0.6},
+    "aoe-ec": {"capacity_factor": 2.0},
+}
+LOSSES = {
+    "switch": {"load_balance": 0.01},
+    "mixtral": {"load_balance": 0.01},
+    "token-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
+    "aoe": {"load_balance": 0.01},
+    "aoe-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
+}
+LEAKY = {"smear", "sequence-top1", "sequence-top2", "global-top1", "global-top2"}
+LEAKY_IN_SEGMENT_1 = {"lory", "prefix", "ec-segment"}
+LEAKY_IN_TRAINING = {"ec-token", "ec-segment", "token-ec2", "aoe-ec"}
+
+
+def test_every_row_is_here() -> None:
+    assert set(DESIGNS) == {"dense", *ROWS}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_the_papers(name: str) -> None:
+    design = DESIGNS[name]
+    assert [getattr(design, axis) for axis in AXES] == ROWS[name].split()
+    assert {k: getattr(design, k) for k in NUMBERS.get(name, {})} == NUMBERS.get(name, {})
+    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0}
+    assert {k: getattr(design, k) for k in losses} == {**losses, **LOSSES.get(name, {})}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_causality(name: str) -> None:
+    expected = "none" if name in LEAKY else "after_first_segment" if name in LEAKY_IN_SEGMENT_1 else "strict"
+    assert DESIGNS[name].causality == expected
+    assert DESIGNS[name].training_causality == ("none" if name in LEAKY_IN_TRAINING else expected)
+
+
+def test_causality_of_neighbouring_rows() -> None:
+    lory, ec_segment = DESIGNS["lory"], DESIGNS["ec-segment"]
+    assert replace(lory, first_segment="uniform").causality == "strict"
+    assert replace(lory, first_segment="skip_loss").causality == "after_first_segment"
+    assert replace(lory, gates="uniform").causality == "strict"
+    assert replace(ec_segment, scorer="label").training_causality == "strict"
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_json_round_trip(name: str) -> None:
+    assert RoutingConfig(**json.loads(json.dumps(DESIGNS[name].to_dict()))) == DESIGNS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("mixtral", {"combination": "parameters"}, "would merge one FFN for every token"),
+        ("aoe", {"scope": "global"}, "say nothing of another layer's experts"),
+        ("aoe", {"unit": "sequence"}, "scores tokens by their own activations"),
+        ("aoe", {"unit": "segment", "combination": "parameters"}, "scores tokens by their own activations"),
+        ("lory", {"load_balance": 0.01}, "load_balance is constant with selection=all"),
+        ("ec-token", {"load_balance": 0.01}, "load_balance is constant with selection=expert_choice"),
+        ("smear", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
+        ("ec-segment", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
+        ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
+        ("lory", {"segment_length": 0}, "segment_length is 0"),
+        ("mixtral", {"top_k": 0}, "top_k is 0"),
+        ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),
+        ("token-top-p", {"top_p": 1.5}, r"top_p is 1\.5"),
+        ("ec-token", {"capacity_factor": 0.0}, "capacity_factor is 0"),
+        ("lory", {"unit": "paragraph"}, "it is one of: token, segment, prefix, sequence"),
+        ("lory", {"first_segment": "skip"}, "it is one of: self, uniform, skip_loss"),
+        ("lory", {"scope": "model"}, "it is one of: layer, global"),
+        ("lory", {"scorer": "cosine"}, "routing.scorer is 'cosine'"),
+        ("lory", {"selection": "top"}, "routing.selection is 'top'"),
+        ("lory", {"gates": "sigmoid"}, "routing.gates is 'sigmoid'"),
+        ("lory", {"combination": "logits"}, "it is one of: outputs, parameters"),
+        ("aoe", {"norm": 3}, "it is one of: 1, 2, inf"),
+        ("aoe", {"node": "middle"}, "routing.node is 'middle'"),
+    ],
+)
+def test_refusals_say_why(name: str, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        RoutingConfig(**{**asdict(DESIGNS[name]), **changes})
+
+
+def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
+    assert {name for name, design in DESIGNS.items() if not design.preserves_dense} == {
+        "ec-token",
+        "ec-segment",
+        "token-ec2",
+        "switch",
+        "aoe",
+        "aoe-top-p",
+        "aoe-ec",
+    }

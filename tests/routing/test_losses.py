@@ -1,0 +1,109 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import random_ids, tiny_config, tiny_model
+from torch import Tensor
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+
+from loriini import DESIGNS, LoriiniForCausalLM, Routing
+from loriini.routing import losses
+from loriini.routing.selection import GATES, SELECTIONS
+
+MIXTRAL = DESIGNS["mixtral"]
+
+
+def routing_of(logits: Tensor, k: int = 2, valid: Tensor | None = None) -> Routing:
+    mask = SELECTIONS["top_k"](logits, replace(MIXTRAL, top_k=k), valid, True)
+    return Routing(logits, GATES["softmax_selected"](logits, mask), (1, len(logits)), valid)
+
+
+def test_load_balance_by_hand() -> None:
+    logits = torch.tensor([[math.log(3.0), 0.0], [math.log(3.0), 0.0], [0.0, math.log(4.0)]])
+    chosen = [2 / 3, 1 / 3]
+    probability = [(3 / 4 + 3 / 4 + 1 / 5) / 3, (1 / 4 + 1 / 4 + 4 / 5) / 3]
+    expected = 2 * sum(f * p for f, p in zip(chosen, probability, strict=True))
+    assert losses.load_balance(routing_of(logits, k=1)).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_load_balance_is_transformers_for_one_layer(k: int) -> None:
+    logits = torch.randn(50, 6)
+    expected = load_balancing_loss_func((logits,), num_experts=6, top_k=k)
+    torch.testing.assert_close(losses.load_balance(routing_of(logits, k)), expected)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_load_balance_is_k_when_balanced(k: int) -> None:
+    logits = torch.stack([torch.eye(4).roll(i, 1)[0] + 0.5 * torch.eye(4).roll(i + 1, 1)[0] for i in range(4)])
+    assert losses.load_balance(routing_of(logits, k)).item() == pytest.approx(k)
+
+
+def test_load_balance_sends_gradient_through_the_probabilities() -> None:
+    logits = torch.randn(50, 6, requires_grad=True)
+    losses.load_balance(routing_of(logits)).backward()
+    f = (routing_of(logits).gates > 0).float().mean(0)
+    p = logits.detach().softmax(-1)
+    expected = 6 / 50 * p * (f - (f * p).sum(-1, keepdim=True))
+    torch.testing.assert_close(logits.grad, expected)
+
+
+def test_entropies_and_z_by_hand() -> None:
+    routing = routing_of(torch.tensor([[0.0, 0.0, 0.0, 0.0], [math.log(2.0), 0.0, 0.0, -math.inf]]))
+    routing = replace(routing, logits=routing.logits.clamp(min=-80.0))
+    entropy = (math.log(4) + (0.5 * math.log(2) + 2 * 0.25 * math.log(4))) / 2
+    assert losses.confidence_entropy(routing).item() == pytest.approx(entropy)
+    assert losses.router_z(routing).item() == pytest.approx((math.log(4) ** 2 + math.log(4) ** 2) / 2)
+    gates = torch.tensor([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    assert losses.gate_entropy(replace(routing, gates=gates)).item() == pytest.approx(math.log(2) / 2)
+
+
+def test_statistics_by_hand() -> None:
+    gates = torch.tensor([[0.75, 0.25, 0.0, 0.0], [0.4, 0.0, 0.6, 0.0]])
+    routing = Routing(torch.zeros(2, 4), gates, (1, 2))
+    assert losses.load(routing).tolist() == [0.5, 0.25, 0.25, 0.0]
+    assert losses.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
+    assert losses.active_experts(routing).tolist() == [True, False, True, False]
+
+
+EVERY = [*losses.LOSSES.values(), losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+
+
+@pytest.mark.parametrize("statistic", EVERY, ids=lambda f: f.__name__)
+def test_padding_is_left_out(statistic) -> None:  # type: ignore[no-untyped-def]
+    logits, valid = torch.randn(6, 4), torch.tensor([True, False, True, True, False, True])
+    padded = statistic(routing_of(logits, valid=valid))
+    torch.testing.assert_close(padded, statistic(routing_of(logits[valid])))
+
+
+def test_auxiliary_loss_weighs_and_averages_over_layers() -> None:
+    layers = (routing_of(torch.randn(9, 4)), routing_of(torch.randn(9, 4)))
+    config = replace(MIXTRAL, load_balance=0.5, confidence_entropy=0.25, router_z=0.125)
+    expected = sum(
+        0.5 * losses.load_balance(r) + 0.25 * losses.confidence_entropy(r) + 0.125 * losses.router_z(r)
+        for r in layers
+    )
+    torch.testing.assert_close(losses.auxiliary_loss(layers, config), expected / 2)
+    assert losses.auxiliary_loss(layers, DESIGNS["lory"]) is None
+
+
+def test_auxiliary_loss_is_added_in_training_only() -> None:
+    model, ids = tiny_model(replace(MIXTRAL, load_balance=0.5)), random_ids()
+    evaluated, trained = model.eval()(ids, labels=ids), model.train()(ids, labels=ids)
+    torch.testing.assert_close(trained.loss, evaluated.loss + 0.5 * mean_load_balance(trained.routings))
+    torch.testing.assert_close(trained.auxiliary_loss, evaluated.auxiliary_loss)
+
+
+def test_padded_tokens_do_not_change_the_auxiliary_loss_of_a_model() -> None:
+    model = LoriiniForCausalLM(tiny_config("mixtral")).train()
+    ids = random_ids(1)
+    padded, mask = torch.nn.functional.pad(ids, (0, 5), value=2), torch.ones(1, 16, dtype=torch.long)
+    mask[:, 11:] = 0
+    alone = model(ids, labels=ids).auxiliary_loss
+    labels = padded.masked_fill(mask == 0, -100)
+    torch.testing.assert_close(model(padded, attention_mask=mask, labels=labels).auxiliary_loss, alone)
+
+
+def mean_load_balance(routings: tuple[Routing, ...]) -> Tensor:
+    return torch.stack([losses.load_balance(r) for r in routings]).mean()

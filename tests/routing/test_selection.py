@@ -1,0 +1,107 @@
+"""Every selection and every convention of gates against plain Python."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from loriini import RoutingConfig
+from loriini.routing.selection import GATES, SELECTIONS
+
+
+def logits_of(seed: int, units: int, experts: int) -> Tensor:
+    return 2 * torch.randn(units, experts, generator=torch.Generator().manual_seed(seed))
+
+
+LOGITS = st.builds(logits_of, st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 8))
+
+
+def softmax(row: list[float]) -> list[float]:
+    exponentials = [math.exp(x - max(row)) for x in row]
+    return [x / sum(exponentials) for x in exponentials]
+
+
+def as_sets(mask: Tensor) -> list[set[int]]:
+    return [{i for i, chosen in enumerate(row) if chosen} for row in mask.tolist()]
+
+
+def token_choice(**settings: object) -> RoutingConfig:
+    return RoutingConfig(unit="token", combination="outputs", **settings)
+
+
+@given(LOGITS, st.integers(1, 10), st.booleans())
+def test_top_k(logits: Tensor, k: int, training: bool) -> None:
+    mask = SELECTIONS["top_k"](logits, token_choice(selection="top_k", top_k=k), None, training)
+    for row, chosen in zip(logits.tolist(), as_sets(mask), strict=True):
+        assert chosen == set(sorted(range(len(row)), key=lambda i: -row[i])[:k])
+
+
+@given(LOGITS, st.floats(0.01, 1.0), st.booleans())
+def test_top_p(logits: Tensor, p: float, training: bool) -> None:
+    expected = []
+    for row in logits.tolist():
+        weights, reached, chosen = softmax(row), 0.0, set()
+        for i in sorted(range(len(row)), key=lambda i: -row[i]):
+            assume(abs(reached - p) > 1e-5)
+            if reached < p:
+                chosen.add(i)
+            reached += weights[i]
+        expected.append(chosen)
+    mask = SELECTIONS["top_p"](logits, token_choice(selection="top_p", top_p=p), None, training)
+    assert as_sets(mask) == expected
+    assert all(expected)
+
+
+@given(LOGITS, st.floats(0.1, 8.0), st.data())
+def test_expert_choice_in_training(logits: Tensor, capacity_factor: float, data: st.DataObject) -> None:
+    units, experts = logits.shape
+    valid = data.draw(st.none() | st.lists(st.booleans(), min_size=units, max_size=units))
+    weights = [softmax(row) for row in logits.tolist()]
+    capacity = min(units, max(1, round(units * capacity_factor / experts)))
+    config = token_choice(selection="expert_choice", capacity_factor=capacity_factor)
+    valid_N = None if valid is None else torch.tensor(valid)
+    mask = SELECTIONS["expert_choice"](logits, config, valid_N, True)
+    for i, chosen in enumerate(as_sets(mask.T)):
+        assert len(chosen) == capacity
+        real = [n for n in range(units) if valid is None or valid[n]]
+        best = sorted(real, key=lambda n: -weights[n][i])[:capacity]
+        assert chosen.intersection(real) == set(best) or experts == 1
+
+
+@given(LOGITS, st.floats(0.1, 8.0))
+def test_expert_choice_at_evaluation_is_top_k_of_each_unit(logits: Tensor, capacity_factor: float) -> None:
+    config = token_choice(selection="expert_choice", capacity_factor=capacity_factor)
+    k = max(1, round(capacity_factor))
+    expected = SELECTIONS["top_k"](logits, token_choice(selection="top_k", top_k=k), None, False)
+    assert torch.equal(SELECTIONS["expert_choice"](logits, config, None, False), expected)
+
+
+@given(LOGITS, st.integers(0, 2**32))
+def test_gates(logits: Tensor, seed: int) -> None:
+    mask = torch.rand(logits.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    gates = {name: gate(logits, mask).tolist() for name, gate in GATES.items()}
+    for n, (row, chosen) in enumerate(zip(logits.tolist(), as_sets(mask), strict=True)):
+        order, p = sorted(chosen), softmax(row)
+        expected = {
+            "softmax_all": [p[i] for i in order],
+            "softmax_selected": softmax([row[i] for i in order]) if order else [],
+            "softmax_twice": softmax([p[i] for i in order]) if order else [],
+            "uniform": [1 / len(order) for _ in order],
+        }
+        for name, weights in expected.items():
+            by_expert = dict(zip(order, weights, strict=True))
+            assert gates[name][n] == pytest.approx([by_expert.get(i, 0.0) for i in range(len(row))], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_gates_of_a_unit_nobody_selected_are_zero_with_finite_gradients(name: str) -> None:
+    logits = torch.randn(2, 3, requires_grad=True)
+    mask = torch.tensor([[False, False, False], [True, False, True]])
+    gates = GATES[name](logits, mask)
+    assert torch.equal(gates[0], torch.zeros(3))
+    if gates.requires_grad:
+        gates.sum().backward()
+        assert torch.isfinite(logits.grad).all()

@@ -1,0 +1,121 @@
+"""Units against plain Python: which tokens make a unit, and whose mean routes it."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from loriini import RoutingConfig
+from loriini.routing.router import Router, sources
+from loriini.routing.unit import Call
+
+D = 3
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[list[list[bool]], int, int]:
+    """(real tokens of each row's history, tokens of it in the cache, T); padding at either side or none."""
+    length = draw(st.integers(1, 14))
+    past = draw(st.integers(0, length - 1))
+    rows = []
+    for _ in range(draw(st.integers(1, 3))):
+        padding = draw(st.integers(0, length - 1))
+        left = draw(st.integers(0, padding))
+        rows.append([left <= i < length - (padding - left) for i in range(length)])
+    return rows, past, draw(st.integers(1, 5))
+
+
+def call_of(rows: list[list[bool]], past: int, **more: object) -> Call:
+    counted = torch.tensor(rows).long()
+    positions = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
+    padded = not bool(counted.all())
+    return Call(len(rows), len(rows[0]) - past, past, positions if padded else None, **more)
+
+
+@given(calls())
+def test_tokens_fall_into_segments_by_their_place_in_the_sequence(
+    case: tuple[list[list[bool]], int, int],
+) -> None:
+    rows, past, T = case
+    config = RoutingConfig(segment_length=T)
+    call = call_of(rows, past)
+    grid = call.grid(config)
+    x_BLD = torch.randn(len(rows), call.length, D)
+    grouped, segments = grid.group(x_BLD), call.segments_of_units(config, grid).expand(len(rows), -1)
+    for b, row in enumerate(rows):
+        by_segment: dict[int, list[Tensor]] = {}
+        for i, real in enumerate(row):
+            if real and i >= past:
+                by_segment.setdefault(sum(row[:i]) // T, []).append(x_BLD[b, i - past])
+        for u, segment in enumerate(segments[b].tolist()):
+            there = [x for x in grouped[b, u] if x.any()]
+            expected = by_segment.pop(segment, [])
+            assert [x.tolist() for x in there] == [x.tolist() for x in expected]
+            if grid.valid_BU is not None:
+                assert bool(grid.valid_BU[b, u]) == bool(expected)
+        assert not by_segment
+    real_BL = torch.tensor(rows)[:, past:, None]
+    assert torch.equal(grid.ungroup(grouped, call.length) * real_BL, x_BLD * real_BL)
+
+
+@pytest.mark.parametrize("unit", ["segment", "prefix"])
+@given(case=calls())
+def test_segments_are_routed_by_the_one_before(unit: str, case: tuple[list[list[bool]], int, int]) -> None:
+    rows, past, T = case
+    config = RoutingConfig(unit=unit, segment_length=T)
+    call = call_of(rows, past)
+    grid = call.grid(config)
+    states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
+    routed_by = sources(states, call, config, grid)
+    segments = call.segments_of_units(config, grid).expand(len(rows), -1)
+    for b, row in enumerate(rows):
+        tokens = states[b][torch.tensor(row)]
+        for u, segment in enumerate(segments[b].tolist()):
+            if grid.valid_BU is not None and not grid.valid_BU[b, u]:
+                continue
+            source = 0 if unit == "prefix" else max(segment - 1, 0)
+            torch.testing.assert_close(routed_by[b, u], tokens[source * T : (source + 1) * T].mean(0))
+
+
+@given(calls(), st.integers(1, 14))
+def test_a_prompt_is_pooled_without_its_padding(
+    case: tuple[list[list[bool]], int, int], prompt: int
+) -> None:
+    rows, _, T = case
+    lengths = torch.tensor([min(prompt, sum(row)) for row in rows])
+    call = call_of(rows, 0, prompt_lengths_B=lengths, routing="prompt")
+    config = RoutingConfig(segment_length=T)
+    states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
+    pooled = sources(states, call, config, call.grid(config))
+    assert pooled.shape == (len(rows), 1, D)
+    for b, row in enumerate(rows):
+        torch.testing.assert_close(pooled[b, 0], states[b][torch.tensor(row)][: lengths[b]].mean(0))
+
+
+def test_in_segment_mode_the_first_segment_is_routed_by_the_prompt_in_it() -> None:
+    config = RoutingConfig(segment_length=4)
+    states = torch.randn(3, 10, D, dtype=torch.float64)
+    call = Call(3, 10, prompt_lengths_B=torch.tensor([1, 3, 9]), routing="segment")
+    routed_by = sources(states, call, config, call.grid(config))
+    for b, counted in enumerate([1, 3, 4]):
+        torch.testing.assert_close(routed_by[b, 0], states[b, :counted].mean(0))
+        torch.testing.assert_close(routed_by[b, 1], states[b, :4].mean(0))
+        torch.testing.assert_close(routed_by[b, 2], states[b, 4:8].mean(0))
+
+
+@pytest.mark.parametrize("first_segment", ["self", "skip_loss", "uniform"])
+def test_no_gradient_flows_through_the_first_segments_gates(first_segment: str) -> None:
+    config = RoutingConfig(segment_length=4, first_segment=first_segment)
+    router = Router(D, 4, config)
+    torch.nn.init.normal_(router.scorer.weight)
+    call = Call(2, 11)
+    routing = router(torch.randn(2, 3, D), call, call.grid(config))
+    gates_BUE = routing.gates.view(2, 3, 4)
+    weights = torch.randn(2, 4)
+    (first,) = torch.autograd.grad((gates_BUE[:, 0] * weights).sum(), router.scorer.weight, retain_graph=True)
+    (second,) = torch.autograd.grad((gates_BUE[:, 1] * weights).sum(), router.scorer.weight)
+    assert not first.any()
+    assert second.any()
+    assert bool((gates_BUE[:, 0] == 0.25).all()) == (first_segment == "uniform")
+    assert not (gates_BUE[:, 1] == 0.25).any()
