@@ -3,11 +3,12 @@
 Runs are independent folders, so an interrupted experiment goes on where it stopped.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,27 +29,31 @@ from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 DOMAINS = ("arxiv", "books", "wiki", "web", "python")
+CHARACTERS, CHARACTERS_PER_DOCUMENT, VOCAB_SIZE, LENGTH = 20_000_000, 1200, 2048, 512
+SKIPPED_TOKENS = 128  # the longest segment of the grids
 
 
-def make_corpora(
-    text: Path, out: Path, orders: Sequence[str], length: int, vocab_size: int, characters: int
-) -> None:
+def make_corpora(text: Path, out: Path, orders: Sequence[str]) -> None:
     """The same chunks of the five domains in every order, and their held-out text."""
     files = [str(text / f"{domain}.{side}.jsonl.zst") for domain in DOMAINS for side in ("train", "heldout")]
-    sides = split_documents(files, characters, characters // 10)
+    sides = split_documents(files, CHARACTERS, CHARACTERS // 10)
     write_documents(out / "heldout", lambda skipped: sides["heldout"], {"side": "heldout"})
     tokenizer: Path | None = None
     for order in orders:
         settings = PrepareSettings(
-            tokenizer=f"bpe:{vocab_size}", length=length, order=order, max_characters=1200, workers=2
+            tokenizer=f"bpe:{VOCAB_SIZE}",
+            length=LENGTH,
+            order=order,
+            max_characters=CHARACTERS_PER_DOCUMENT,
+            workers=2,
         )
         corpus = prepare_documents(
-            out / order, lambda skipped: sides["train"], {"characters": str(characters)}, settings, tokenizer
+            out / order, lambda skipped: sides["train"], {"characters": str(CHARACTERS)}, settings, tokenizer
         )
         tokenizer = tokenizer or corpus.tokenizer
 
 
-def run_one(run: Run, out: Path, skip: int) -> dict[str, Any]:
+def run_one(run: Run, out: Path) -> dict[str, Any]:
     """Train and evaluate one run; every model's perplexity skips the same first tokens of an instance."""
     torch.set_num_threads(1)
     corpora = run.corpus[0].parent
@@ -57,7 +62,7 @@ def run_one(run: Run, out: Path, skip: int) -> dict[str, Any]:
     if not path.exists():
         model, tokenizer = load_model(out)
         heldout = tokenize_by_domain(stored_documents(load(corpora / "heldout")), tokenizer, run.length)
-        write_json(path, evaluate(model, heldout, skip=skip))
+        write_json(path, evaluate(model, heldout, skip=SKIPPED_TOKENS))
     metrics = read_metrics(out / METRICS)
     evaluation = json.loads(path.read_text())
     last = [m["loss"] for m in metrics[-50:]]
@@ -73,28 +78,53 @@ def run_one(run: Run, out: Path, skip: int) -> dict[str, Any]:
     }
 
 
-def run_grid(script: str, out: Path, names: Sequence[str], seeds: Sequence[int], jobs: int) -> None:
-    """Run every (name, seed) of an experiment's script in processes of one thread each, `jobs` at once."""
+def experiment(
+    script: str,
+    grid: Callable[[Path, int], dict[str, Run]],
+    orders: Sequence[str],
+    steps: int,
+    **about: Any,
+) -> None:
+    """The command line of an experiment: make its corpora, run its grid, write its results.
+
+    Every (run, seed) is a process of one thread, `--jobs` of them at once.
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--text", type=Path, help="folder of DOMAIN.train.jsonl.zst, DOMAIN.heldout.jsonl.zst"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="where corpora and runs are made")
+    parser.add_argument("--results", type=Path, help="the JSON to write")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    runs = grid(a.out, a.steps)
+    if a.only:
+        run_one(replace(runs[a.only], seed=a.seed), a.out / "runs" / f"{a.only}-{a.seed}")
+        return
+    make_corpora(a.text, a.out, orders)
 
     def start(task: tuple[str, int]) -> None:
         name, seed = task
-        command = [sys.executable, script, "--out", str(out), "--only", name, "--seed", str(seed)]
-        subprocess.run(command, check=True)
-        print(f"{time.strftime('%H:%M:%S')} {name} seed {seed} done", flush=True)
+        options = ["--out", a.out, "--steps", a.steps, "--only", name, "--seed", seed]
+        subprocess.run([sys.executable, script, *map(str, options)], check=True)
+        print(f"{time.strftime('%H:%M:%S')} {name} seed {seed}", flush=True)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(start, [(name, seed) for seed in seeds for name in names]))
+    with ThreadPoolExecutor(a.jobs) as pool:
+        list(pool.map(start, [(name, seed) for seed in range(a.seeds) for name in runs]))
+    collect(a.out, runs, range(a.seeds), a.results, **about)
 
 
-def collect(
-    out: Path, runs: Mapping[str, Run], seeds: Sequence[int], skip: int, results: Path, **about: Any
-) -> None:
+def collect(out: Path, runs: Mapping[str, Run], seeds: Iterable[int], results: Path, **about: Any) -> None:
     """Write every finished run's figures, the settings that made them and the machine to `results`."""
     rows = [
         {
             "name": name,
             "seed": seed,
-            **run_one(replace(run, seed=seed), out / "runs" / f"{name}-{seed}", skip),
+            **run_one(replace(run, seed=seed), out / "runs" / f"{name}-{seed}"),
         }
         for name, run in runs.items()
         for seed in seeds
@@ -106,7 +136,8 @@ def collect(
             "date": time.strftime("%Y-%m-%d"),
             "machine": describe_machine(),
             "runs": {name: _portable(run) for name, run in runs.items()},
-            "skipped_tokens": skip,
+            "skipped_tokens": SKIPPED_TOKENS,
+            "characters": CHARACTERS,
             "results": rows,
         },
     )

@@ -18,7 +18,7 @@ MERGED = [name for name in GRID if DESIGNS[name].combination == "parameters"]
 
 
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:
-    """Two layers, four experts, segments of four tokens; weights wide enough that routing tells tokens apart."""
+    """Two layers, four experts, segments of four tokens; weights so wide that routing tells tokens apart."""
     design = replace(DESIGNS[routing], segment_length=SEGMENT) if isinstance(routing, str) else routing
     sizes = {
         "vocab_size": VOCABULARY,

@@ -46,6 +46,11 @@ def tiny_mixtral() -> Run:
     )
 
 
+def tiny_aoe() -> Run:
+    """Autonomous experts beside `tiny-mixtral`, of equal parameters."""
+    return replace(tiny_mixtral(), name="tiny-aoe", routing=DESIGNS["aoe"])
+
+
 @dataclass(frozen=True)
 class Size:
     """A size of the quickstart's models: its shape, vocabulary, and how long it trains."""
@@ -57,7 +62,7 @@ class Size:
 
 
 SIZES = {
-    "small": Size(ModelShape(64, 176, 4, 2), 2048, 1000, 16),
+    "small": Size(ModelShape(64, 176, 4, 2), 2048, 2000, 8),
     "medium": Size(ModelShape(128, 352, 6, 4), 4096, 3000, 16),
     "large": Size(ModelShape(256, 704, 8, 8), 8192, 10_000, 32),
 }
@@ -83,7 +88,7 @@ def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
 
 
 def lory_dense(name: str, shape: ModelShape) -> Run:
-    """A dense baseline of Lory's table 1 with the paper's training: 150 B tokens, 1 M a step, context 4096."""
+    """A dense baseline of Lory's table 1, trained as there: 150 B tokens, 1 M a step, context 4096."""
     length = 4096
     return Run(
         name=name,
@@ -123,7 +128,7 @@ def lory_7b_dense() -> Run:
 
 
 def _recipes() -> dict[str, Callable[[], Run]]:
-    named = [tiny_dense, tiny_lory, tiny_mixtral, lory_0_3b_dense, lory_1_5b_dense, lory_7b_dense]
+    named = [tiny_dense, tiny_lory, tiny_mixtral, tiny_aoe, lory_0_3b_dense, lory_1_5b_dense, lory_7b_dense]
     recipes: dict[str, Callable[[], Run]] = {make().name: make for make in named}
     for make, counts in (
         (lory_0_3b_dense, (8, 16, 32)),

@@ -2,10 +2,10 @@ import json
 
 import pytest
 import torch
-from tiny import GRID, tiny_config
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
+from tiny import GRID, tiny_config
 
 SIZES = {"0.3B": (24, 1024, 16, 2816), "1.5B": (48, 1536, 24, 4096), "7B": (32, 4096, 32, 11008)}
 
@@ -52,7 +52,12 @@ def test_parameters_of_the_papers_models(size: str, experts: int, billions: str)
 @pytest.mark.parametrize("name", GRID)
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"num_experts": 1}, {"tie_word_embeddings": True}, {"num_attention_heads": 4, "num_key_value_heads": 2}],
+    [
+        {},
+        {"num_experts": 1},
+        {"tie_word_embeddings": True},
+        {"num_attention_heads": 4, "num_key_value_heads": 2},
+    ],
     ids=["plain", "one expert", "tied", "grouped queries"],
 )
 def test_parameters_of_every_row(name: str, changes: dict[str, int]) -> None:
@@ -64,7 +69,15 @@ def test_parameters_of_every_row(name: str, changes: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "experts"),
-    [("lory", 1), ("smear", 1), ("switch", 1), ("mixtral", 2), ("ec-token", 1), ("token-ec2", 2), ("token-top-p", 4)],
+    [
+        ("lory", 1),
+        ("smear", 1),
+        ("switch", 1),
+        ("mixtral", 2),
+        ("ec-token", 1),
+        ("token-ec2", 2),
+        ("token-top-p", 4),
+    ],
 )
 def test_active_experts(name: str, experts: int) -> None:
     config = tiny_config(name)

@@ -1,12 +1,22 @@
 import pytest
 import torch
-from tiny import SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts, from_llama, to_llama
+from tiny import SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
 
-COPIED = ["lory", "prefix", "smear", "mixtral", "sequence-top1", "sequence-top2", "global-top2", "frozen", "random"]
+COPIED = [
+    "lory",
+    "prefix",
+    "smear",
+    "mixtral",
+    "sequence-top1",
+    "sequence-top2",
+    "global-top2",
+    "frozen",
+    "random",
+]
 
 
 def tiny_llama(**changes: int) -> LlamaForCausalLM:
@@ -30,7 +40,9 @@ def test_a_dense_model_copied_into_experts_computes_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["switch", "ec-token", "ec-segment", "token-ec2"])
 def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
     selection = DESIGNS[name].selection
-    with pytest.raises(ValueError, match=f"gates that sum to 1; selection={selection} with gates=softmax_all"):
+    with pytest.raises(
+        ValueError, match=f"gates that sum to 1; selection={selection} with gates=softmax_all"
+    ):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config(name))
 
 
@@ -54,7 +66,9 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"num_key_value_heads": 2}, {"tie_word_embeddings": True}], ids=["plain", "grouped", "tied"]
+    "changes",
+    [{}, {"num_key_value_heads": 2}, {"tie_word_embeddings": True}],
+    ids=["plain", "grouped", "tied"],
 )
 def test_llama_there_and_back(changes: dict[str, int]) -> None:
     llama, ids = tiny_llama(**changes), random_ids()

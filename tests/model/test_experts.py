@@ -1,8 +1,9 @@
 """The fast paths against their naive twins, and the merge against its definition."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from tiny import assert_same_gradients, gradients
 from torch import Tensor
 
 from loriini.model.experts import (
@@ -12,7 +13,9 @@ from loriini.model.experts import (
     grouped_linear,
     grouped_linear_loop,
 )
+from tiny import assert_same_gradients, gradients
 
+Path = Callable[[Tensor, Tensor], Tensor]
 TOLERANCE = {
     torch.float64: {"rtol": 1e-10, "atol": 1e-10},
     torch.float32: {"rtol": 1e-4, "atol": 1e-5},
@@ -28,25 +31,21 @@ def make_experts(experts: int, d: int, f: int, dtype: torch.dtype) -> Experts:
     return made
 
 
-def assert_twins(experts: Experts, fast, naive, x: Tensor, gates: Tensor) -> None:  # type: ignore[no-untyped-def]
-    """Both give the same output, and the same gradients of the states, the gates and the experts."""
-    results = []
-    for path in (fast, naive):
-        experts.zero_grad()
-        inputs = [x.clone().requires_grad_(), gates.clone().requires_grad_()]
-        y = path(*inputs)
-        (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
-        of_inputs = {
-            name: t.grad for name, t in zip(("x", "gates"), inputs, strict=True) if t.grad is not None
-        }
-        results.append((y, {**gradients(experts), **of_inputs}))
-    (y, found), (expected, wanted) = results
-    if "gates" not in found:
-        assert gates.shape[-1] == 1
-        wanted.pop("gates", None)
-    tolerance = TOLERANCE[x.dtype]
-    torch.testing.assert_close(y, expected, **tolerance)
-    assert_same_gradients(found, wanted, **tolerance)
+def outcome(experts: Experts, path: Path, x: Tensor, gates: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """A path's output and the gradients of the experts, the states and (with several experts) the gates."""
+    experts.zero_grad()
+    x, gates = x.clone().requires_grad_(), gates.clone().requires_grad_()
+    y = path(x, gates)
+    (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
+    of_gates = {"gates": gates.grad} if gates.shape[-1] > 1 else {}
+    return y.detach(), {**gradients(experts), "x": x.grad, **of_gates}
+
+
+def assert_twins(experts: Experts, fast: Path, naive: Path, x: Tensor, gates: Tensor) -> None:
+    """Both give the same output and the same gradients."""
+    (y, found), (expected, wanted) = outcome(experts, fast, x, gates), outcome(experts, naive, x, gates)
+    torch.testing.assert_close(y, expected, **TOLERANCE[x.dtype])
+    assert_same_gradients(found, wanted, **TOLERANCE[x.dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -61,7 +60,9 @@ def test_merging_equals_its_twin(experts: int, d: int, f: int, dtype: torch.dtyp
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("d", "f"), SIZES)
-@pytest.mark.parametrize("chosen", ["some", "one expert never", "some tokens by nobody", "nothing", "one token"])
+@pytest.mark.parametrize(
+    "chosen", ["some", "one expert never", "some tokens by nobody", "nothing", "one token"]
+)
 def test_sparse_experts_equal_their_twin(chosen: str, d: int, f: int, dtype: torch.dtype) -> None:
     module = make_experts(4, d, f, dtype)
     tokens = 1 if chosen == "one token" else 23
@@ -76,17 +77,12 @@ def test_sparse_experts_equal_their_twin(chosen: str, d: int, f: int, dtype: tor
         gates[:] = torch.tensor([0.0, 0.5, 0.0, 0.25])
     x = torch.randn(tokens, d, dtype=dtype)
 
-    def naive(x: Tensor, gates: Tensor) -> Tensor:
-        return by_outputs_loop(module, x, gates)
-
-    def fast(x: Tensor, gates: Tensor) -> Tensor:
-        gates.register_hook(lambda gradient: gradient)
-        return module.by_outputs(x, gates)
-
+    chosen_gates = gates > 0
     y = module.by_outputs(x, gates)
-    torch.testing.assert_close(y, naive(x, gates), **TOLERANCE[dtype])
-    assert not y[(gates == 0).all(-1)].any()
-    assert_twins(module, fast, lambda x, g: naive(x, g * (gates > 0)), x, gates)
+    assert not y[~chosen_gates.any(-1)].any()
+    assert_twins(
+        module, module.by_outputs, lambda x, g: by_outputs_loop(module, x, g * chosen_gates), x, gates
+    )
 
 
 def test_grouped_kernel_equals_one_product_an_expert() -> None:

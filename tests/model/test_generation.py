@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini.model.conversion import to_llama
 from loriini.model.mixture import RoutedCacheLayer
+from tiny import GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
@@ -22,11 +23,15 @@ MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"),
 PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
 
 
-def whole(model: LoriiniForCausalLM, ids: Tensor, prompt: int, mode: str, labels: Tensor | None = None) -> Tensor:
+def whole(
+    model: LoriiniForCausalLM, ids: Tensor, prompt: int, mode: str, labels: Tensor | None = None
+) -> Tensor:
     """The logits (L, V) of one sequence (L,), by one pass without a cache."""
     arguments = {} if labels is None else {"routing_labels": labels}
     length = torch.tensor([prompt])
-    return model(ids[None], prompt_lengths=length, inference_routing=mode, use_cache=False, **arguments).logits[0]
+    return model(
+        ids[None], prompt_lengths=length, inference_routing=mode, use_cache=False, **arguments
+    ).logits[0]
 
 
 def label_of(model: LoriiniForCausalLM, row: int, batch: int) -> Tensor | None:
@@ -83,6 +88,7 @@ def test_a_padded_batch_equals_its_rows_alone(name: str, mode: str, side: str, u
         found = model(
             ids,
             attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
             prompt_lengths=torch.tensor(lengths),
             inference_routing=mode,
             **label_arguments(model, 3),
@@ -268,10 +274,32 @@ def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -
 def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
     model, phrase = tiny_model(name), random_ids(1, 5)
     ids = torch.cat([phrase, phrase, phrase], dim=1)
-    arguments = {"max_new_tokens": 14, "do_sample": False, "pad_token_id": 2, "inference_routing": mode}
-    arguments |= label_arguments(model, 1)
-    greedy = model.generate(ids, **arguments)
-    assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=4, **arguments), greedy)
+    tokens, logits = generated(model, ids, inference_routing=mode)
+    looked_up = generated(model, ids, inference_routing=mode, prompt_lookup_num_tokens=4)
+    assert torch.equal(looked_up[0], tokens)
+    torch.testing.assert_close(looked_up[1], logits, **CLOSE)
+
+
+@pytest.mark.parametrize("mode", ["prompt", "segment"])
+@pytest.mark.parametrize("assistant", ["lory", "llama"])
+def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
+    model, ids = tiny_model(), random_ids(1, 6)
+    draft = tiny_model() if assistant == "lory" else to_llama(model, [torch.full((4,), 0.25)] * 2)
+    draft.generation_config.update(num_assistant_tokens=3, pad_token_id=2)
+    tokens, logits = generated(model, ids, inference_routing=mode)
+    assisted = generated(model, ids, inference_routing=mode, assistant_model=draft)
+    assert torch.equal(assisted[0], tokens)
+    torch.testing.assert_close(assisted[1], logits, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_generate_from_embeddings(name: str, mode: str) -> None:
+    model, ids = tiny_model(name), random_ids(2, SEGMENT + 2)
+    tokens, logits = generated(model, ids, inference_routing=mode)
+    embeddings = model.get_input_embeddings()(ids)
+    out = generated(model, ids, inputs_embeds=embeddings, inference_routing=mode)
+    assert torch.equal(out[0], tokens)
+    torch.testing.assert_close(out[1], logits, **CLOSE)
 
 
 @pytest.mark.parametrize("bos", [0, None])
@@ -305,11 +333,11 @@ def test_a_cache_that_another_model_filled_is_refused() -> None:
         tiny_model()(random_ids(1, 3), past_key_values=cache)
 
 
-@pytest.mark.parametrize("call", ["forward", "generate"])
-def test_an_unknown_inference_routing_is_refused(call: str) -> None:
+@pytest.mark.parametrize(("call", "more"), [("forward", {}), ("generate", {"max_new_tokens": 2})])
+def test_an_unknown_inference_routing_is_refused(call: str, more: dict[str, int]) -> None:
     model = tiny_model()
     with pytest.raises(ValueError, match="inference_routing is 'token'; it is 'prompt' or 'segment'"):
-        getattr(model, call)(random_ids(), inference_routing="token")
+        getattr(model, call)(random_ids(), inference_routing="token", **more)
 
 
 def test_segment_mode_needs_segments() -> None:

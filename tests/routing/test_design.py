@@ -6,7 +6,7 @@ import pytest
 
 from loriini import DESIGNS, RoutingConfig
 
-AXES = "unit scope scorer selection gates combination".split()
+AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
     "lory": "segment layer linear all softmax_all parameters",
     "prefix": "prefix layer linear all softmax_all parameters",

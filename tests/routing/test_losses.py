@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import random_ids, tiny_config, tiny_model
 from torch import Tensor
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 from loriini import DESIGNS, LoriiniForCausalLM, Routing
 from loriini.routing import losses
 from loriini.routing.selection import GATES, SELECTIONS
+from tiny import random_ids, tiny_config, tiny_model
 
 MIXTRAL = DESIGNS["mixtral"]
 
@@ -36,7 +36,9 @@ def test_load_balance_is_transformers_for_one_layer(k: int) -> None:
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_load_balance_is_k_when_balanced(k: int) -> None:
-    logits = torch.stack([torch.eye(4).roll(i, 1)[0] + 0.5 * torch.eye(4).roll(i + 1, 1)[0] for i in range(4)])
+    logits = torch.stack(
+        [torch.eye(4).roll(i, 1)[0] + 0.5 * torch.eye(4).roll(i + 1, 1)[0] for i in range(4)]
+    )
     assert losses.load_balance(routing_of(logits, k)).item() == pytest.approx(k)
 
 

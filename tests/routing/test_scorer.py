@@ -1,10 +1,10 @@
 import pytest
 import torch
-from tiny import random_ids, tiny_model
 from torch.nn.functional import gelu
 
 from loriini.routing.scorer import MLP, SCORERS, Frozen, Label, Linear, Random
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
+from tiny import random_ids, tiny_model
 
 D, E = 8, 4
 

@@ -79,9 +79,7 @@ def test_segments_are_routed_by_the_one_before(unit: str, case: tuple[list[list[
 
 
 @given(calls(), st.integers(1, 14))
-def test_a_prompt_is_pooled_without_its_padding(
-    case: tuple[list[list[bool]], int, int], prompt: int
-) -> None:
+def test_a_prompt_is_pooled_without_its_padding(case: tuple[list[list[bool]], int, int], prompt: int) -> None:
     rows, _, T = case
     lengths = torch.tensor([min(prompt, sum(row)) for row in rows])
     call = call_of(rows, 0, prompt_lengths_B=lengths, routing="prompt")

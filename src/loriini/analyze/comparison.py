@@ -1,29 +1,15 @@
-"""Sections of a report that sets a mixture beside a dense model. Each is None when there is nothing to show."""
+"""Sections of a report that sets a mixture beside a dense model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from loriini.analyze import page as p
 from loriini.analyze import plots
-from loriini.analyze.page import (
-    Html,
-    cards,
-    code,
-    element,
-    figure,
-    folded,
-    items,
-    join,
-    note,
-    pair,
-    paragraph,
-    quotation,
-    strong,
-    table,
-)
-from loriini.analyze.plots import Metrics
-from loriini.analyze.wording import counts, duration, geometric_mean, large, listing, memory, percent
+from loriini.analyze.curves import Metrics
+from loriini.analyze.page import Html
+from loriini.analyze.wording import counts, duration, large, listing, memory, percent
 
 DENSE, MIXTURE = "dense", "lory"
 """The two models' names in the files, whatever the mixture's design."""
@@ -31,19 +17,34 @@ EQUAL = 0.005
 """A relative difference of perplexities that is called none."""
 
 CAUSALITY = {
-    "strict": "Every token is predicted from earlier tokens alone. The tokens of segment 1, the first {T} of each "
-    "stretch of {L}, are left out here so that designs can be compared; a table below counts them too.",
-    "after_first_segment": "The tokens of segment 1, the first {T} of each stretch of {L}, are left out for both "
-    "models: {design} routes segment 1 by its own text, which gives away a little of what is to be predicted. Every "
-    "later token is predicted from earlier tokens alone.",
-    "none": "{design} routes by text that includes the tokens to be predicted. Its perplexity is not that of a "
-    "causal model: do not hold it against the dense one's.",
+    "strict": "Every token is predicted from earlier tokens alone.",
+    "after_first_segment": "The mixture routes segment 1, the first {T} tokens of each instance of {L}, by "
+    "its own text, which gives away a little of what is to be predicted: these tokens are left out for both "
+    "models. Every later token is predicted from earlier tokens alone.",
+    "none": "The mixture routes by text that includes the tokens to be predicted, so its perplexity is not "
+    "that of a causal model: do not set it against the dense model's.",
+}
+SHAPE = {
+    "hidden_size": "hidden width",
+    "intermediate_size": "feed-forward width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+}
+
+COMMANDS = {
+    "loriini quickstart --steps {steps}": "train four times as long: experts drift apart with time",
+    "loriini quickstart --size SIZE": "a smaller or a larger pair of models",
+    "loriini quickstart --documents PATH…": "your own text",
+    "loriini quickstart --design {other}": "another routing design in the mixture's place",
+    "loriini designs": "all designs, and where they differ",
+    "loriini generate DIR/runs/lory --prompt TEXT": "let the mixture write; DIR is this page's folder",
+    "loriini recipes": "the papers' models, and small ones, ready to train",
 }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the files of a quickstart say; `metrics` under both models' names."""
+    """What a quickstart's files say; `metrics` by DENSE and MIXTURE."""
 
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -54,240 +55,247 @@ class Comparison:
         """The mixture's name to the reader."""
         return self.settings["design"]
 
-    def perplexities(self, key: str = "perplexity") -> tuple[dict[str, float], dict[str, float]]:
-        """By domain, of the dense model and of the mixture; a domain without counted tokens is left out."""
-        dense, mixture = (self.results[model][key] for model in (DENSE, MIXTURE))
-        domains = [d for d in dense if dense[d] is not None and mixture.get(d) is not None]
-        return {d: dense[d] for d in domains}, {d: mixture[d] for d in domains}
+    @property
+    def counted(self) -> "Scores":
+        """Perplexity of the tokens that the comparison counts: those after segment 1, where there is one."""
+        return Scores(self.results[DENSE]["perplexity"], self.results[MIXTURE]["perplexity"])
+
+    @property
+    def whole(self) -> "Scores":
+        """Perplexity of all tokens."""
+        return Scores(self.results[DENSE]["perplexity_all"], self.results[MIXTURE]["perplexity_all"])
+
+    @property
+    def segmented(self) -> bool:
+        """Whether a segment 1 was left out."""
+        return self.counted != self.whole
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Perplexity of both models by domain."""
+
+    dense: Mapping[str, float]
+    mixture: Mapping[str, float]
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """The mixture's relative difference by domain; below 0 it is better."""
+        return {domain: self.mixture[domain] / x - 1 for domain, x in self.dense.items()}
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Means over domains, dense and mixture."""
+        return fmean(self.dense.values()), fmean(self.mixture.values())
 
 
 def headline(c: Comparison) -> Html:
     """The measured result in words, whichever wins, and what exactly was measured."""
-    dense, mixture = c.perplexities()
-    d, m = geometric_mean(dense.values()), geometric_mean(mixture.values())
-    won = [domain for domain in dense if mixture[domain] < dense[domain]]
-    steps, tokens = c.settings["steps"], c.results["tokens"]
-    causality = CAUSALITY[c.settings["causality"]]
-    lead = (
-        f"Both models were trained for {steps:,} steps on {large(tokens['train'])} tokens. On {large(tokens['heldout'])} "
-        f"tokens of text that neither has seen, the mean perplexity of {c.design} is "
-    )
-    return join(
-        element("p", "Loriini · a mixture beside a dense model", class_="kicker"),
-        element("h1", f"{_verdict(c, m / d - 1)}: perplexity {m:.2f} against {d:.2f}"),
-        paragraph(
-            lead, strong(_compared(m / d - 1)), f". It is the lower one in {_domains_won(won, list(dense))}."
+    scores, tokens = c.counted, c.results["tokens"]
+    dense, mixture = scores.means
+    change = mixture / dense - 1
+    won = [domain for domain, change in scores.changes.items() if change < 0]
+    return p.join(
+        p.element("p", "Loriini · a mixture beside a dense model", class_="kicker"),
+        p.element("h1", f"{_verdict(c, change)}: perplexity {mixture:.2f} against {dense:.2f}"),
+        p.paragraph(
+            f"Both models were trained for {c.settings['steps']:,} steps on {large(tokens['train'])} tokens. "
+            f"On {large(tokens['heldout'])} tokens of text that neither has seen, the mean perplexity of "
+            f"{c.design} is ",
+            p.strong(f"{percent(abs(change)).lstrip('+')} {'lower' if change < 0 else 'higher'}"),
+            f" than the dense model's. It is lower in {_won(won, len(scores.dense))}.",
         ),
-        cards(
-            [
-                (f"perplexity, {c.design}", f"{m:.2f}"),
-                ("perplexity, dense", f"{d:.2f}"),
-                ("difference", percent(m / d - 1)),
-                ("domains won", f"{len(won)} of {len(dense)}"),
-            ]
+        p.cards(
+            {
+                f"perplexity, {c.design}": f"{mixture:.2f}",
+                "perplexity, dense": f"{dense:.2f}",
+                "difference": percent(change),
+                "domains won": f"{len(won)} of {len(scores.dense)}",
+            }
         ),
-        note(
-            causality.format(design=c.design, T=c.settings["segment_length"], L=c.settings["length"]),
-            " Means over domains are geometric. This is one run of each model with one seed: a difference of a per "
-            "cent can be chance.",
+        p.note(
+            CAUSALITY[c.settings["causality"]].format(T=c.settings["segment_length"], L=c.settings["length"]),
+            " The mean is over domains, each counting the same. This is one run of each model with one "
+            "seed: a difference of a per cent can be chance.",
         ),
     )
 
 
 def _verdict(c: Comparison, change: float) -> str:
+    models = [f"the {c.design} mixture", "the dense model"]
     if c.settings["causality"] == "none":
-        return f"{c.design} sees ahead, so this is no contest"
+        return f"The {c.design} mixture sees ahead, so this is no contest"
     if abs(change) < EQUAL:
-        return f"{c.design} and dense predict unseen text equally well"
-    better, worse = (c.design, DENSE) if change < 0 else (DENSE, c.design)
-    return f"{better} predicts unseen text better than {worse}"
+        return f"The {c.design} mixture and the dense model predict unseen text equally well"
+    better, worse = models if change < 0 else models[::-1]
+    return f"{better[0].upper()}{better[1:]} predicts unseen text better than {worse}"
 
 
-def _compared(change: float) -> str:
-    return f"{abs(change):.1%} {'lower' if change < 0 else 'higher'} than the dense model's".replace(
-        "%", " %"
+def _won(domains: Sequence[str], of: int) -> str:
+    if not domains:
+        return "no domain"
+    return (
+        f"all {of} domains"
+        if len(domains) == of > 1
+        else f"{len(domains)} of {of} domains: {listing(domains)}"
     )
-
-
-def _domains_won(won: Sequence[str], domains: Sequence[str]) -> str:
-    if len(won) in (0, len(domains)):
-        return (
-            "no domain" if not won else f"all {len(domains)} domains" if len(won) > 1 else "the only domain"
-        )
-    return f"{len(won)} of {len(domains)} domains: {listing(won)}"
 
 
 def setup(c: Comparison) -> Html:
     """The two models, the documents, the machine."""
-    s, parameters = c.settings, c.results["parameters"]
-    dense, total, active = parameters["dense"], parameters["lory_total"], parameters["lory_active"]
-    rates = s["learning_rates"]
+    s, parameters, rates = c.settings, c.results["parameters"], c.settings["learning_rates"]
+    dense, total, active = (large(parameters[k]) for k in ("dense", "lory_total", "lory_active"))
     models = [
-        ["parameters", large(dense), large(total)],
-        ["parameters at work for a token", large(dense), large(active)],
+        ["parameters", dense, total],
+        ["parameters at work for a token", dense, active],
         ["experts in each layer", "1", str(s["num_experts"])],
         ["peak learning rate", f"{rates[DENSE]:g}", f"{rates[MIXTURE]:g}"],
     ]
     train, heldout = s["documents"]["train"], s["documents"]["heldout"]
-    texts = [
-        [domain, *_amount(train.get(domain)), *_amount(heldout.get(domain))]
-        for domain in {**train, **heldout}
-    ]
-    shape = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in s["size"].items())
-    machine = s["machine"]
-    return join(
-        pair(
-            table(["", DENSE, c.design], models),
-            table(["domain", "documents", "characters", "held out", "characters"], texts),
+    texts = [[d, *_amount(train.get(d)), *_amount(heldout.get(d))] for d in {**train, **heldout}]
+    shape = ", ".join(f"{word} {s['size'][name]}" for name, word in SHAPE.items() if name in s["size"])
+    segments = f", in segments of {s['segment_length']:,}" if c.segmented else ""
+    machine = "{processor}, {cores} cores, {precision}, torch {torch}, Python {python}".format(**s["machine"])
+    return p.join(
+        p.pair(
+            p.table(["", DENSE, c.design], models),
+            p.join(
+                p.paragraph(
+                    f"Each step reads {s['batch_size']} instances. An instance is {s['length']:,} tokens of "
+                    f"joined documents{segments}."
+                ),
+                p.note(f"Both models: {shape}. Seed {s['seed']}."),
+                p.note(f"Machine: {machine}."),
+            ),
         ),
-        paragraph(
-            f"Each step is {s['batch_size']} stretches of {s['length']:,} tokens; the mixture decides anew every "
-            f"{s['segment_length']} tokens."
-            if _segmented(c)
-            else "",
-        ),
-        note(f"Both models: {shape}. Seed {s['seed']}."),
-        note(
-            f"Machine: {machine['processor']}, {machine['cores']} cores, {machine['precision']}, "
-            f"torch {machine['torch']}, Python {machine['python']}."
-        ),
-        note(f"Passed over: {counts(s['skipped'])}.") if s.get("skipped") else "",
+        p.table(["domain", "documents", "characters", "held out: documents", "characters"], texts),
+        p.note(f"Passed over: {counts(s['skipped'])}.") if s.get("skipped") else "",
     )
 
 
 def _amount(part: Mapping[str, int] | None) -> list[str]:
-    return [large(part["documents"]), large(part["characters"])] if part else ["–", "–"]
+    return [f"{part['documents']:,}", large(part["characters"])] if part else ["–", "–"]
 
 
 def perplexity(c: Comparison) -> Html:
-    """Every domain as a table and as bars, after segment 1 and with all tokens."""
-    after, whole = c.perplexities(), c.perplexities("perplexity_all")
-    dense, mixture = after
-    changes = {domain: mixture[domain] / dense[domain] - 1 for domain in dense}
+    """Every domain as bars and as a table: the tokens that count, and all where that is not the same."""
+    changes = c.counted.changes
     best, worst = min(changes, key=changes.__getitem__), max(changes, key=changes.__getitem__)
-    header = ["", "dense", c.design, "difference", "dense, all", f"{c.design}, all", "difference"]
-    rows = [[domain, *_row(after, domain), *_row(whole, domain)] for domain in dense]
-    means = [{"mean": geometric_mean(model.values())} for model in (*after, *whole)]
-    rows.append(["mean", *_row((means[0], means[1]), "mean"), *_row((means[2], means[3]), "mean")])
-    return join(
-        paragraph(
+    views = {"Tokens after segment 1, the measure above": c.counted} if c.segmented else {}
+    views["All tokens"] = c.whole
+    return p.join(
+        p.paragraph(
             f"Lower is better. Beside the dense model, {c.design} does best in ",
-            strong(f"{best} ({percent(changes[best])})"),
+            p.strong(f"{best} ({percent(changes[best])})"),
             " and worst in ",
-            strong(f"{worst} ({percent(changes[worst])})"),
+            p.strong(f"{worst} ({percent(changes[worst])})"),
             ".",
-        )
-        if best != worst
-        else paragraph("Lower is better."),
-        pair(
-            figure(
-                plots.perplexity_bars(dense, mixture, c.design), "Tokens after segment 1, the measure above."
-            ),
-            figure(plots.perplexity_bars(*whole, c.design), "All tokens, those of segment 1 too."),
         ),
-        table(header, rows),
+        p.pair(*(_view(c, name, scores) for name, scores in views.items())),
     )
 
 
-def _row(models: tuple[Mapping[str, float], Mapping[str, float]], domain: str) -> list[str]:
-    dense, mixture = (model.get(domain) for model in models)
-    if dense is None or mixture is None:
-        return ["–"] * 3
-    return [f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1)]
+def _view(c: Comparison, name: str, scores: Scores) -> Html:
+    """Some tokens' perplexity by domain."""
+    rows = [
+        [d, f"{scores.dense[d]:.2f}", f"{scores.mixture[d]:.2f}", percent(x)]
+        for d, x in scores.changes.items()
+    ]
+    dense, mixture = scores.means
+    rows.append(["mean", f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1)])
+    return p.join(
+        p.element("h3", name),
+        p.figure(
+            plots.perplexity_bars(scores.dense, scores.mixture, c.design),
+            f"Held-out perplexity by domain, and how far {c.design} is from dense.",
+        ),
+        p.table(["domain", DENSE, c.design, "difference"], rows),
+    )
 
 
 def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> Html:
     """What the order of documents does to an instance, and some documents with their nearest."""
     order = c.results["order"]
     examples = [_example(document) for document in neighbors]
-    return join(
-        paragraph(
-            "Before documents are joined and cut into stretches, each is put next to its most similar. Two documents "
-            "that share a stretch then have a mean cosine of ",
-            strong(f"{order['similar']:.3f}"),
-            f", against {order['random']:.3f} in random order: the text before says more of the text behind, which "
-            "is what a router that looks back can learn from.",
+    return p.join(
+        p.pair(
+            p.paragraph(
+                "Before documents are joined and cut into instances, similar ones are put side by side. Two "
+                "that share an instance then have a mean cosine of ",
+                p.strong(f"{order['similar']:.3f}"),
+                f", against {order['random']:.3f} in random order: the text so far says more of the text to "
+                "come, and that is what a router which looks back can learn from.",
+            ),
+            p.figure(
+                plots.order_bars(order), "Mean cosine of documents that share an instance, by their order."
+            ),
         ),
-        figure(plots.order_bars(order), "Mean cosine between documents that share a stretch, by order."),
         *examples[:1],
-        folded("More examples", *examples[1:]) if examples[1:] else "",
+        p.folded("More documents and their nearest", *examples[1:]) if examples[1:] else "",
     )
 
 
 def _example(document: Mapping[str, Any]) -> Html:
-    nearest = (
-        quotation(f"{n['similarity']:.2f} · {n['domain']} · {n['id']}", n["text"])
-        for n in document["neighbors"]
-    )
-    return join(
-        element("h3", "A document and its nearest"),
-        quotation(f"{document['domain']} · {document['id']}", document["text"]),
-        pair(*nearest),
+    return p.join(
+        p.element("h3", "A document and its nearest"),
+        p.quotation(f"{document['domain']} · {document['id']}", document["text"]),
+        p.pair(
+            *(
+                p.quotation(f"cosine {n['similarity']:.2f} · {n['domain']} · {n['id']}", n["text"])
+                for n in document["neighbors"]
+            )
+        ),
     )
 
 
 def samples(c: Comparison, texts: Sequence[Mapping[str, str]]) -> Html | None:
-    """How both models go on with the same prompts."""
+    """How both models go on with the same prompts; None without any."""
     if not texts:
         return None
-    return join(
-        paragraph(
-            "The same prompts, taken up by both models. At this size, look at the form rather than the sense."
-        ),
-        *(
-            join(
-                element("h3", text["domain"]),
-                quotation("prompt", text["prompt"]),
-                pair(quotation(DENSE, text[DENSE]), quotation(c.design, text[MIXTURE])),
-            )
-            for text in texts
-        ),
-    )
+    lead = "The same prompts, taken up by both models. From models this small, expect form rather than sense."
+    return p.join(p.paragraph(lead), *(part for text in texts for part in _sample(c, text)))
+
+
+def _sample(c: Comparison, text: Mapping[str, str]) -> Iterator[Html]:
+    yield p.element("h3", text["domain"])
+    yield p.quotation("prompt", text["prompt"])
+    yield p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(c.design, text[MIXTURE]))
 
 
 def cost(c: Comparison) -> Html:
     """Seconds and memory of each stage, and the speed of both trainings."""
     seconds, peaks = c.results["seconds"], c.settings.get("peak_memory_bytes", {})
+    stages = {**seconds, "all": sum(seconds.values())}
+    peaks = {**peaks, "all": max(peaks.values())} if peaks else {}
     rows = [
-        [stage, duration(s), memory(peaks[stage]) if stage in peaks else "–"] for stage, s in seconds.items()
+        [stage, duration(s), memory(peaks[stage]) if stage in peaks else "–"] for stage, s in stages.items()
     ]
-    rows.append(["all", duration(sum(seconds.values())), memory(max(peaks.values())) if peaks else "–"])
-    speeds = {model: _speed(c.metrics.get(model, ())) for model in (DENSE, MIXTURE)}
-    return join(
-        paragraph(
-            f"In training {c.design} went through {large(speeds[MIXTURE])} tokens a second, ",
-            strong(f"{speeds[MIXTURE] / speeds[DENSE]:.2f} of the dense model's speed"),
-            f" ({large(speeds[DENSE])}; medians over steps).",
-        )
-        if all(speeds.values())
-        else "",
-        pair(
-            figure(plots.stage_bars(seconds), "Where the time went."),
-            table(["stage", "time", "peak memory"], rows),
+    dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, MIXTURE))
+    speeds = p.paragraph(
+        f"In training, {c.design} read {large(mixture)} tokens a second and the dense model {large(dense)} "
+        "(medians over steps): ",
+        p.strong(f"{mixture / (dense or 1):.2f} of the dense model's speed"),
+        ".",
+    )
+    return p.join(
+        speeds if dense and mixture else "",
+        p.pair(
+            p.figure(plots.stage_bars(seconds), "Where the time went."),
+            p.table(["stage", "time", "peak memory by then"], rows),
         ),
     )
 
 
 def _speed(metrics: Metrics) -> float:
     """Median tokens a second over the steps with the final number of experts; 0 without steps."""
-    final = metrics[-1].get("experts", 1) if metrics else 1
-    return median([m["tokens_per_second"] for m in metrics if m.get("experts", 1) == final] or [0.0])
-
-
-def _segmented(c: Comparison) -> bool:
-    return c.settings["causality"] == "after_first_segment"
+    return median(
+        [m["tokens_per_second"] for m in metrics if m["experts"] == metrics[-1]["experts"]] or [0.0]
+    )
 
 
 def what_next(c: Comparison) -> Html:
     """Commands that go on from here."""
-    design = "mixtral" if c.design != "mixtral" else "lory"
-    commands = {
-        f"loriini quickstart --steps {4 * c.settings['steps']}": "train four times as long; experts drift apart with time",
-        "loriini quickstart --size SIZE": "a larger or smaller pair of models",
-        "loriini quickstart --documents PATH…": "your own text: every folder or file a domain",
-        f"loriini quickstart --design {design}": "another routing design in the mixture's place",
-        "loriini designs": "all of them, and in which they differ",
-        "loriini generate DIR/runs/lory --prompt TEXT": "let the mixture write; DIR is the folder of this page",
-        "loriini recipes": "the papers' models and the small ones, ready to train",
-    }
-    return items(join(code(command), " – ", meaning) for command, meaning in commands.items())
+    filled = {"steps": 4 * c.settings["steps"], "other": "mixtral" if c.design != "mixtral" else "lory"}
+    return p.items(
+        p.join(p.code(command.format(**filled)), " – ", meaning) for command, meaning in COMMANDS.items()
+    )

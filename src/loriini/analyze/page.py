@@ -1,6 +1,6 @@
 """A page out of small functions. Text is escaped wherever it is put; only `Html` is taken for markup."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 
@@ -12,9 +12,10 @@ class Html(str):
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fdfcf9; --ink: #1f2328; --faint: #667080; --line: #dedbd2;
-        --card: #f5f3ed; --accent: #c4302b; }
+        --card: #f4f2ec; --accent: #c4302b; }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #14171b; --ink: #e5e7ea; --faint: #97a1ae; --line: #32383f; --card: #1c2126; --accent: #ff7b78; }
+  :root { --paper: #14171b; --ink: #e5e7ea; --faint: #97a1ae; --line: #32383f;
+          --card: #1d2227; --accent: #ff7b78; }
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1.0625rem/1.6 system-ui, sans-serif;
@@ -41,11 +42,14 @@ thead th, tbody tr + tr > * { border-top: 1px solid var(--line); } thead th { bo
 thead th { border-bottom: 2px solid var(--line); }
 .scroll { overflow-x: auto; margin: 1rem 0; }
 .kicker { color: var(--accent); font-weight: 600; margin: 0; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2.5rem; align-items: start; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 0 2.5rem;
+        align-items: start; }
 .pair > * { min-width: 0; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.8rem; margin: 1.5rem 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: 0.8rem;
+         margin: 1.5rem 0; }
 .cards div, .text { background: var(--card); border-radius: 0.5rem; padding: 0.8rem 1rem; }
-.cards dt { color: var(--faint); font-size: 0.9rem; } .cards dd { margin: 0; font-size: 1.7rem; font-weight: 600; }
+.cards dt { color: var(--faint); font-size: 0.9rem; }
+.cards dd { margin: 0; font-size: 1.7rem; font-weight: 600; }
 .text { margin: 0 0 0.8rem; } .text .note { margin: 0 0 0.3rem; }
 summary { cursor: pointer; margin: 0.8rem 0; }
 """
@@ -102,13 +106,10 @@ def folded(summary: str, *children: str) -> Html:
     return element("details", element("summary", summary), *children)
 
 
-def cards(values: Iterable[tuple[str, str]]) -> Html:
+def cards(values: Mapping[str, str]) -> Html:
     """Large numbers, each under its name."""
-    return element("dl", *(_card(*value) for value in values), class_="cards")
-
-
-def _card(name: str, value: str) -> Html:
-    return element("div", element("dt", name), element("dd", value))
+    named = (join(element("dt", name), element("dd", value)) for name, value in values.items())
+    return element("dl", *(element("div", card) for card in named), class_="cards")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:

@@ -7,10 +7,9 @@ from typing import Any
 
 from loriini.analyze import comparison as compare
 from loriini.analyze.comparison import Comparison
-from loriini.analyze.page import Html, element, join, page, paragraph, table
+from loriini.analyze.page import Html, element, join, page, table
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.analyze.sections import learning, use_of_experts, who_routes_where
-from loriini.analyze.wording import large
+from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
 from loriini.errors import InputError
 from loriini.train.metrics import METRICS, read_metrics
 
@@ -42,25 +41,25 @@ def write_report(folder: Path) -> Path:
 
 
 def write_run_report(run: Path, out: Path) -> Path:
-    """Write `out/report.html` about one training run, with `out/routes.npz` where there is one.
+    """Write `out/report.html` about one run's training, and its routes if there is an `out/routes.npz`.
 
-    Needs `run/run.json` and `run/metrics.jsonl` (InputError without them).
+    What is absent is left out: a plain model folder has routes alone. InputError when nothing is there.
     """
-    settings, metrics = read_json(run / "run.json"), read_metrics(run / METRICS)
-    if not metrics:
-        raise InputError(f"{run / METRICS}: holds no steps; train the run first")
-    name = settings["name"]
-    last = metrics[-1]
+    settings, metrics = read_json(run / "run.json", {}), read_metrics(run / METRICS)
+    routes = read_routes(out / ROUTES)
+    if not metrics and routes is None:
+        raise InputError(f"{run}: has neither {METRICS} nor measured routes; train the run first")
+    name = settings.get("name", run.resolve().name)
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
-        element("h1", f"{name} after {large(last['tokens'])} tokens"),
-        paragraph(f"Step {last['step']:,} of {settings['steps']:,}."),
+        element("h1", name),
+        training_cards(metrics) if metrics else "",
     )
     sections = {
         "Learning": learning({name: metrics}),
         "Use of experts": use_of_experts(metrics),
-        "Who routes where": who_routes_where(read_routes(out / ROUTES)),
-        "Settings": table(["", ""], _flat(settings)),
+        "Who routes where": who_routes_where(routes),
+        "Settings": table(["setting", "value"], _flat(settings)) if settings else None,
     }
     out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
@@ -69,7 +68,7 @@ def write_run_report(run: Path, out: Path) -> Path:
 def write_page(path: Path, title: str, opening: Html, sections: Iterable[tuple[str, Html | None]]) -> Path:
     """Write a page of the sections that have something to show."""
     shown = [(name, content) for name, content in sections if content is not None]
-    path.write_text(page(title, opening, shown), encoding="utf-8")
+    path.write_text(page(title, opening, shown), encoding="utf-8", errors="replace")
     return path
 
 
@@ -93,8 +92,10 @@ def read_routes(path: Path) -> Routes | None:
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:
-    """Nested settings as rows of dotted name and value."""
+    """Nested settings as rows of dotted name and value, without where things lie on this machine."""
     for key, value in settings.items():
+        if key == "corpus":
+            continue
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         else:

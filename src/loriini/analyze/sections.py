@@ -1,14 +1,29 @@
-"""Sections about one mixture, which every report shares. Each is None when there is nothing to show."""
+"""Sections about training and routing, which every report shares; None where there is nothing to show."""
 
 import math
 from collections.abc import Mapping
 
 import numpy as np
 
+from loriini.analyze import page as p
 from loriini.analyze import plots
-from loriini.analyze.page import Html, figure, folded, items, join, note, pair, paragraph, strong, table
-from loriini.analyze.plots import Metrics, routed_steps, utilisation
+from loriini.analyze.curves import WINDOW, Metrics, column, routed_steps, running_mean, utilisation
+from loriini.analyze.page import Html
 from loriini.analyze.routes import Routes, mutual_information, top_experts
+from loriini.analyze.wording import large
+
+
+def training_cards(metrics: Metrics) -> Html:
+    """How far a run has come."""
+    last = metrics[-1]
+    return p.cards(
+        {
+            "steps": f"{last['step']:,}",
+            "tokens": large(last["tokens"]),
+            "training loss": f"{running_mean(column(metrics, 'loss'))[-1]:.2f}",
+            "experts in a layer": str(last.get("experts", 1)),
+        }
+    )
 
 
 def learning(runs: Mapping[str, Metrics]) -> Html | None:
@@ -16,19 +31,15 @@ def learning(runs: Mapping[str, Metrics]) -> Html | None:
     runs = {name: metrics for name, metrics in runs.items() if metrics}
     if not runs:
         return None
-    copied = any(metrics[0].get("experts", 1) < metrics[-1].get("experts", 1) for metrics in runs.values())
-    caption = "Every step faint, their running mean strong; the fall of the first steps is cut off."
-    if copied:
+    caption = "Every step faint, the running mean strong; the fall of the first steps is cut off."
+    if any(metrics[0].get("experts", 1) < metrics[-1].get("experts", 1) for metrics in runs.values()):
         caption += " Dotted: the dense model is copied into the experts."
-    curves = figure(plots.loss_curves(runs), caption)
+    curves = p.figure(plots.loss_curves(runs), caption)
     if len(runs) != 2:
         return curves
     (first, dense), (second, mixture) = runs.items()
-    difference = figure(
-        plots.loss_difference(dense, mixture),
-        f"Loss of {second} minus loss of {first} at the same step: below the line {second} is ahead.",
-    )
-    return pair(curves, difference)
+    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is ahead."
+    return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 
 def use_of_experts(metrics: Metrics) -> Html | None:
@@ -37,21 +48,21 @@ def use_of_experts(metrics: Metrics) -> Html | None:
     if not routed:
         return None
     experts = routed[-1]["experts"]
-    share = utilisation(metrics)[1][-1].mean()
+    active = utilisation(metrics)[1][-1].mean()
     effective = np.exp(routed[-1]["gate_entropy"]).mean()
-    return join(
-        paragraph(
+    return p.join(
+        p.paragraph(
             "At the end of training ",
-            strong(f"{share:.0%} of the experts are active"),
-            f", averaged over layers, and a decision spreads its weight as if over {effective:.1f} of {experts} experts.",
+            p.strong(f"{100 * active:.0f} % of the experts are active"),
+            ", averaged over layers, and a decision spreads its weight as if over "
+            f"{effective:.1f} of {experts}.",
         ),
-        pair(
-            figure(
+        p.pair(
+            p.figure(
                 plots.utilisation_curves(metrics),
-                f"Active: weighed over 2/E = {2 / experts:.3g}, twice the even share, at least once in "
-                f"{plots.WINDOW} steps.",
+                f"Active: a weight over 2/{experts}, twice the even share, at least once in {WINDOW} steps.",
             ),
-            figure(
+            p.figure(
                 plots.entropy_curves(metrics),
                 "The exponential of the gates' mean entropy: 1 when one expert takes all, "
                 f"{experts} (dotted) when all weigh the same.",
@@ -67,45 +78,47 @@ def who_routes_where(routes: Routes | None) -> Html | None:
     domains, experts = routes.mean_gates.shape[1:]
     bits = mutual_information(routes.mean_gates, routes.units)
     shares = routes.units / routes.units.sum()
-    most = min(math.log2(experts), float(-(shares * np.log2(shares)).sum()))
-    return join(
-        paragraph(
+    most = min(math.log2(experts), -(shares * np.log2(shares)).sum())
+    heat_map = p.figure(
+        plots.gates_by_domain(routes.mean_gates, routes.domains),
+        "Mean weight of each expert (columns) for each domain (rows) beside the even share: red is more, "
+        "blue is less, a clear tile is even.",
+    )
+    return p.join(
+        p.paragraph(
             "Specialisation is ",
-            strong(f"{bits.mean():.3f} bits"),
-            f" of at most {most:.2f}, averaged over layers; layer {bits.argmax()} has the most, {bits.max():.3f}. "
-            "It is the mutual information of domain and expert: draw an expert by its weight, and so many bits it "
-            "tells you of the domain the text is from. At 0 every domain is routed alike.",
+            p.strong(f"{bits.mean():.3f} bits"),
+            f" of at most {most:.2f}, averaged over layers; layer {bits.argmax()} has most, "
+            f"{bits.max():.3f}. It is the mutual information of domain and expert: draw an expert by its "
+            "weight, and it tells so many bits of which domain the text is from. At 0, all are routed alike.",
         ),
-        figure(
-            plots.gates_by_domain(routes.mean_gates, routes.domains),
-            "Mean weight of each expert (columns) on held-out text of each domain (rows), beside the even share: "
-            "red is more, blue is less, and a clear tile is even.",
-        ),
-        paragraph("What each domain weighs most:"),
-        items(_favourite(routes, domain) for domain in range(domains)),
-        folded("The favourite expert of each domain, layer by layer", _favourites(routes)),
-        note(
-            "Layers and experts are counted from 0, as in the model. All units count, those of segment 1 too."
-        ),
+        p.pair(heat_map, _set_apart(routes)) if domains > 1 else heat_map,
+        p.element("h3", "The expert each domain weighs most"),
+        _favourites(routes),
+        p.note("Layers and experts are counted from 0, as in the model. The units of segment 1 count too."),
     )
 
 
-def _favourite(routes: Routes, domain: int) -> Html:
-    gates_LE = routes.mean_gates[:, domain]
-    layer, expert = np.unravel_index(gates_LE.argmax(), gates_LE.shape)
-    weight = gates_LE.max()
-    return join(
-        strong(routes.domains[domain]),
-        f": expert {expert} of layer {layer}, with a weight of {weight:.2f}, "
-        f"{weight * gates_LE.shape[1]:.1f} times the even share",
-    )
+def _set_apart(routes: Routes) -> Html:
+    """For each domain, the expert to which it gives most beyond what the other domains give on average."""
+    gates_LDE = routes.mean_gates
+    others_LDE = (gates_LDE.sum(1, keepdims=True) - gates_LDE) / (gates_LDE.shape[1] - 1)
+    sentences = []
+    for i, name in enumerate(routes.domains):
+        lead_LE = gates_LDE[:, i] - others_LDE[:, i]
+        layer, expert = np.unravel_index(lead_LE.argmax(), lead_LE.shape)
+        here, elsewhere = gates_LDE[layer, i, expert], others_LDE[layer, i, expert]
+        weights = f": expert {expert} of layer {layer} weighs {here:.2f}, elsewhere {elsewhere:.2f}"
+        sentences.append(p.join(p.strong(name), weights))
+    return p.join(p.element("h3", "What sets each domain apart"), p.items(sentences))
 
 
 def _favourites(routes: Routes) -> Html:
-    top = top_experts(routes.mean_gates)
-    layers = range(len(top))
+    """The most weighed expert and its weight, by domain and layer."""
+    top_LD, weight_LD = top_experts(routes.mean_gates), routes.mean_gates.max(-1)
+    layers = range(len(top_LD))
     rows = (
-        [name, *(f"{top[layer, i]} ({routes.mean_gates[layer, i].max():.2f})" for layer in layers)]
+        [name, *(f"{top_LD[layer, i]} ({weight_LD[layer, i]:.2f})" for layer in layers)]
         for i, name in enumerate(routes.domains)
     )
-    return table(["domain", *(f"layer {layer}" for layer in layers)], rows)
+    return p.table(["domain", *(f"layer {layer}" for layer in layers)], rows)

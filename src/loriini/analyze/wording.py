@@ -1,7 +1,6 @@
 """Numbers as people read them."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -47,9 +46,3 @@ def counts(values: Any) -> str:
         for key, v in values.items()
     )
     return ", ".join(inner).replace("_", " ")
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """The mean that weighs equal relative changes equally, as perplexities ask for."""
-    logarithms = [math.log(value) for value in values]
-    return math.exp(sum(logarithms) / len(logarithms))

@@ -22,13 +22,18 @@ def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> Routi
 class LoriiniConfig(LlamaConfig):
     """A Llama whose FFNs are mixtures of `num_experts` FFNs of `intermediate_size` each.
 
-    `routing` is a `RoutingConfig`, its JSON object or a design's name. With one expert the model is a Llama.
+    `routing` is a `RoutingConfig`, its JSON object or a design's name. One expert makes the model a Llama.
+
+    With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
+    width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored by
+    the norm of low-rank activations needs one; its default is a third of the hidden size.
     """
 
     model_type = "loriini"
     base_model_tp_plan = None
 
     num_experts: int = 8
+    low_rank: int | None = None
     routing: Any = "lory"
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
@@ -39,7 +44,18 @@ class LoriiniConfig(LlamaConfig):
             raise ValueError(f"num_experts is {self.num_experts}; it must be at least 1")
         if self.routing.selection == "top_k" and self.routing.top_k > self.num_experts > 1:
             raise ValueError(f"top_k is {self.routing.top_k} but num_experts is {self.num_experts}")
+        if self.low_rank is None and self._scored_by_low_rank():
+            self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
+
+    def _scored_by_low_rank(self) -> bool:
+        return self.routing.scorer == "activation_norm" and self.routing.node == "low_rank"
+
+    @property
+    def expert_width(self) -> int:
+        """Each expert's width: f, or f_wide = (3df - rd) / (r + 2d) to the nearest 8 (AoE section 3.2)."""
+        d, f, r = self.hidden_size, self.intermediate_size, self.low_rank
+        return f if r is None else round((3 * d * f - r * d) / (r + 2 * d) / 8) * 8
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
@@ -69,11 +85,13 @@ class LoriiniConfig(LlamaConfig):
         attention = 2 * d * head_dim * (heads + kv_heads)
         embeddings = self.vocab_size * d * (1 if self.tie_word_embeddings else 2)
         rest = embeddings + d + layers * (attention + 2 * d) + self._router_parameters()
-        expert = 3 * d * f
-        return (
-            rest + layers * expert * self.num_experts,
-            rest + round(layers * expert * self.experts_per_token),
-        )
+        r, wide = self.low_rank or 0, self.expert_width
+        low = r * d  # AoE's unselected experts compute this much too
+        expert = low + r * wide + 2 * d * wide if r else 3 * d * f
+        active = expert * self.experts_per_token
+        if self._scored_by_low_rank():
+            active += low * (self.num_experts - self.experts_per_token)
+        return rest + layers * expert * self.num_experts, rest + round(layers * active)
 
     def _router_parameters(self) -> int:
         linear = self.hidden_size * self.num_experts

@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.experts import Experts
 from loriini.model.modeling import LoriiniForCausalLM
 
 GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
@@ -25,27 +26,27 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
             f"a dense warm-up needs gates that sum to 1; selection={config.routing.selection} with "
             f"gates={config.routing.gates} and scorer={config.routing.scorer} trains from scratch"
         )
-    mixture = LoriiniForCausalLM(config).to(dense.device)
+    mixture = LoriiniForCausalLM._from_config(config, dtype=dense.dtype).to(dense.device)
     source = dense.state_dict()
     target = mixture.state_dict()
     copied = {
         name: source[name].expand_as(weight) if name in source else weight for name, weight in target.items()
     }
     mixture.load_state_dict(copied)
-    return mixture
+    return mixture.train(dense.training)
 
 
 def from_llama(llama: LlamaForCausalLM) -> LoriiniForCausalLM:
     """A transformers Llama as a dense Loriini (one expert), with the same weights and logits."""
     config = LoriiniConfig(**_shared(llama.config.to_dict()), num_experts=1, routing="dense")
-    dense = LoriiniForCausalLM(config)
+    dense = LoriiniForCausalLM._from_config(config, dtype=llama.dtype).to(llama.device)
     weights = {k: v for k, v in llama.state_dict().items() if ".mlp." not in k}
     for i, layer in enumerate(llama.model.layers):
         mlp = layer.mlp
         weights[f"model.layers.{i}.{GATE_UP}"] = torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight])[None]
         weights[f"model.layers.{i}.{DOWN}"] = mlp.down_proj.weight[None]
     dense.load_state_dict({**dense.state_dict(), **weights})
-    return dense.to(llama.dtype).train(llama.training)
+    return dense.train(llama.training)
 
 
 def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
@@ -55,15 +56,17 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
     """
     if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
         raise ValueError("only designs with combination=parameters merge into one Llama")
-    llama = LlamaForCausalLM(LlamaConfig(**_shared(model.config.to_dict())))
+    config = LlamaConfig(**_shared(model.config.to_dict()))
+    llama = LlamaForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
     for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
+        assert isinstance(mixture.experts, Experts)  # merging refuses the factorised ones' designs above
         gate_up, down = mixture.experts.merge(gates_E[None].to(model.device))
         prefix = f"model.layers.{i}.mlp"
         weights[f"{prefix}.gate_proj.weight"], weights[f"{prefix}.up_proj.weight"] = gate_up[0].chunk(2)
         weights[f"{prefix}.down_proj.weight"] = down[0]
     llama.load_state_dict(weights)
-    return llama.to(model.dtype).eval()
+    return llama.eval()
 
 
 def _shared(values: Mapping[str, object]) -> dict[str, object]:

@@ -44,19 +44,66 @@ class Experts(nn.Module):
         """
         if self.gate_up_proj.shape[0] == 1:
             return self.single(x_MD)
-        chosen_EM = (gates_ME > 0).T
-        experts, tokens = chosen_EM.nonzero(as_tuple=True)
-        ends_E = chosen_EM.sum(1).cumsum(0).to(torch.int32)
+        experts, tokens, ends_E = dispatch(gates_ME)
         gate_up = grouped_linear(x_MD[tokens], self.gate_up_proj.flatten(1, 2), ends_E)
         gate, up = gate_up.chunk(2, dim=-1)
         y = grouped_linear(silu(gate) * up, self.down_proj, ends_E)
-        weighted = y * gates_ME[tokens, experts, None].to(y.dtype)
-        return torch.zeros_like(x_MD, dtype=y.dtype).index_add(0, tokens, weighted)
+        return collect(y, gates_ME, experts, tokens)
+
+    def activations(self, x_MD: Tensor, node: str) -> Tensor:
+        """What every expert computes up to `node`, (M, E, F or D): AoE's five nodes (appendix A)."""
+        gate, up = torch.einsum("md,egfd->gmef", x_MD, self.gate_up_proj)
+        if node in ("gate", "up"):
+            return gate if node == "gate" else up
+        hidden = silu(gate) if node == "activated_gate" else silu(gate) * up
+        return torch.einsum("mef,edf->med", hidden, self.down_proj) if node == "output" else hidden
 
     def single(self, x: Tensor) -> Tensor:
         """The FFN of the only expert."""
         gate, up = nn.functional.linear(x, self.gate_up_proj[0].flatten(0, 1)).chunk(2, dim=-1)
         return nn.functional.linear(silu(gate) * up, self.down_proj[0])
+
+
+class FactorizedExperts(nn.Module):
+    """E experts whose gate goes through r dimensions (AoE equation 4):
+
+    `E_i(x) = (SiLU(x W_down W_up) ⊙ (x W_p)) W_o`, with `low_proj` W_down (E, R, D), `gate_proj` W_up
+    (E, F, R), `up_proj` W_p (E, F, D) and `down_proj` W_o (E, D, F).
+    """
+
+    def __init__(self, num_experts: int, hidden_size: int, width: int, low_rank: int) -> None:
+        super().__init__()
+        self.low_proj = nn.Parameter(torch.empty(num_experts, low_rank, hidden_size))
+        self.gate_proj = nn.Parameter(torch.empty(num_experts, width, low_rank))
+        self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
+        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
+
+    def activations(self, x_MD: Tensor, node: str) -> Tensor:
+        """The low-rank activations of all experts in one product, C = x Ŵ_down; (M, E, R)."""
+        E, R, _ = self.low_proj.shape
+        return nn.functional.linear(x_MD, self.low_proj.flatten(0, 1)).unflatten(-1, (E, R))
+
+    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
+        """Σ_i e_i E_i(x) over each token's selected experts, which go on from their cached C_i; (M, D)."""
+        low_MER = self.activations(x_MD, "low_rank") if low_MER is None else low_MER
+        experts, tokens, ends_E = dispatch(gates_ME)
+        gate = grouped_linear(low_MER[tokens, experts], self.gate_proj, ends_E)
+        up = grouped_linear(x_MD[tokens], self.up_proj, ends_E)
+        y = grouped_linear(silu(gate) * up, self.down_proj, ends_E)
+        return collect(y, gates_ME, experts, tokens)
+
+
+def dispatch(gates_ME: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Every selected (expert, token) pair, sorted by expert: their ids, and where each expert's end (E,)."""
+    chosen_EM = (gates_ME > 0).T
+    experts, tokens = chosen_EM.nonzero(as_tuple=True)
+    return experts, tokens, chosen_EM.sum(1).cumsum(0).to(torch.int32)
+
+
+def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor) -> Tensor:
+    """The gated outputs of all pairs, summed for each token; (M, D)."""
+    weighted_PD = y_PD * gates_ME[tokens_P, experts_P, None].to(y_PD.dtype)
+    return y_PD.new_zeros(len(gates_ME), y_PD.shape[-1]).index_add(0, tokens_P, weighted_PD)
 
 
 def apply_merged(x_NSD: Tensor, merged: Merged) -> Tensor:
@@ -98,9 +145,14 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
     return torch.stack(outputs)
 
 
-def by_outputs_loop(experts: Experts, x_MD: Tensor, gates_ME: Tensor) -> Tensor:
-    """The naive twin of `Experts.by_outputs`: every expert computes every token."""
+def by_outputs_loop(experts: Experts | FactorizedExperts, x_MD: Tensor, gates_ME: Tensor) -> Tensor:
+    """The naive twin of `by_outputs` of both kinds: every expert computes every token."""
     total = torch.zeros_like(x_MD)
+    if isinstance(experts, FactorizedExperts):
+        for i, low in enumerate(experts.low_proj):
+            hidden = silu(x_MD @ low.T @ experts.gate_proj[i].T) * (x_MD @ experts.up_proj[i].T)
+            total = total + gates_ME[:, i, None] * (hidden @ experts.down_proj[i].T)
+        return total
     for i, (gate_up, down) in enumerate(zip(experts.gate_up_proj, experts.down_proj, strict=True)):
         hidden = silu(x_MD @ gate_up[0].T) * (x_MD @ gate_up[1].T)
         total = total + gates_ME[:, i, None] * (hidden @ down.T)

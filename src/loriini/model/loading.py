@@ -10,7 +10,7 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
-    """Load `path` (a RUN with a `model/` folder, or such a folder) for evaluation; InputError when it is none."""
+    """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation; InputError for others."""
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
         unfinished = (path / "run.json").exists()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, apply_merged
+from loriini.model.experts import Experts, FactorizedExperts, apply_merged
 from loriini.routing import Router, Routing
 from loriini.routing.router import sources
 from loriini.routing.unit import Call, Grid
@@ -76,7 +76,12 @@ class Mixture(nn.Module):
         super().__init__()
         self.config = config
         self.router = Router(config.hidden_size, config.num_experts, config.routing) if routes else None
-        self.experts = Experts(config.num_experts, config.hidden_size, config.intermediate_size)
+        sizes = (config.num_experts, config.hidden_size, config.expert_width)
+        self.experts: Experts | FactorizedExperts
+        if config.low_rank is None:
+            self.experts = Experts(*sizes)
+        else:
+            self.experts = FactorizedExperts(*sizes, config.low_rank)
 
     def forward(
         self,
@@ -87,33 +92,50 @@ class Mixture(nn.Module):
         cache: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
         """States (B, L, D) to states and decisions; a layer without a router follows `routing`."""
+        length, activations = x_BLD.shape[1], self._activations(x_BLD)
         if self.router is not None:
+            scored = x_BLD if activations is None else activations
             if cache is None:
-                source = sources(x_BLD, call, self.config.routing, grid)
+                source = sources(scored, call, self.config.routing, grid)
             else:
-                source = cache.sources(x_BLD, call, self.config, grid)
+                source = cache.sources(scored, call, self.config, grid)
             routing = self.router(source, call, grid)
         assert routing is not None
-        if self.config.routing.combination == "parameters":
+        if isinstance(self.experts, Experts) and self.config.routing.combination == "parameters":
             x_NSD = grid.group(x_BLD).flatten(0, 1)
-            y_NSD = self._by_parameters(x_NSD, routing.gates, call, cache)
-            return grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), x_BLD.shape[1]), routing
-        gates_ME = self._gates_of_tokens(routing, grid, x_BLD.shape[1])
-        return self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME).view_as(x_BLD), routing
+            y_NSD = by_parameters(self.experts, x_NSD, routing.gates, call, cache)
+            return grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length), routing
+        x_MD, gates_ME = x_BLD.flatten(0, 1), self._gates_of_tokens(routing, grid, length)
+        if isinstance(self.experts, FactorizedExperts) and activations is not None:
+            y_MD = self.experts.by_outputs(x_MD, gates_ME, activations.flatten(0, 1))
+        else:
+            y_MD = self.experts.by_outputs(x_MD, gates_ME)
+        return y_MD.view_as(x_BLD), routing
 
-    def _by_parameters(
-        self, x_NSD: Tensor, gates_NE: Tensor, call: Call, cache: RoutedCacheLayer | None
-    ) -> Tensor:
-        """A prompt's FFN is merged once and kept with the cache, in at most the memory the experts take."""
-        kept = cache is not None and call.routing == "prompt" and call.batch <= self.config.num_experts
-        if cache is None or not kept or torch.is_grad_enabled():
-            return self.experts.by_parameters(x_NSD, gates_NE)
-        if "gate_up" not in cache.routing:
-            cache.routing["gate_up"], cache.routing["down"] = self.experts.merge(gates_NE)
-        return apply_merged(x_NSD, (cache.routing["gate_up"], cache.routing["down"]))
+    def _activations(self, x_BLD: Tensor) -> Tensor | None:
+        """What the experts score themselves by (B, L, E, R), where the design has them do so."""
+        routing = self.config.routing
+        if routing.scorer != "activation_norm":
+            return None
+        return self.experts.activations(x_BLD.flatten(0, 1), routing.node).unflatten(0, x_BLD.shape[:2])
 
     def _gates_of_tokens(self, routing: Routing, grid: Grid, length: int) -> Tensor:
         """The gates (B·L, E) of each token: those of its unit; 0 for padding."""
         gates_BUE = routing.gates.view(*routing.unit_shape, -1)
         gates_BUSE = gates_BUE[:, :, None].expand(-1, -1, grid.slots_per_unit, -1)
         return grid.ungroup(gates_BUSE, length).flatten(0, 1)
+
+
+def by_parameters(
+    experts: Experts, x_NSD: Tensor, gates_NE: Tensor, call: Call, cache: RoutedCacheLayer | None
+) -> Tensor:
+    """Merge and apply; a prompt's FFN is merged once and kept with its cache.
+
+    What is kept never takes more memory than the experts do.
+    """
+    kept = cache is not None and call.routing == "prompt" and call.batch <= len(experts.down_proj)
+    if cache is None or not kept or torch.is_grad_enabled():
+        return experts.by_parameters(x_NSD, gates_NE)
+    if "gate_up" not in cache.routing:
+        cache.routing["gate_up"], cache.routing["down"] = experts.merge(gates_NE)
+    return apply_merged(x_NSD, (cache.routing["gate_up"], cache.routing["down"]))

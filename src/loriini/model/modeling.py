@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
@@ -14,7 +14,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts
+from loriini.model.experts import Experts, FactorizedExperts
+from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.mixture import Mixture, RoutedCacheLayer
 from loriini.routing import Routing
 from loriini.routing.losses import auxiliary_loss
@@ -91,7 +92,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Experts | Linear | MLP):
+        if isinstance(module, Experts | FactorizedExperts | Linear | MLP):
             for weight in module.parameters(recurse=False):
                 init.normal_(weight, mean=0.0, std=self.config.initializer_range)
 
@@ -212,7 +213,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         )
 
 
-class LoriiniForCausalLM(LoriiniPreTrainedModel, GenerationMixin):
+class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     """The language model: a decoder of mixtures and an output head."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
@@ -295,41 +296,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, GenerationMixin):
         return self.loss_function(
             logits, None, self.vocab_size, num_items_in_batch=num_items, shift_labels=targets.contiguous()
         )
-
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        """As transformers', and the prompt's lengths, so that generation without a cache routes alike."""
-        inputs = super().prepare_inputs_for_generation(input_ids, **kwargs)
-        if inputs.get("prompt_lengths") is None:
-            mask = inputs.get("attention_mask")
-            full = torch.full((input_ids.shape[0],), input_ids.shape[1], device=input_ids.device)
-            inputs["prompt_lengths"] = mask.sum(1) if mask is not None and mask.dim() == 2 else full
-        return inputs
-
-    def _update_model_kwargs_for_generation(
-        self, outputs: LoriiniOutput, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        model_kwargs = super()._update_model_kwargs_for_generation(outputs, model_kwargs, *args, **kwargs)
-        return {**model_kwargs, "prompt_lengths": outputs.prompt_lengths}
-
-    @torch.no_grad()
-    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' generate, prompt-routed unless told `inference_routing="segment"`.
-
-        An empty prompt is the BOS token alone, or the EOS token of a model without one.
-        """
-        ids = kwargs.pop("input_ids", inputs)
-        if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
-            ids = self._empty_prompt(1 if ids is None else ids.shape[0])
-            kwargs.pop("attention_mask", None)
-        return super().generate(ids, *args, **kwargs)
-
-    def _empty_prompt(self, batch: int) -> Tensor:
-        config = self.generation_config
-        token = config.bos_token_id if config.bos_token_id is not None else config.eos_token_id
-        if token is None:
-            raise ValueError("an empty prompt needs a bos_token_id or an eos_token_id in the configuration")
-        token = token[0] if isinstance(token, list) else token
-        return torch.full((batch, 1), token, dtype=torch.long, device=self.device)
 
 
 def next_tokens(labels: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from loriini.routing.design import RoutingConfig
-from loriini.routing.scorer import SCORERS
+from loriini.routing.scorer import make_scorer
 from loriini.routing.selection import GATES, SELECTIONS
 from loriini.routing.unit import Call, Grid, prompt_source, segment_sources
 
@@ -37,11 +37,11 @@ class Router(nn.Module):
         super().__init__()
         self.num_experts = num_experts
         self.config = config
-        scored = num_experts > 1 and not config.fixed and config.scorer in SCORERS
-        self.scorer = SCORERS[config.scorer](hidden_size, num_experts) if scored else None
+        scored = num_experts > 1 and not config.fixed
+        self.scorer = make_scorer(config, hidden_size, num_experts) if scored else None
 
     def forward(self, sources_BUD: Tensor, call: Call, grid: Grid) -> Routing:
-        """Route the units of a call by their `sources`, the pooled states (B, U, D)."""
+        """Route a call's units by their sources: pooled states (B, U, D) or activations (B, U, E, R)."""
         if self.scorer is None:
             logits_BUE = sources_BUD.new_zeros(*sources_BUD.shape[:2], self.num_experts, dtype=torch.float32)
         else:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from loriini.routing.design import RoutingConfig
+
 
 class Linear(nn.Module):
     """R: d → E without bias (Lory equation 3; Switch; Mixtral)."""
@@ -82,6 +84,21 @@ class Label(nn.Module):
         return ((one_hot_BE - 1.0) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
 
 
+class ActivationNorm(nn.Module):
+    """No router: the norm of each expert's own activation is its logit (AoE equation 3; appendix A).
+
+    It takes activations (B, U, E, R) where the others take states.
+    """
+
+    def __init__(self, norm: int | str) -> None:
+        super().__init__()
+        self.order = float(norm)
+
+    def forward(self, c_BUER: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+        """Logits (B, U, E)."""
+        return torch.linalg.vector_norm(c_BUER.float(), self.order, dim=-1)
+
+
 SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": Linear,
     "mlp": MLP,
@@ -89,3 +106,10 @@ SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
     "random": Random,
     "label": Label,
 }
+
+
+def make_scorer(config: RoutingConfig, hidden_size: int, num_experts: int) -> nn.Module:
+    """The scorer of a design."""
+    if config.scorer == "activation_norm":
+        return ActivationNorm(config.norm)
+    return SCORERS[config.scorer](hidden_size, num_experts)

@@ -1,0 +1,56 @@
+"""transformers' generation, told how long the prompt is that routes it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationMixin
+
+
+class RoutedGenerationMixin(GenerationMixin):
+    """Generation on the FFNs that its prompt merges, or segment by segment."""
+
+    def _expand_inputs_for_generation(
+        self,
+        expand_size: int = 1,
+        is_encoder_decoder: bool = False,
+        input_ids: Tensor | None = None,
+        **model_kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As transformers', and the prompt's lengths, for here the inputs are still the prompt alone."""
+        if model_kwargs.get("prompt_lengths") is None:
+            embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
+            prompt = input_ids if embeds is None else embeds
+            full = torch.full(prompt.shape[:1], prompt.shape[1], device=prompt.device)
+            model_kwargs["prompt_lengths"] = full if mask is None else mask.sum(1)
+        return super()._expand_inputs_for_generation(
+            expand_size, is_encoder_decoder, input_ids, **model_kwargs
+        )
+
+    def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """As transformers', without our arguments for an assistant of another kind."""
+        if not isinstance(kwargs.get("assistant_model"), RoutedGenerationMixin):
+            ours = ("prompt_lengths", "inference_routing", "routing_labels")
+            model_kwargs = {k: v for k, v in kwargs["model_kwargs"].items() if k not in ours}
+            kwargs = {**kwargs, "model_kwargs": model_kwargs}
+        return super()._get_candidate_generator(*args, **kwargs)
+
+    @torch.no_grad()
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """transformers' generate, prompt-routed unless told `inference_routing="segment"`.
+
+        An empty prompt is the BOS token alone, or the EOS token of a model without one.
+        """
+        ids = kwargs.pop("input_ids", inputs)
+        if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
+            ids = self._empty_prompt(1 if ids is None else ids.shape[0])
+            kwargs.pop("attention_mask", None)
+        return super().generate(ids, *args, **kwargs)
+
+    def _empty_prompt(self, batch: int) -> Tensor:
+        config = self.generation_config
+        token = config.bos_token_id if config.bos_token_id is not None else config.eos_token_id
+        if token is None:
+            raise ValueError("an empty prompt needs a bos_token_id or an eos_token_id in the configuration")
+        token = token[0] if isinstance(token, list) else token
+        return torch.full((batch, 1), token, dtype=torch.long, device=self.device)

@@ -1,0 +1,79 @@
+"""Curves by hand, and pictures that are well-formed, bare and the same every time."""
+
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from loriini.analyze import plots
+from loriini.analyze.curves import running_mean, thin, utilisation
+
+GATES = np.array([[[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]] * 3)
+
+
+def steps(count: int, dense: int = 0, active: tuple[int, ...] = (0b0001, 0b0011)) -> list[dict[str, object]]:
+    """Metrics of `count` steps, the first `dense` of them without experts."""
+    routed = {"experts": 4, "active": list(active), "gate_entropy": [0.5, 1.0]}
+    return [
+        {"step": i, "tokens": 100 * i, "loss": 3 - 0.01 * i, **({"experts": 1} if i <= dense else routed)}
+        for i in range(1, count + 1)
+    ]
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "loss": lambda: plots.loss_curves({"dense": steps(40), "lory": steps(40, dense=5)}),
+    "one loss": lambda: plots.loss_curves({"lory": steps(1)}),
+    "difference": lambda: plots.loss_difference(steps(40), steps(30, dense=5)),
+    "perplexity": lambda: plots.perplexity_bars({"a": 9.0, "b": 20.0}, {"a": 8.0, "b": 21.0}, "lory"),
+    "gates": lambda: plots.gates_by_domain(GATES, ["a", "b"]),
+    "utilisation": lambda: plots.utilisation_curves(steps(40, dense=5)),
+    "entropy": lambda: plots.entropy_curves(steps(40, dense=5)),
+    "order": lambda: plots.order_bars({"random": 0.1, "similar": 0.4}),
+    "stages": lambda: plots.stage_bars({"tokens": 2.0, "train": 75.0}),
+}
+
+
+@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
+def test_pictures_are_well_formed_bare_and_deterministic(draw: Callable[[], str]) -> None:
+    svg = draw()
+    assert svg == draw()
+    root = ElementTree.fromstring(svg)
+    assert "viewBox" in root.attrib
+    assert "width" not in root.attrib
+    assert "currentColor" in svg
+    assert not any(word in svg for word in (plots.INK, "<style", "<metadata", "<image", "matplotlib"))
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "$x_1$", "日本語"])
+def test_names_are_drawn_as_they_are(name: str) -> None:
+    texts = ElementTree.fromstring(plots.gates_by_domain(GATES, [name, "b"])).iter(
+        "{http://www.w3.org/2000/svg}text"
+    )
+    assert plots._short(name, 14) in {text.text for text in texts}
+
+
+def test_utilisation_is_the_union_of_whole_windows() -> None:
+    metrics = [{"tokens": i, "experts": 4, "active": [1 << (i % 3), 0]} for i in range(25)]
+    tokens, share = utilisation(metrics)
+    assert tokens.tolist() == [9, 19]
+    assert share.tolist() == [[0.75, 0], [0.75, 0]]
+    assert utilisation(metrics[:2])[1].tolist() == [[0.5, 0]]
+
+
+def test_utilisation_begins_where_experts_do() -> None:
+    tokens, share = utilisation(steps(30, dense=15))
+    assert tokens.tolist() == [2500]
+    assert share.tolist() == [[0.25, 0.5]]
+
+
+def test_running_mean_passes_over_what_is_not_finite() -> None:
+    assert running_mean(np.array([1.0, np.nan, 3.0]), share=1).tolist() == [1, 2, 3]
+
+
+def test_thin_keeps_both_ends() -> None:
+    x = np.arange(1000.0)
+    kept, _ = thin(x, x, points=10)
+    assert kept[0] == 0
+    assert kept[-1] == 999
+    assert len(kept) <= 11

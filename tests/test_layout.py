@@ -1,0 +1,95 @@
+"""Guards of the house: which door opens where, and how large a room may be."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "loriini"
+FILES = sorted(SOURCE.rglob("*.py"))
+LONGEST = 350
+
+SHARED = {"errors", "progress"}
+OPENS = {
+    "errors": set(),
+    "progress": set(),
+    "routing": set(),
+    "data": SHARED,
+    "model": {"routing", *SHARED},
+    "train": {"model", "routing", "data", *SHARED},
+}
+"""What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""
+ENTRANCES = {"cli", "__main__"}
+"""They know every room; no room knows them."""
+
+MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+
+
+def of_file(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in it, with the names it takes from it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_imported(path: Path) -> set[str]:
+    rooms = {room(file) for file in FILES} - {"__init__"}
+    parts = [name.split(".") for name in imported(path)]
+    return {p[1] for p in parts if p[0] == "loriini" and len(p) > 1 and p[1] in rooms} - {room(path)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_file)
+def test_doors_open_one_way(path: Path) -> None:
+    if room(path) in OPENS:
+        assert rooms_imported(path) <= OPENS[room(path)]
+    elif room(path) not in ENTRANCES:
+        assert not rooms_imported(path) & ENTRANCES
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("routing/*.py")), ids=of_file)
+def test_routing_imports_torch_only(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imported(path)}
+    assert roots <= {"torch", "loriini"} | set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_file)
+def test_files_stay_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_file)
+def test_no_module_is_named_like_the_standard_librarys(path: Path) -> None:
+    assert path.stem not in set(sys.stdlib_module_names) - {"__main__"}
+    assert path.parent.name not in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("path", FILES, ids=of_file)
+def test_mutable_globals_are_tables_in_upper_case(path: Path) -> None:
+    for node in ast.parse(path.read_text()).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        value = node.value
+        made = isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("list", "dict", "set")
+        if isinstance(value, MUTABLE) or made:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                name = ast.unparse(target)
+                assert name.isupper() or name == "__all__", f"{name} is mutable"
+
+
+def test_no_global_statements() -> None:
+    for path in FILES:
+        assert not any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(path.read_text()))), path

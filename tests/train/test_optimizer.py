@@ -1,0 +1,95 @@
+import math
+
+import pytest
+import torch
+
+from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer, rate, role, set_rate
+from tiny import GRID, random_ids, run, tiny_model
+
+CONFIG = OptimizerConfig(learning_rate=1e-2, router_rate=3.0, expert_rate=0.5)
+
+
+def test_rate_warms_up_linearly_and_falls_by_a_cosine() -> None:
+    config = OptimizerConfig(warmup=0.05, final_rate=0.1)
+    rates = [rate(config, step, 200) for step in range(201)]
+    assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
+    assert rates[10] == pytest.approx(1.0)
+    assert rates[105] == pytest.approx(0.1 + 0.9 * 0.5)
+    assert rates[58] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 48 / 190)))
+    assert rates[200] == pytest.approx(0.1)
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+
+
+def test_rate_stays_or_falls_at_the_end() -> None:
+    constant = OptimizerConfig(schedule="constant")
+    assert {rate(constant, step, 200) for step in range(10, 201)} == {1.0}
+    late = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.1, decay=0.2, final_rate=0.0)
+    rates = [rate(late, step, 100) for step in range(101)]
+    assert set(rates[9:82]) == {1.0}
+    assert rates[91] == pytest.approx(0.5)
+    assert rates[100] == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_rate_of_a_very_short_run_is_positive(steps: int) -> None:
+    assert all(0 < rate(OptimizerConfig(), step, steps) <= 1 for step in range(steps))
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str) -> None:
+    model = tiny_model(name)
+    optimizer = make_optimizer(model, CONFIG)
+    names = {p: n for n, p in model.named_parameters()}
+    seen = [names[p] for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(seen) == sorted(n for n, p in model.named_parameters() if p.requires_grad)
+    for group in optimizer.param_groups:
+        (kind,) = {role(names[p], p) for p in group["params"]}
+        factor = {"router": 3.0, "experts": 0.5}.get(kind, 1.0)
+        assert group["peak"] == pytest.approx(1e-2 * factor)
+        assert group["weight_decay"] == (0.0 if kind == "norms" else 0.1)
+        assert group["eps"] == (1e-8 / 4 if kind == "experts" else 1e-8)
+        assert group["betas"] == (0.9, 0.95)
+
+
+def test_roles() -> None:
+    roles = {n: role(n, p) for n, p in tiny_model("mixtral").named_parameters()}
+    assert roles["model.embed_tokens.weight"] == roles["lm_head.weight"] == "rest"
+    assert roles["model.layers.0.self_attn.q_proj.weight"] == "rest"
+    assert roles["model.layers.0.input_layernorm.weight"] == roles["model.norm.weight"] == "norms"
+    assert roles["model.layers.1.mlp.router.scorer.weight"] == "router"
+    assert roles["model.layers.1.mlp.experts.down_proj"] == "experts"
+
+
+def test_set_rate_is_a_share_of_each_groups_peak() -> None:
+    optimizer = make_optimizer(tiny_model(), CONFIG)
+    for share in (0.5, 0.25):
+        set_rate(optimizer, share)
+        assert [g["lr"] for g in optimizer.param_groups] == [
+            share * g["peak"] for g in optimizer.param_groups
+        ]
+
+
+@pytest.mark.parametrize("experts", [2, 3])
+def test_moments_are_carried_as_the_gradients_scale(experts: int) -> None:
+    dense, mixture = tiny_model("dense", num_experts=1), tiny_model("lory", num_experts=experts)
+    dense_optimizer, optimizer = make_optimizer(dense, CONFIG), make_optimizer(mixture, CONFIG)
+    ids = random_ids()
+    run(dense, ids, labels=ids).loss.backward()
+    dense_optimizer.step()
+    carry_moments(dense, dense_optimizer, mixture, optimizer)
+    sources = dict(dense.named_parameters())
+    for name, parameter in mixture.named_parameters():
+        state = optimizer.state.get(parameter)
+        if ".router." in name:
+            assert state is None
+            continue
+        before = dense_optimizer.state[sources[name]]
+        share = experts if ".experts." in name else 1
+        assert state["step"] == before["step"] == 1
+        assert state["exp_avg"].shape == state["exp_avg_sq"].shape == parameter.shape
+        for copy in state["exp_avg"] if share > 1 else [state["exp_avg"]]:
+            torch.testing.assert_close(copy, before["exp_avg"].view_as(copy) / share)
+        for copy in state["exp_avg_sq"] if share > 1 else [state["exp_avg_sq"]]:
+            torch.testing.assert_close(copy, before["exp_avg_sq"].view_as(copy) / share**2)
+    before["exp_avg"].fill_(7)
+    assert not (state["exp_avg"] == 7).any()
