@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError."""
-        raise InputError(f"{self.prog}: {message}; see `{self.prog} --help`")
+        raise InputError(f"{message}; see `{self.prog} --help`")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -27,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments, overrides = _parser().parse_known_args(argv)
         if overrides and arguments.run is not train:
-            raise InputError(f"loriini: unknown argument {overrides[0]!r}; see `loriini --help`")
+            raise InputError(f"unknown argument {overrides[0]!r}; see `loriini --help`")
         arguments.overrides = overrides
         arguments.run(arguments)
     except InputError as error:
-        print(f"loriini: {error}".replace("loriini: loriini:", "loriini:"), file=sys.stderr)
+        print(f"loriini: {error}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
     except KeyboardInterrupt as error:
         print(f"\ninterrupted; {error or 'the same command goes on where it stopped'}", file=sys.stderr)
@@ -109,7 +109,7 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.resume:
         folder = resume(arguments.resume)
     elif not arguments.recipe or not arguments.out:
-        raise InputError("loriini train: give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
+        raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
         folder = train_recipe(arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
     print(folder)
@@ -124,14 +124,15 @@ def evaluate(arguments: argparse.Namespace) -> None:
     from loriini.model.loading import load_model
 
     if arguments.tasks:
-        raise InputError("loriini evaluate: --tasks is not there yet; use --documents")
+        raise InputError("--tasks is not there yet; use --documents")
     if not arguments.documents:
-        raise InputError("loriini evaluate: give --documents PATH…")
+        raise InputError("give --documents PATH…")
     model, tokenizer = load_model(arguments.model)
     documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
     heldout = tokenize_by_domain(documents, tokenizer, model.config.max_position_embeddings)
     results = measure(model, heldout)
     if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(arguments.out, results)
     print(json.dumps(results, indent=1))
 
@@ -170,8 +171,16 @@ def export(arguments: argparse.Namespace) -> None:
     if arguments.to == "hf":
         print(export_hf(model, tokenizer, arguments.out))
         return
-    prompt = arguments.prompt_file.read_text() if arguments.prompt_file else arguments.prompt
+    prompt = _read(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
     print(export_llama(model, tokenizer, prompt, arguments.out))
+
+
+def _read(path: Path) -> str:
+    """A file's text; InputError when it has none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
 
 
 def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:

@@ -4,6 +4,7 @@ import json
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +42,8 @@ TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
 # Shorter than an instance, so that which documents stand side by side matters.
 CHARACTERS_PER_DOCUMENT = 2_000
 PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
+HELDOUT_INSTANCES = 160  # of each domain: some 80,000 tokens
+SIDES = ("train", "heldout")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Quickstart:
             raise InputError("--design dense: the dense model is trained anyway; choose a mixture")
         if self.steps < 0:
             raise InputError(f"--steps {self.steps}: give a positive number of steps")
+        quickstart_run(self.design, self.size, self.steps, self.seed).check()
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
@@ -162,7 +166,7 @@ def corpus_settings(settings: Quickstart) -> PrepareSettings:
 def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOut]:
     """The held-out documents as instances, by domain."""
     _, tokenizer = load_model(out / "runs/dense")
-    return tokenize_by_domain(stored_documents(heldout), tokenizer, length)
+    return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
 
 
 def evaluate_run(out: Path, name: str, texts: Mapping[str, HeldOut]) -> dict[str, Any]:
@@ -260,9 +264,7 @@ def write_results(
         "order": {"random": cosines["random"], "similar": cosines["similar"]},
     }
     write_json(out / "results.json", results)
-    documents = {
-        side: load(out / "corpora" / side / "documents").counts["domains"] for side in ("train", "heldout")
-    }
+    documents = {side: domain_sizes(load(out / "corpora" / side / "documents")) for side in SIDES}
     write_json(
         out / "settings.json",
         {
@@ -282,6 +284,17 @@ def write_results(
             "peak_memory_bytes": {name: measured["peak_memory_bytes"] for name, measured in stages.items()},
         },
     )
+
+
+def domain_sizes(stored: Artifact) -> dict[str, dict[str, int]]:
+    """How many documents and characters each domain holds."""
+    documents, characters = Counter[str](), Counter[str]()
+    for document in stored_documents(stored):
+        documents[document.domain] += 1
+        characters[document.domain] += len(document.text)
+    return {
+        domain: {"documents": documents[domain], "characters": characters[domain]} for domain in documents
+    }
 
 
 def print_summary(results: Mapping[str, Any], design: str) -> None:

@@ -325,6 +325,17 @@ def test_a_cache_of_ones_own_may_be_passed() -> None:
     assert cache.get_seq_length() == 10
 
 
+@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
+def test_going_on_with_a_cache_keeps_its_first_prompt(name: str, mode: str) -> None:
+    model, cache = tiny_model(name), DynamicCache()
+    first = generated(model, random_ids(1, 2), inference_routing=mode, past_key_values=cache)[0]
+    turn = torch.cat([first, random_ids(1, 5)], dim=1)
+    tokens, logits = generated(model, turn, inference_routing=mode, past_key_values=cache)
+    with torch.no_grad():
+        by_hand = whole(model, tokens[0], 2, mode)[turn.shape[1] - 1 : -1]
+    torch.testing.assert_close(logits[0], by_hand, **CLOSE)
+
+
 def test_a_cache_that_another_model_filled_is_refused() -> None:
     cache = DynamicCache()
     for layer in range(2):

@@ -263,8 +263,9 @@ def _sample(c: Comparison, text: Mapping[str, str]) -> Iterator[Html]:
 
 
 def cost(c: Comparison) -> Html:
-    """Seconds and memory of each stage, and the speed of both trainings."""
-    seconds, peaks = c.results["seconds"], c.settings.get("peak_memory_bytes", {})
+    """Seconds and memory of each stage, the longest first, and the speed of both trainings."""
+    seconds = dict(sorted(c.results["seconds"].items(), key=lambda stage: -stage[1]))
+    peaks = c.settings.get("peak_memory_bytes", {})
     stages = {**seconds, "all": sum(seconds.values())}
     peaks = {**peaks, "all": max(peaks.values())} if peaks else {}
     rows = [
@@ -280,8 +281,8 @@ def cost(c: Comparison) -> Html:
     return p.join(
         speeds if dense and mixture else "",
         p.pair(
-            p.figure(plots.stage_bars(seconds), "Where the time went."),
-            p.table(["stage", "time", "peak memory by then"], rows),
+            p.figure(plots.stage_bars(seconds), "Where the time went, the longest stage first."),
+            p.table(["stage", "time", "peak memory by its end"], rows),
         ),
     )
 

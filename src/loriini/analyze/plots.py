@@ -188,7 +188,7 @@ def gates_by_domain(mean_gates: ArrayLike, domains: Sequence[str]) -> Figure:
 @picture
 def utilisation_curves(metrics: Metrics) -> Figure:
     """Share of experts active in windows of ten steps: a line a layer, and their mean."""
-    figure, axes = _axes(2.7)
+    figure, axes = _axes(2.9)
     _layer_lines(axes, *utilisation(metrics))
     axes.set_ylim(0, 1.04)
     axes.yaxis.set_major_formatter(PercentFormatter(1))
@@ -199,7 +199,7 @@ def utilisation_curves(metrics: Metrics) -> Figure:
 @picture
 def entropy_curves(metrics: Metrics) -> Figure:
     """Effective number of experts, exp(gate entropy): a line a layer, and their mean."""
-    figure, axes = _axes(2.7)
+    figure, axes = _axes(2.9)
     routed = routed_steps(metrics)
     experts = routed[-1]["experts"]
     entropy = np.array([m["gate_entropy"] for m in routed], np.float64)
@@ -240,7 +240,7 @@ def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
         label = f"layer {layer}" if layer in (0, layers - 1) else None
         axes.plot(*thin(x, values[:, layer]), color=shade, alpha=0.7, linewidth=1, label=label)
     axes.plot(*thin(x, values.mean(1)), color=INK, linewidth=2, label="mean")
-    axes.legend(loc="lower right", ncols=3, columnspacing=1, handlelength=1.2)
+    axes.figure.legend(loc="outside lower center", ncols=3)
 
 
 def _bars(

@@ -27,15 +27,21 @@ class HeldOut:
 
 
 def tokenize_by_domain(
-    documents: Iterable[Document], tokenizer: PreTrainedTokenizerBase, length: int
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    most: int | None = None,
 ) -> dict[str, HeldOut]:
     """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
 
-    A domain's tail shorter than an instance is left out, unless it is all there is. InputError without text.
+    A domain's tail shorter than an instance is left out, unless it is all there is. With `most`, documents
+    are read until a domain has that many instances. InputError without text.
     """
     tokens: dict[str, list[int]] = defaultdict(list)
     size: dict[str, int] = defaultdict(int)
     for document in documents:
+        if most is not None and len(tokens[document.domain]) >= most * (length + 1):
+            continue
         ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
         tokens[document.domain] += [*ids, tokenizer.eos_token_id]
         size[document.domain] += len(document.text.encode())

@@ -3,6 +3,7 @@
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 
 
@@ -16,7 +17,14 @@ def continue_text(
     routing: str = "prompt",
     seed: int = 0,
 ) -> str:
-    """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone."""
+    """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone.
+
+    InputError without a token to write, and where segments are to be routed by a design that has none.
+    """
+    if max_new_tokens < 1:
+        raise InputError(f"--max-new-tokens {max_new_tokens}: give at least 1")
+    if routing == "segment" and model.config.routing.unit == "sequence":
+        raise InputError("--routing segment: this model routes whole sequences; use --routing prompt")
     ids = (
         tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(model.device).long()
     )

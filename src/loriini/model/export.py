@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from loriini.errors import InputError
 from loriini.model.conversion import to_llama
@@ -41,6 +42,7 @@ def _write(out: Path, save: Callable[[Path], None], tokenizer: PreTrainedTokeniz
     """Save a model and its tokenizer into `out`, whole or not at all."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not empty; choose another --out")
+    logging.disable_progress_bar()
     temporary = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
     save(temporary)

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from loriini.errors import InputError
+from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 
 
@@ -18,9 +20,12 @@ def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]
         raise InputError(f"{path}: no trained model here; {remedy}")
     logging.disable_progress_bar()
     try:
+        kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
+        if kind != LoriiniConfig.model_type:  # or its weights would be left out, and random ones used
+            raise ValueError(f"its type is {kind}, not {LoriiniConfig.model_type}")
         model = LoriiniForCausalLM.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
         raise InputError(
             f"{folder}: the model cannot be read ({reason}); export or train it again"

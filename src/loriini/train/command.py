@@ -41,7 +41,7 @@ def resume(out: Path) -> Path:
 
 
 def read_corpora(paths: Sequence[Path]) -> Corpus:
-    """One or several prepared corpora as one; InputError when their tokens are of different vocabularies."""
+    """One or several prepared corpora as one; InputError when their tokenizers or lengths are different."""
     opened = [open_corpus(path) for path in paths]
     instances = tuple(corpus.instances for corpus in opened)
     files = [corpus.manifest["stages"] for corpus in opened]
@@ -49,6 +49,12 @@ def read_corpora(paths: Sequence[Path]) -> Corpus:
     if len(tokenizers) > 1:
         listed = ", ".join(map(str, paths))
         raise InputError(f"{listed}: made with different tokenizers; prepare them with the same --tokenizer")
+    lengths = {part.length for part in instances}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{path}: {part.length}" for path, part in zip(paths, instances, strict=True))
+        raise InputError(
+            f"cut into instances of different lengths ({listed}); prepare them with one --length"
+        )
     return Corpus(
         instances=instances[0] if len(instances) == 1 else Joined(instances),
         vocab_size=instances[0].vocab_size,
@@ -104,11 +110,16 @@ def _parse(text: str, kind: Any) -> Any:
                 return choice
         raise ValueError(f"it is one of: {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
-        return tuple(_parse(part, get_args(kind)[0]) for part in text.split(","))
+        kinds, parts = get_args(kind), text.split(",")
+        if kinds[-1] is not ... and len(parts) != len(kinds):
+            raise ValueError(f"it takes {len(kinds)} values with commas between them")
+        return tuple(_parse(part, kinds[0]) for part in parts)
     if origin in (Union, types.UnionType):
         return None if text == "none" else _parse(text, get_args(kind)[0])
     if kind is bool:
-        return {"true": True, "false": False}[text.lower()]
+        if text not in ("true", "false"):
+            raise ValueError("it is one of: true, false")
+        return text == "true"
     if is_dataclass(kind):
         raise ValueError("it has parts; set one of them")
     return kind(text)

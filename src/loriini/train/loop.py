@@ -48,7 +48,7 @@ class State:
     at: Progress
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Training was asked to stop; everything is saved."""
 
 
@@ -83,12 +83,14 @@ def train(run: Run, corpus: Corpus, out: Path) -> Path:
                     out / "checkpoints", state.model, state.optimizer, state.at, run.checkpoint.keep
                 )
             if stopped():
-                raise Interrupted(f"{out}: stopped after step {state.at.step} of {run.steps}, saved")
+                raise Interrupted(
+                    f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on from there"
+                )
     return save_model(state.model, corpus, finished)
 
 
 def claim(run: Run, corpus: Corpus, out: Path) -> None:
-    """Write `run.json`, or check that it is this run's; InputError when the folder holds another."""
+    """Write `run.json`, or check that it is this run's; InputError for another's or a run that cannot be."""
     settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
     settings = json.loads(json.dumps(settings))
     path = out / "run.json"
@@ -101,6 +103,7 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
                 "choose another --out, or remove the folder"
             )
         return
+    run.check()
     if run.length > corpus.instances.length:
         raise InputError(
             f"the run's context is {run.length} tokens, but the corpus was cut into "
@@ -116,8 +119,6 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
     at, tensors = found or (Progress(), None)
     torch.manual_seed(run.seed)
     dense = at.step <= run.copy_step and run.copy_step > 0
-    if at.step == run.copy_step > 0 and tensors is not None:
-        dense = not any(".router." in name for name in tensors)
     config = run.config(corpus.vocab_size, corpus.eos_token_id, 1 if dense else None)
     model = LoriiniForCausalLM(config).to(pick_device()).train()
     optimizer = make_optimizer(model, run.optimizer)
@@ -189,7 +190,9 @@ def to_device(ids: np.ndarray, length: int) -> Tensor:
 def save_model(model: LoriiniForCausalLM, corpus: Corpus, folder: Path) -> Path:
     """Write the final model and its tokenizer as a Hugging Face folder, whole or not at all."""
     from transformers import AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     temporary = folder.with_name(f".{folder.name}.unfinished")
     model.eval().save_pretrained(temporary)
     AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)

@@ -1,9 +1,11 @@
 """A run: everything that determines a training, as one value that is saved beside its results."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
@@ -51,7 +53,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Run":
-        """The way back from `to_dict`."""
+        """The way back from `to_dict`; what else `run.json` tells is left out."""
         optimizer = {**values["optimizer"], "betas": tuple(values["optimizer"]["betas"])}
         parts = {
             "routing": RoutingConfig(**values["routing"]),
@@ -61,7 +63,45 @@ class Run:
             "checkpoint": CheckpointConfig(**values["checkpoint"]),
             "corpus": tuple(Path(path) for path in values["corpus"]),
         }
-        return cls(**{**values, **parts})
+        return cls(**{**{f.name: values[f.name] for f in fields(cls)}, **parts})
+
+    def check(self) -> None:
+        """InputError for settings that cannot be, or that do not fit each other."""
+        numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
+        sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
+        for name, least in {**numbers, **sizes}.items():
+            value = attrgetter(name)(self)
+            if value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
+        for refused, reason in self._refusals():
+            if refused:
+                raise InputError(reason)
+        try:
+            self.config(vocab_size=1, eos_token_id=0)
+        except ValueError as error:
+            raise InputError(f"model: {error}") from error
+
+    def _refusals(self) -> list[tuple[bool, str]]:
+        """(refused, reason) for settings that are wrong together, though each may be right."""
+        width, heads = self.model.hidden_size, self.model.num_attention_heads
+        share, mixture = self.warmup.dense_share, self.model.num_experts > 1
+        return [
+            (
+                width % heads != 0,
+                f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}; change one",
+            ),
+            (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
+            (
+                self.copy_step > 0 and not self.routing.preserves_dense,
+                "a dense warm-up needs gates that sum to 1, and this routing's do not; "
+                "set warmup.dense_share to 0",
+            ),
+            (
+                mixture and self.routing.scorer == "label",
+                "routing.scorer=label needs a label for every sequence, which no corpus has; "
+                "train it from Python with routing_labels",
+            ),
+        ]
 
     def config(self, vocab_size: int, eos_token_id: int, num_experts: int | None = None) -> LoriiniConfig:
         """The model's configuration for a corpus of this vocabulary."""
@@ -82,4 +122,5 @@ class Run:
     @property
     def copy_step(self) -> int:
         """The step before which the dense model is copied into experts; 0: a mixture from the start."""
-        return round(self.warmup.dense_share * self.steps) if self.model.num_experts > 1 else 0
+        copied = min(round(self.warmup.dense_share * self.steps), self.steps - 1)
+        return copied if self.model.num_experts > 1 else 0
