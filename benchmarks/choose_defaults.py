@@ -11,7 +11,7 @@ from experiment import experiment
 from loriini.recipes import quickstart_run
 from loriini.train.run import Run
 
-RATES = (4e-3, 8e-3, 16e-3)
+RATES = (2e-3, 4e-3, 8e-3)
 
 
 def change(run: Run, **parts: Any) -> Run:

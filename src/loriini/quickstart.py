@@ -90,16 +90,17 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
         )
     runs = {
         "dense": quickstart_run("dense", settings.size, settings.steps, settings.seed),
-        "lory": quickstart_run(settings.design, settings.size, settings.steps, settings.seed),
+        settings.design: quickstart_run(settings.design, settings.size, settings.steps, settings.seed),
     }
     for name, run in runs.items():
         run = replace(run, corpus=(corpus.folder.resolve(),))
         with stage(out, f"train {run.name}"):
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage(out, "evaluate and analyze"):
-        texts = heldout_texts(heldout, out, runs["lory"].length)
-        evaluations = {name: evaluate_run(out, name, texts) for name in runs}
-        write_samples(out, texts)
+        texts = heldout_texts(heldout, out, runs["dense"].length)
+        skip = skipped_tokens(load_model(out / "runs" / settings.design)[0])
+        evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
+        write_samples(out, tuple(runs), texts)
         write_neighbors(out, corpus)
     write_results(out, settings, runs, corpus, evaluations)
     print_summary(json.loads((out / "results.json").read_text()), settings.design)
@@ -169,15 +170,13 @@ def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOu
     return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
 
 
-def evaluate_run(out: Path, name: str, texts: Mapping[str, HeldOut]) -> dict[str, Any]:
-    """One model's `evaluation.json` and, of the mixture, `routes.npz`; both models skip the same tokens."""
-    run = out / "runs" / name
+def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str, Any]:
+    """One model's `evaluation.json` and, of a mixture, `routes.npz`; both models skip the same tokens."""
     path = run / "evaluation.json"
     if not path.exists():
         model, _ = load_model(run)
-        mixture, _ = load_model(out / "runs/lory")
-        results = evaluate(model, texts, skip=skipped_tokens(mixture))
-        if name != "dense":
+        results = evaluate(model, texts, skip)
+        if model.config.num_experts > 1:
             ids = {domain: text.ids for domain, text in texts.items()}
             routes_by_domain(model, ids).save(run / "routes.npz")
         write_json(path, results)
@@ -185,12 +184,12 @@ def evaluate_run(out: Path, name: str, texts: Mapping[str, HeldOut]) -> dict[str
     return evaluation
 
 
-def write_samples(out: Path, texts: Mapping[str, HeldOut]) -> None:
+def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut]) -> None:
     """`samples.json`: for each domain the start of a held-out text, and how both models go on."""
     path = out / "samples.json"
     if path.exists():
         return
-    models = {name: load_model(out / "runs" / name) for name in ("dense", "lory")}
+    models = {name: load_model(out / "runs" / name) for name in names}
     tokenizer = models["dense"][1]
     samples = []
     for domain, text in texts.items():
@@ -241,7 +240,7 @@ def write_results(
     configs = {name: load_model(out / "runs" / name)[0].config for name in runs}
     losses = {name: [m["loss"] for m in read_metrics(out / "runs" / name / METRICS)] for name in runs}
     cosines = order_cosines(corpus)
-    run = runs["lory"]
+    design, run = settings.design, runs[settings.design]
     results = {
         **{
             name: {
@@ -253,12 +252,12 @@ def write_results(
         },
         "parameters": {
             "dense": configs["dense"].parameters()[0],
-            "lory_total": configs["lory"].parameters()[0],
-            "lory_active": configs["lory"].parameters()[1],
+            f"{design}_total": configs[design].parameters()[0],
+            f"{design}_active": configs[design].parameters()[1],
         },
         "tokens": {
             "train": run.steps * run.batch_size * run.length,
-            "heldout": sum(evaluations["lory"]["tokens"].values()),
+            "heldout": sum(evaluations[design]["tokens"].values()),
         },
         "seconds": {name: round(measured["seconds"], 1) for name, measured in stages.items()},
         "order": {"random": cosines["random"], "similar": cosines["similar"]},
@@ -268,7 +267,7 @@ def write_results(
     write_json(
         out / "settings.json",
         {
-            "design": settings.design,
+            "design": design,
             "size": {"name": settings.size, **asdict(run.model)},
             "num_experts": run.model.num_experts,
             "segment_length": run.routing.segment_length,
@@ -299,12 +298,14 @@ def domain_sizes(stored: Artifact) -> dict[str, dict[str, int]]:
 
 def print_summary(results: Mapping[str, Any], design: str) -> None:
     """The final table, on standard output."""
-    dense, mixture = results["dense"]["perplexity"], results["lory"]["perplexity"]
-    table = Table(title="Held-out perplexity, tokens after segment 1", title_justify="left")
+    dense, mixture = results["dense"]["perplexity"], results[design]["perplexity"]
+    table = Table()
     for column in ("domain", "dense", design, "change"):
         table.add_column(column, justify="left" if column == "domain" else "right")
     means = (float(np.mean(list(dense.values()))), float(np.mean(list(mixture.values()))))
     rows = [(domain, dense[domain], mixture[domain]) for domain in dense]
     for domain, before, after in [*rows, ("mean", *means)]:
         table.add_row(domain, f"{before:.2f}", f"{after:.2f}", f"{after / before - 1:+.1%}")
-    Console(width=None if sys.stdout.isatty() else 80).print(table)
+    output = Console(width=None if sys.stdout.isatty() else 80)
+    output.print("Perplexity of held-out text, segment 1 left out")
+    output.print(table)

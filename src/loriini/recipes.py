@@ -78,7 +78,7 @@ def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
         name=design,
         routing=replace(routing, segment_length=64),
         model=replace(chosen.shape, num_experts=experts),
-        optimizer=OptimizerConfig(learning_rate=8e-3),
+        optimizer=OptimizerConfig(learning_rate=4e-3),
         warmup=WarmupConfig(dense_share=0.05 if copied else 0.0),
         steps=steps or chosen.steps,
         batch_size=chosen.batch_size,

@@ -40,7 +40,7 @@ def test_linear_and_mlp_compute_what_they_say() -> None:
 
 
 def test_random_scorer_is_a_function_of_its_draw() -> None:
-    scorer, h_BUD = Random(D, E), torch.randn(2, 3, D)
+    scorer, h_BUD = Random(D, E, layer=0), torch.randn(2, 3, D)
     torch.randn(7)
     assert torch.equal(scorer(h_BUD, None, 5), scorer(h_BUD, None, 5))
     assert not torch.equal(scorer(h_BUD, None, 5), scorer(h_BUD, None, 6))

@@ -11,7 +11,7 @@ from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
 from loriini.analyze.wording import counts, duration, large, listing, memory, percent
 
-DENSE, MIXTURE = "dense", "lory"
+DENSE = "dense"
 """The two models' names in the files, whatever the mixture's design."""
 EQUAL = 0.005
 """A relative difference of perplexities that is called none."""
@@ -37,14 +37,14 @@ COMMANDS = {
     "loriini quickstart --documents PATH…": "your own text",
     "loriini quickstart --design {other}": "another routing design in the mixture's place",
     "loriini designs": "all designs, and where they differ",
-    "loriini generate DIR/runs/lory --prompt TEXT": "let the mixture write; DIR is this page's folder",
+    "loriini generate DIR/runs/{design} --prompt TEXT": "let the mixture write; DIR is this page's folder",
     "loriini recipes": "the papers' models, and small ones, ready to train",
 }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a quickstart's files say; `metrics` by DENSE and MIXTURE."""
+    """What a quickstart's files say; `metrics` by DENSE and the design."""
 
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -58,12 +58,12 @@ class Comparison:
     @property
     def counted(self) -> "Scores":
         """Perplexity of the tokens that the comparison counts: those after segment 1, where there is one."""
-        return Scores(self.results[DENSE]["perplexity"], self.results[MIXTURE]["perplexity"])
+        return Scores(self.results[DENSE]["perplexity"], self.results[self.design]["perplexity"])
 
     @property
     def whole(self) -> "Scores":
         """Perplexity of all tokens."""
-        return Scores(self.results[DENSE]["perplexity_all"], self.results[MIXTURE]["perplexity_all"])
+        return Scores(self.results[DENSE]["perplexity_all"], self.results[self.design]["perplexity_all"])
 
     @property
     def segmented(self) -> bool:
@@ -144,12 +144,14 @@ def _won(domains: Sequence[str], of: int) -> str:
 def setup(c: Comparison) -> Html:
     """The two models, the documents, the machine."""
     s, parameters, rates = c.settings, c.results["parameters"], c.settings["learning_rates"]
-    dense, total, active = (large(parameters[k]) for k in ("dense", "lory_total", "lory_active"))
+    dense, total, active = (
+        large(parameters[k]) for k in ("dense", f"{c.design}_total", f"{c.design}_active")
+    )
     models = [
         ["parameters", dense, total],
         ["parameters at work for a token", dense, active],
         ["experts in each layer", "1", str(s["num_experts"])],
-        ["peak learning rate", f"{rates[DENSE]:g}", f"{rates[MIXTURE]:g}"],
+        ["peak learning rate", f"{rates[DENSE]:g}", f"{rates[c.design]:g}"],
     ]
     train, heldout = s["documents"]["train"], s["documents"]["heldout"]
     texts = [[d, *_amount(train.get(d)), *_amount(heldout.get(d))] for d in {**train, **heldout}]
@@ -259,7 +261,7 @@ def samples(c: Comparison, texts: Sequence[Mapping[str, str]]) -> Html | None:
 def _sample(c: Comparison, text: Mapping[str, str]) -> Iterator[Html]:
     yield p.element("h3", text["domain"])
     yield p.quotation("prompt", text["prompt"])
-    yield p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(c.design, text[MIXTURE]))
+    yield p.pair(p.quotation(DENSE, text[DENSE]), p.quotation(c.design, text[c.design]))
 
 
 def cost(c: Comparison) -> Html:
@@ -271,7 +273,7 @@ def cost(c: Comparison) -> Html:
     rows = [
         [stage, duration(s), memory(peaks[stage]) if stage in peaks else "–"] for stage, s in stages.items()
     ]
-    dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, MIXTURE))
+    dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))
     speeds = p.paragraph(
         f"In training, {c.design} read {large(mixture)} tokens a second and the dense model {large(dense)} "
         "(medians over steps): ",
@@ -296,7 +298,11 @@ def _speed(metrics: Metrics) -> float:
 
 def what_next(c: Comparison) -> Html:
     """Commands that go on from here."""
-    filled = {"steps": 4 * c.settings["steps"], "other": "mixtral" if c.design != "mixtral" else "lory"}
+    filled = {
+        "design": c.design,
+        "steps": 4 * c.settings["steps"],
+        "other": "mixtral" if c.design != "mixtral" else "lory",
+    }
     return p.items(
         p.join(p.code(command.format(**filled)), " – ", meaning) for command, meaning in COMMANDS.items()
     )

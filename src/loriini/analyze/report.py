@@ -21,15 +21,16 @@ def write_report(folder: Path) -> Path:
 
     Needs `results.json` and `settings.json` (InputError without them); what else is absent is left out.
     """
-    runs = {name: folder / "runs" / name for name in (compare.DENSE, compare.MIXTURE)}
+    settings = read_json(folder / "settings.json")
+    runs = {name: folder / "runs" / name for name in (compare.DENSE, settings["design"])}
     metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
-    c = Comparison(read_json(folder / "results.json"), read_json(folder / "settings.json"), metrics)
+    c = Comparison(read_json(folder / "results.json"), settings, metrics)
     sections = {
         "What was trained, on what": compare.setup(c),
-        "Learning": learning({"dense": metrics[compare.DENSE], c.design: metrics[compare.MIXTURE]}),
+        "Learning": learning(metrics),
         "Perplexity by domain": compare.perplexity(c),
-        "Use of experts": use_of_experts(metrics[compare.MIXTURE]),
-        "Who routes where": who_routes_where(read_routes(runs[compare.MIXTURE] / ROUTES)),
+        "Use of experts": use_of_experts(metrics[c.design]),
+        "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
         "Similar documents": compare.similar_documents(c, read_json(folder / "neighbors.json", [])),
         "Samples": compare.samples(c, read_json(folder / "samples.json", [])),
         "Time and memory": compare.cost(c),

@@ -25,8 +25,8 @@ class LoriiniConfig(LlamaConfig):
     `routing` is a `RoutingConfig`, its JSON object or a design's name. One expert makes the model a Llama.
 
     With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
-    width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored by
-    the norm of low-rank activations needs one; its default is a third of the hidden size.
+    width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
+    by the norm of low-rank activations needs one; its default is a third of the hidden size.
     """
 
     model_type = "loriini"

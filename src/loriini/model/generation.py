@@ -1,6 +1,6 @@
 """transformers' generation, told how long the prompt is that routes it."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ class RoutedGenerationMixin(GenerationMixin):
         """As transformers', and the prompt's lengths, for here the inputs are still the prompt alone."""
         if model_kwargs.get("prompt_lengths") is None:
             embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
-            prompt = input_ids if embeds is None else embeds
+            prompt = cast(Tensor, input_ids if embeds is None else embeds)
             full = torch.full(prompt.shape[:1], prompt.shape[1], device=prompt.device)
             model_kwargs["prompt_lengths"] = full if mask is None else mask.sum(1)
         return super()._expand_inputs_for_generation(

@@ -72,10 +72,12 @@ class RoutedCacheLayer(DynamicLayer):
 class Mixture(nn.Module):
     """An MoE layer: pool → score → select → combine."""
 
-    def __init__(self, config: LoriiniConfig, routes: bool) -> None:
+    def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
         self.config = config
-        self.router = Router(config.hidden_size, config.num_experts, config.routing) if routes else None
+        routes = layer_idx == 0 or config.routing.scope == "layer"
+        heads = (config.hidden_size, config.num_experts, config.routing, layer_idx)
+        self.router = Router(*heads) if routes else None
         sizes = (config.num_experts, config.hidden_size, config.expert_width)
         self.experts: Experts | FactorizedExperts
         if config.low_rank is None:

@@ -52,8 +52,7 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
         self.self_attn = LlamaAttention(config, layer_idx)
-        routes = layer_idx == 0 or config.routing.scope == "layer"
-        self.mlp = Mixture(config, routes)
+        self.mlp = Mixture(config, layer_idx)
         self.input_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.layer_idx = layer_idx
@@ -189,12 +188,9 @@ class LoriiniModel(LoriiniPreTrainedModel):
             counted = attention_mask.to(torch.long)
             positions = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
         if cache is not None:
-            state = cache.layers[0].routing
-            if past == 0 and prompt_lengths is None:
-                full = torch.full((B,), L, device=x_BLD.device)
-                prompt_lengths = full if positions is None else (positions >= 0).sum(1)
-            state.setdefault("prompt_lengths", prompt_lengths)
-            prompt_lengths = state["prompt_lengths"]
+            full = torch.full((B,), L, device=x_BLD.device)
+            here = full if positions is None else (positions >= 0).sum(1)
+            prompt_lengths = cached_prompt(cache, past, here, prompt_lengths, mode)
         if prompt_lengths is not None:
             prompt_lengths = prompt_lengths.to(x_BLD.device)
         else:
@@ -301,6 +297,16 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
 def next_tokens(labels: Tensor) -> Tensor:
     """Labels (B, L) as the targets of each position: shifted by one, -100 for the last."""
     return nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+
+
+def cached_prompt(cache: Cache, past: int, here: Tensor, given: Tensor | None, mode: str | None) -> Tensor:
+    """The lengths (B,) of the prompts in a cache: those of its first call, `given` or its tokens `here`."""
+    state = cast(RoutedCacheLayer, cache.layers[0]).routing
+    if past == 0:
+        state["prompt_lengths"] = here if given is None else given
+        if mode != "segment" and bool((state["prompt_lengths"] > here).any()):
+            raise ValueError("a prompt must be given whole: its first call has fewer tokens than it")
+    return state["prompt_lengths"]
 
 
 def prepare_cache(cache: Cache | None, config: LoriiniConfig) -> int:

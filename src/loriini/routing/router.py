@@ -33,12 +33,12 @@ class Routing:
 class Router(nn.Module):
     """A design's decisions for one layer; no parameters where gates are the same whatever the logits."""
 
-    def __init__(self, hidden_size: int, num_experts: int, config: RoutingConfig) -> None:
+    def __init__(self, hidden_size: int, num_experts: int, config: RoutingConfig, layer: int = 0) -> None:
         super().__init__()
         self.num_experts = num_experts
         self.config = config
         scored = num_experts > 1 and not config.fixed
-        self.scorer = make_scorer(config, hidden_size, num_experts) if scored else None
+        self.scorer = make_scorer(config, hidden_size, num_experts, layer) if scored else None
 
     def forward(self, sources_BUD: Tensor, call: Call, grid: Grid) -> Routing:
         """Route a call's units by their sources: pooled states (B, U, D) or activations (B, U, E, R)."""

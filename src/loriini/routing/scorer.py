@@ -35,16 +35,18 @@ class Frozen(Linear):
 class Random(nn.Module):
     """A linear scorer drawn anew for every forward pass of training; at evaluation from a fixed seed.
 
-    `draw` numbers the forward passes, so a resumed run draws what the uninterrupted one would have.
+    `draw` numbers the forward passes, so a resumed run draws what the uninterrupted one would have; `layer`
+    keeps the layers' weights apart.
     """
 
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
+    def __init__(self, hidden_size: int, num_experts: int, layer: int) -> None:
         super().__init__()
         self.shape = (num_experts, hidden_size)
+        self.layer = layer
 
     def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
         """Logits (B, U, E)."""
-        generator = torch.Generator().manual_seed(draw)
+        generator = torch.Generator().manual_seed((draw << 16) + self.layer)
         weight = torch.randn(self.shape, generator=generator).to(h_BUD.device)
         with torch.autocast(h_BUD.device.type, enabled=False):
             return h_BUD.float() @ weight.T / self.shape[1] ** 0.5
@@ -103,13 +105,14 @@ SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": Linear,
     "mlp": MLP,
     "frozen": Frozen,
-    "random": Random,
     "label": Label,
 }
 
 
-def make_scorer(config: RoutingConfig, hidden_size: int, num_experts: int) -> nn.Module:
-    """The scorer of a design."""
+def make_scorer(config: RoutingConfig, hidden_size: int, num_experts: int, layer: int) -> nn.Module:
+    """The scorer of a design, for one layer."""
+    if config.scorer == "random":
+        return Random(hidden_size, num_experts, layer)
     if config.scorer == "activation_norm":
         return ActivationNorm(config.norm)
     return SCORERS[config.scorer](hidden_size, num_experts)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoTokenizer
+from transformers.utils import logging
 
 from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
@@ -84,7 +86,7 @@ def train(run: Run, corpus: Corpus, out: Path) -> Path:
                 )
             if stopped():
                 raise Interrupted(
-                    f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on from there"
+                    f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
                 )
     return save_model(state.model, corpus, finished)
 
@@ -189,9 +191,6 @@ def to_device(ids: np.ndarray, length: int) -> Tensor:
 
 def save_model(model: LoriiniForCausalLM, corpus: Corpus, folder: Path) -> Path:
     """Write the final model and its tokenizer as a Hugging Face folder, whole or not at all."""
-    from transformers import AutoTokenizer
-    from transformers.utils import logging
-
     logging.disable_progress_bar()
     temporary = folder.with_name(f".{folder.name}.unfinished")
     model.eval().save_pretrained(temporary)

@@ -97,6 +97,11 @@ class Run:
                 "set warmup.dense_share to 0",
             ),
             (
+                mixture and self.routing.segmented and self.length <= self.routing.segment_length,
+                f"the context of {self.length} tokens is no longer than a segment of "
+                f"{self.routing.segment_length}; set length higher or routing.segment_length lower",
+            ),
+            (
                 mixture and self.routing.scorer == "label",
                 "routing.scorer=label needs a label for every sequence, which no corpus has; "
                 "train it from Python with routing_labels",

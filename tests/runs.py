@@ -1,0 +1,101 @@
+"""Runs small enough for a test: a pattern to learn, its corpus, and a finished run's folder."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from loriini import DESIGNS
+from loriini.train import loop
+from loriini.train.loop import Corpus
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.run import ModelShape, Run
+from loriini.train.upcycle import WarmupConfig
+
+VOCABULARY = 64
+EOS = VOCABULARY - 1
+COPIED_AT, STEPS = 4, 10
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Instances that count up by one, two or three, from anywhere: the next token follows from two."""
+
+    length: int = 32
+    size: int = 48
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        starts, strides = ids_B[:, None] * 7, 1 + ids_B[:, None] % 3
+        return (starts + strides * np.arange(self.length + 1)) % EOS
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer of the words w0, w1, … and of the end of text."""
+    vocabulary = {"<eos>" if i == EOS else f"w{i}": i for i in range(VOCABULARY)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(folder)
+    return folder
+
+
+def tiny_corpus(folder: Path) -> Corpus:
+    """The pattern as training reads it; its tokenizer lies in `folder`."""
+    return Corpus(Pattern(), VOCABULARY, EOS, digest="pattern", tokenizer=write_tokenizer(folder))
+
+
+def tiny_run(design: str = "lory", **changes: Any) -> Run:
+    """Ten steps of two layers of width 32, copied into three experts before the fifth; bit-exact on a CPU."""
+    experts = 1 if design == "dense" else 3
+    run = Run(
+        name=f"tiny {design}",
+        routing=replace(DESIGNS[design], segment_length=8),
+        model=ModelShape(32, 48, 2, 2, num_experts=experts),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        warmup=WarmupConfig(dense_share=COPIED_AT / STEPS),
+        steps=STEPS,
+        batch_size=4,
+        length=32,
+        precision="fp32",
+    )
+    return replace(run, **changes)
+
+
+def trained(run: Run, folder: Path) -> Path:
+    """The folder of a finished run."""
+    loop.train(run, tiny_corpus(folder / "tokenizer"), folder / "run")
+    return folder / "run"
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """What a run wrote of its steps, without how fast they were."""
+    return [{k: v for k, v in m.items() if k != "tokens_per_second"} for m in read_metrics(out / METRICS)]
+
+
+def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
+    """Let something happen in training as soon as so many steps are done, before they are written down."""
+    training_step = loop.training_step
+
+    def step_and_more(state: Any, *arguments: Any) -> dict[str, Any]:
+        record = training_step(state, *arguments)
+        if state.at.step == step:
+            happens()
+        return record
+
+    patch.setattr(loop, "training_step", step_and_more)
+
+
+def signal_self(number: int = signal.SIGINT) -> None:
+    """What Ctrl-C or a scheduler does."""
+    os.kill(os.getpid(), number)

@@ -1,0 +1,57 @@
+"""Precision follows the hardware and the request; the machine is described for reports."""
+
+import ctypes
+import json
+
+import pytest
+import torch
+
+from loriini.train import hardware
+from loriini.train.hardware import autocast, describe_machine, has_bf16, keep_freed_memory, pick_device
+
+
+def product_type(precision: str) -> torch.dtype:
+    """What a matrix product of float32 weights is computed in."""
+    device = pick_device()
+    with autocast(precision):
+        return (torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)).dtype
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_precision_is_as_asked_or_as_the_hardware_has_it(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "has_bf16", lambda device: has)
+    assert product_type("fp32") == torch.float32
+    assert product_type("bf16") == torch.bfloat16
+    assert product_type("auto") == (torch.bfloat16 if has else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx2": True}, False), ({}, False)],
+)
+def test_a_processor_has_bfloat16_when_it_says_so(
+    capabilities: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert has_bf16(torch.device("cpu")) is expected
+
+
+def test_the_machine_is_described_in_json() -> None:
+    described = json.loads(json.dumps(describe_machine()))
+    assert described.keys() == {"processor", "cores", "precision", "torch", "python"}
+    assert described["processor"]
+    assert described["torch"] == torch.__version__
+
+
+def test_keeping_freed_memory_is_harmless_and_may_be_repeated() -> None:
+    keep_freed_memory()
+    keep_freed_memory()
+    assert torch.ones(1000, 1000).sum() == 1e6
+
+
+def test_memory_is_left_alone_where_there_is_no_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    keep_freed_memory()
+    monkeypatch.setattr(hardware.sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("asked for a C library"))
+    keep_freed_memory()
