@@ -40,7 +40,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--name", "a=b"], replace(RUN, name="a=b")),
         (["--precision", "bf16"], replace(RUN, precision="bf16")),
         (["--model.num_experts", "8"], replace(RUN, model=replace(RUN.model, num_experts=8))),
-        (["--model.tie_word_embeddings", "true"], replace(RUN, model=replace(RUN.model, tie_word_embeddings=True))),
+        (
+            ["--model.tie_word_embeddings", "true"],
+            replace(RUN, model=replace(RUN.model, tie_word_embeddings=True)),
+        ),
         (["--routing.norm", "1"], replace(RUN, routing=replace(RUN.routing, norm=1))),
         (["--routing.norm", "inf"], replace(RUN, routing=replace(RUN.routing, norm="inf"))),
         (["--optimizer.betas", "0.8,0.9"], replace(RUN, optimizer=replace(RUN.optimizer, betas=(0.8, 0.9)))),
@@ -48,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> None:
     assert override(RUN, arguments) == expected
 
@@ -98,11 +101,14 @@ def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
         (["--model.num_attention_heads", "3"], "no multiple of model.num_attention_heads 3"),
         (["--model.num_experts", "0"], "model.num_experts is 0; it must be at least 1"),
         (["--routing.selection", "top_k", "--routing.top_k", "9"], "top_k is 9 but num_experts is 4"),
-        (["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"], "set warmup.dense_share to 0"),
+        (
+            ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
+            "set warmup.dense_share to 0",
+        ),
         (["--routing.scorer", "label"], "needs a label for every sequence"),
         (["--micro_batch_size", "-1"], "micro_batch_size is -1; it must be at least 0"),
     ],
-)  # fmt: skip
+)
 def test_overrides_that_do_not_fit_each_other_are_refused(
     overrides: list[str], message: str, corpus: Path, tmp_path: Path
 ) -> None:
