@@ -123,7 +123,7 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("prepare c --documents absent --out .", "absent: no such file or folder"),
         ("prepare c --documents empty --out .", "empty: no document found; give .jsonl"),
         ("prepare c --documents bad.jsonl --out .", "bad.jsonl:2: "),
-        ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "use a shorter --length"),
+        ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
         ("prepare c --documents DOCUMENTS --out . --order best", "order 'best' is unknown"),
         ("prepare c --documents DOCUMENTS --out . --tokenizer bpe:few", "bpe:few: "),
         ("prepare c --documents DOCUMENTS --out . --on-error cry", "--on-error: invalid choice: 'cry'"),
@@ -142,7 +142,7 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("export RUN --to llama --prompt-file absent --out o", "absent: not a readable text file"),
         ("export RUN --to hf --out RUN", "exists and is not empty; choose another --out"),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_told_in_one_line_and_makes_nothing(
     arguments: str,
     told: str,
@@ -299,9 +299,9 @@ def test_a_dense_model_has_no_routes_to_analyze(
 
 
 def test_a_reader_that_goes_away_is_no_fault_worth_a_traceback() -> None:
-    command = [sys.executable, "-m", "loriini", "designs", "--json"]
+    command = [sys.executable, "-m", "loriini", "recipes"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert "Traceback" not in process.stderr.read()
+        assert process.stderr.read() == ""

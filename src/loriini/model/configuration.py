@@ -44,6 +44,12 @@ class LoriiniConfig(LlamaConfig):
             raise ValueError(f"num_experts is {self.num_experts}; it must be at least 1")
         if self.routing.selection == "top_k" and self.routing.top_k > self.num_experts > 1:
             raise ValueError(f"top_k is {self.routing.top_k} but num_experts is {self.num_experts}")
+        if (
+            self.low_rank is not None
+            and self.routing.scorer == "activation_norm"
+            and self.routing.node != "low_rank"
+        ):
+            raise ValueError(f"node={self.routing.node} is a node of ordinary experts; set low_rank to None")
         if self.low_rank is None and self._scored_by_low_rank():
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
