@@ -1,6 +1,7 @@
 """The training loop: two phases where a design admits them, else one; resumed exactly where it stopped."""
 
 import json
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -77,7 +78,8 @@ def train(run: Run, corpus: Corpus, out: Path) -> Path:
             record = training_step(state, run, batches)
             metrics.write(json.dumps(record) + "\n")
             metrics.flush()
-            advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            loss = "not finite" if record["loss"] is None else f"{record['loss']:.3f}"
+            advance(1, f"loss {loss}  {record['tokens_per_second']:,.0f} tokens/s")
             due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
             if due or stopped():
                 checkpoint.save(
@@ -104,6 +106,8 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
                 "choose another --out, or remove the folder"
             )
         return
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; choose another --out")
     run.check()
     if run.length > corpus.instances.length:
         raise InputError(
@@ -152,7 +156,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     )
     return {
         "step": state.at.step,
-        "loss": loss,
+        "loss": loss if math.isfinite(loss) else None,
         "tokens": state.at.tokens,
         "auxiliary_loss": auxiliary,
         "gradient_norm": norm.item() if finite else None,

@@ -68,6 +68,7 @@ class Run:
     def check(self) -> None:
         """InputError for settings that cannot be, or that do not fit each other."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
+        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
         for name, least in {**numbers, **sizes}.items():
             value = attrgetter(name)(self)
