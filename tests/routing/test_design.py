@@ -27,6 +27,7 @@ ROWS = {
     "aoe": "token layer activation_norm top_k softmax_selected outputs",
     "aoe-top-p": "token layer activation_norm top_p softmax_selected outputs",
     "aoe-ec": "token layer activation_norm expert_choice softmax_selected outputs",
+    "relu": "token layer linear positive relu outputs",
 }
 NUMBERS = {
     "lory": {"segment_length": 256, "first_segment": "self"},
@@ -51,6 +52,7 @@ LOSSES = {
     "token-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
     "aoe": {"load_balance": 0.01},
     "aoe-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
+    "relu": {"gate_l1": 0.01},
 }
 LEAKY = {"smear", "sequence-top1", "sequence-top2", "global-top1", "global-top2"}
 LEAKY_IN_SEGMENT_1 = {"lory", "prefix", "ec-segment"}
@@ -66,7 +68,7 @@ def test_rows_are_the_papers(name: str) -> None:
     design = DESIGNS[name]
     assert [getattr(design, axis) for axis in AXES] == ROWS[name].split()
     assert {k: getattr(design, k) for k in NUMBERS.get(name, {})} == NUMBERS.get(name, {})
-    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0}
+    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0, "gate_l1": 0.0}
     assert {k: getattr(design, k) for k in losses} == {**losses, **LOSSES.get(name, {})}
 
 
@@ -102,6 +104,8 @@ def test_json_round_trip(name: str) -> None:
         ("smear", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("ec-segment", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
+        ("mixtral", {"gates": "relu"}, "set selection=positive"),
+        ("lory", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"segment_length": 0}, "segment_length is 0"),
         ("mixtral", {"top_k": 0}, "top_k is 0"),
         ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),
@@ -132,4 +136,5 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
         "aoe",
         "aoe-top-p",
         "aoe-ec",
+        "relu",
     }

@@ -55,6 +55,13 @@ def test_top_p(logits: Tensor, p: float, training: bool) -> None:
     assert all(expected)
 
 
+@given(LOGITS, st.booleans())
+def test_positive(logits: Tensor, training: bool) -> None:
+    mask = SELECTIONS["positive"](logits, token_choice(selection="positive"), None, training)
+    expected = [{i for i, x in enumerate(row) if x > 0} for row in logits.tolist()]
+    assert as_sets(mask) == expected
+
+
 @given(LOGITS, st.floats(0.1, 8.0), st.data())
 def test_expert_choice_in_training(logits: Tensor, capacity_factor: float, data: st.DataObject) -> None:
     units, experts = logits.shape
@@ -90,6 +97,7 @@ def test_gates(logits: Tensor, seed: int) -> None:
             "softmax_selected": softmax([row[i] for i in order]) if order else [],
             "softmax_twice": softmax([p[i] for i in order]) if order else [],
             "uniform": [1 / len(order) for _ in order],
+            "relu": [max(row[i], 0.0) for i in order],
         }
         for name, weights in expected.items():
             by_expert = dict(zip(order, weights, strict=True))

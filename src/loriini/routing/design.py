@@ -1,7 +1,7 @@
 """The space of routing designs: a design is a row of choices, and a paper's system is one row.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
-2024) and Autonomy of Experts (Lv et al., 2025).
+2024) and Autonomy of Experts (Lv et al., 2025); ReMoE (Wang et al., 2024).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_type_hints
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
 Scorer = Literal["linear", "mlp", "frozen", "random", "label", "activation_norm"]
-Selection = Literal["all", "top_k", "top_p", "expert_choice"]
-Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform"]
+Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
+Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu"]
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
@@ -31,10 +31,10 @@ class RoutingConfig:
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
-      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); or
-      equal (`uniform`).
+      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); equal
+      (`uniform`); or the positive logits themselves (`relu`: ReMoE).
     - `combination`: gates weigh the experts' `outputs` or their `parameters`.
-    - `load_balance`, `confidence_entropy`, `router_z`: weights of the auxiliary losses.
+    - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: weights of the auxiliary losses.
     """
 
     unit: Unit = "segment"
@@ -53,6 +53,7 @@ class RoutingConfig:
     load_balance: float = 0.0
     confidence_entropy: float = 0.0
     router_z: float = 0.0
+    gate_l1: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -102,10 +103,9 @@ class RoutingConfig:
     @property
     def preserves_dense(self) -> bool:
         """Whether equal experts compute what one of them does, so that a dense model can be copied in."""
-        sums_to_one = self.selection == "all" or (
-            self.selection in ("top_k", "top_p") and self.gates != "softmax_all"
-        )
-        return sums_to_one and self.scorer != "activation_norm"
+        never_empty = self.selection in ("all", "top_k", "top_p")
+        sums_to_one = self.selection == "all" or self.gates != "softmax_all"
+        return never_empty and sums_to_one and self.scorer != "activation_norm"
 
 
 def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
@@ -137,6 +137,10 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
         (
             c.unit == "prefix" and c.first_segment != "self",
             "unit=prefix routes every segment by segment 1; it needs first_segment=self",
+        ),
+        (
+            c.gates == "relu" and c.selection != "positive",
+            f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
         ),
         (c.segment_length < 1, f"segment_length is {c.segment_length}; it must be at least 1"),
         (c.top_k < 1, f"top_k is {c.top_k}; it must be at least 1"),
@@ -174,4 +178,5 @@ DESIGNS: dict[str, RoutingConfig] = {
     "aoe-ec": replace(_aoe, selection="expert_choice", capacity_factor=2.0, load_balance=0.0),
     "token-top-p": replace(_mixtral, selection="top_p", confidence_entropy=1e-4),
     "token-ec2": replace(_expert_choice, capacity_factor=2.0),
+    "relu": replace(_sparse, selection="positive", gates="relu", gate_l1=0.01),
 }

@@ -50,8 +50,10 @@ class Router(nn.Module):
             logits_BUE = self._first_segment(logits_BUE, call, grid)
         logits = logits_BUE.flatten(0, 1)
         valid = None if grid.valid_BU is None else grid.valid_BU.flatten()
-        mask = SELECTIONS[self.config.selection](logits, self.config, valid, self.training)
-        gates = GATES[self.config.gates](logits, mask)
+        decided = self.scorer is not None
+        select = SELECTIONS[self.config.selection if decided else "all"]
+        weigh = GATES[self.config.gates if decided else "uniform"]
+        gates = weigh(logits, select(logits, self.config, valid, self.training))
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
     def _first_segment(self, logits_BUE: Tensor, call: Call, grid: Grid) -> Tensor:
