@@ -27,6 +27,7 @@ ROWS = {
     "aoe": "token layer activation_norm top_k softmax_selected outputs",
     "aoe-top-p": "token layer activation_norm top_p softmax_selected outputs",
     "aoe-ec": "token layer activation_norm expert_choice softmax_selected outputs",
+    "deepseek-v3": "token layer linear top_k sigmoid outputs",
     "relu": "token layer linear positive relu outputs",
 }
 NUMBERS = {
@@ -42,6 +43,7 @@ NUMBERS = {
     "global-top1": {"top_k": 1},
     "global-top2": {"top_k": 2},
     "label": {"top_k": 1},
+    "deepseek-v3": {"top_k": 2, "balance_bias": 0.001, "num_shared_experts": 1},
     "aoe": {"top_k": 2, "norm": 2, "node": "low_rank"},
     "aoe-top-p": {"top_p": 0.6},
     "aoe-ec": {"capacity_factor": 2.0},
@@ -106,6 +108,10 @@ def test_json_round_trip(name: str) -> None:
         ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
         ("mixtral", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"gates": "relu"}, "set selection=positive"),
+        ("mixtral", {"balance_bias": 0.001}, "it needs selection=top_k, gates=sigmoid"),
+        ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
+        ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),
+        ("deepseek-v3", {"num_shared_experts": -1}, "num_shared_experts is -1; it must not be negative"),
         ("lory", {"segment_length": 0}, "segment_length is 0"),
         ("mixtral", {"top_k": 0}, "top_k is 0"),
         ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),
@@ -116,7 +122,7 @@ def test_json_round_trip(name: str) -> None:
         ("lory", {"scope": "model"}, "it is one of: layer, global"),
         ("lory", {"scorer": "cosine"}, "routing.scorer is 'cosine'"),
         ("lory", {"selection": "top"}, "routing.selection is 'top'"),
-        ("lory", {"gates": "sigmoid"}, "routing.gates is 'sigmoid'"),
+        ("lory", {"gates": "tanh"}, "routing.gates is 'tanh'"),
         ("lory", {"combination": "logits"}, "it is one of: outputs, parameters"),
         ("aoe", {"norm": 3}, "it is one of: 1, 2, inf"),
         ("aoe", {"node": "middle"}, "routing.node is 'middle'"),
@@ -137,4 +143,5 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
         "aoe-top-p",
         "aoe-ec",
         "relu",
+        "deepseek-v3",
     }

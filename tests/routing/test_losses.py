@@ -84,12 +84,14 @@ def test_relu_gates_get_sparser_under_their_penalty() -> None:
 def test_statistics_by_hand() -> None:
     gates = torch.tensor([[0.75, 0.25, 0.0, 0.0], [0.4, 0.0, 0.6, 0.0]])
     routing = Routing(torch.zeros(2, 4), gates, (1, 2))
+    assert losses.choices(routing).tolist() == [2.0, 1.0, 1.0, 0.0]
     assert losses.load(routing).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert losses.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
     assert losses.active_experts(routing).tolist() == [True, False, True, False]
 
 
-EVERY = [*losses.LOSSES.values(), losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+STATISTICS = [losses.choices, losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+EVERY = [*losses.LOSSES.values(), *STATISTICS]
 
 
 @pytest.mark.parametrize("statistic", EVERY, ids=lambda f: f.__name__)

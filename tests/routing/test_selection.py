@@ -24,6 +24,10 @@ def softmax(row: list[float]) -> list[float]:
     return [x / sum(exponentials) for x in exponentials]
 
 
+def normalized(weights: list[float]) -> list[float]:
+    return [w / sum(weights) for w in weights]
+
+
 def as_sets(mask: Tensor) -> list[set[int]]:
     return [{i for i, chosen in enumerate(row) if chosen} for row in mask.tolist()]
 
@@ -97,6 +101,7 @@ def test_gates(logits: Tensor, seed: int) -> None:
             "softmax_selected": softmax([row[i] for i in order]) if order else [],
             "softmax_twice": softmax([p[i] for i in order]) if order else [],
             "uniform": [1 / len(order) for _ in order],
+            "sigmoid": normalized([1 / (1 + math.exp(-row[i])) for i in order]),
             "relu": [max(row[i], 0.0) for i in order],
         }
         for name, weights in expected.items():

@@ -1,7 +1,7 @@
 """The space of routing designs: a design is a row of choices, and a paper's system is one row.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
-2024) and Autonomy of Experts (Lv et al., 2025); ReMoE (Wang et al., 2024).
+2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024) and DeepSeek-V3 (2024).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
 Scorer = Literal["linear", "mlp", "frozen", "random", "label", "activation_norm"]
 Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
-Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu"]
+Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid"]
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
@@ -32,7 +32,11 @@ class RoutingConfig:
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
       the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); equal
-      (`uniform`); or the positive logits themselves (`relu`: ReMoE).
+      (`uniform`); the positive logits themselves (`relu`: ReMoE); or the sigmoids of the selected logits,
+      made to sum to 1 (`sigmoid`: DeepSeek-V3).
+    - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
+      counts in the selection and not in the gates, moves this much towards an even load; 0: no bias.
+    - `num_shared_experts`: experts that every token passes through besides its own, without a gate.
     - `combination`: gates weigh the experts' `outputs` or their `parameters`.
     - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: weights of the auxiliary losses.
     """
@@ -49,6 +53,8 @@ class RoutingConfig:
     top_p: float = 0.6
     capacity_factor: float = 1.0
     gates: Gates = "softmax_all"
+    balance_bias: float = 0.0
+    num_shared_experts: int = 0
     combination: Combination = "parameters"
     load_balance: float = 0.0
     confidence_entropy: float = 0.0
@@ -103,6 +109,8 @@ class RoutingConfig:
     @property
     def preserves_dense(self) -> bool:
         """Whether equal experts compute what one of them does, so that a dense model can be copied in."""
+        if self.num_shared_experts:
+            return False
         never_empty = self.selection in ("all", "top_k", "top_p")
         sums_to_one = self.selection == "all" or self.gates != "softmax_all"
         return never_empty and sums_to_one and self.scorer != "activation_norm"
@@ -142,6 +150,12 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             c.gates == "relu" and c.selection != "positive",
             f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
         ),
+        (
+            c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
+            "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
+        ),
+        (c.balance_bias < 0, f"balance_bias is {c.balance_bias}; it must not be negative"),
+        (c.num_shared_experts < 0, f"num_shared_experts is {c.num_shared_experts}; it must not be negative"),
         (c.segment_length < 1, f"segment_length is {c.segment_length}; it must be at least 1"),
         (c.top_k < 1, f"top_k is {c.top_k}; it must be at least 1"),
         (not 0 < c.top_p <= 1, f"top_p is {c.top_p}; it must be in (0, 1]"),
@@ -178,5 +192,6 @@ DESIGNS: dict[str, RoutingConfig] = {
     "aoe-ec": replace(_aoe, selection="expert_choice", capacity_factor=2.0, load_balance=0.0),
     "token-top-p": replace(_mixtral, selection="top_p", confidence_entropy=1e-4),
     "token-ec2": replace(_expert_choice, capacity_factor=2.0),
+    "deepseek-v3": replace(_sparse, gates="sigmoid", balance_bias=0.001, num_shared_experts=1),
     "relu": replace(_sparse, selection="positive", gates="relu", gate_l1=0.01),
 }

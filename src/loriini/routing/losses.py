@@ -65,10 +65,15 @@ def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tens
     return torch.stack(weighted).sum() if weighted else None
 
 
+def choices(routing: Routing) -> Tensor:
+    """How many units chose each expert (E,)."""
+    _, gates = _counted(routing)
+    return (gates > 0).float().sum(0)
+
+
 def load(routing: Routing) -> Tensor:
     """Share of all choices that fall on each expert (E,), Σ = 1 (AoE section 4.2)."""
-    _, gates = _counted(routing)
-    chosen = (gates > 0).float().sum(0)
+    chosen = choices(routing)
     return chosen / chosen.sum().clamp(min=1)
 
 

@@ -31,7 +31,10 @@ class Routing:
 
 
 class Router(nn.Module):
-    """A design's decisions for one layer; no parameters where gates are the same whatever the logits."""
+    """A design's decisions for one layer; no parameters where gates are the same whatever the logits.
+
+    `balance_bias` (E,) is part of the state and not of the gradient: `train.balance` moves it.
+    """
 
     def __init__(self, hidden_size: int, num_experts: int, config: RoutingConfig, layer: int = 0) -> None:
         super().__init__()
@@ -39,6 +42,9 @@ class Router(nn.Module):
         self.config = config
         scored = num_experts > 1 and not config.fixed
         self.scorer = make_scorer(config, hidden_size, num_experts, layer) if scored else None
+        self.balance_bias: Tensor | None
+        biased = scored and config.balance_bias != 0
+        self.register_buffer("balance_bias", torch.zeros(num_experts) if biased else None)
 
     def forward(self, sources_BUD: Tensor, call: Call, grid: Grid) -> Routing:
         """Route a call's units by their sources: pooled states (B, U, D) or activations (B, U, E, R)."""
@@ -53,7 +59,8 @@ class Router(nn.Module):
         decided = self.scorer is not None
         select = SELECTIONS[self.config.selection if decided else "all"]
         weigh = GATES[self.config.gates if decided else "uniform"]
-        gates = weigh(logits, select(logits, self.config, valid, self.training))
+        ranked = logits if self.balance_bias is None else logits.sigmoid() + self.balance_bias
+        gates = weigh(logits, select(ranked, self.config, valid, self.training))
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
     def _first_segment(self, logits_BUE: Tensor, call: Call, grid: Grid) -> Tensor:

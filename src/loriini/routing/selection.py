@@ -82,6 +82,12 @@ def relu(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
     return logits_NE.relu() * mask_NE
 
 
+def sigmoid(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
+    scores_NE = logits_NE.sigmoid() * mask_NE
+    return scores_NE / scores_NE.sum(-1, keepdim=True).clamp(min=torch.finfo(scores_NE.dtype).tiny)
+
+
 SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {
     "all": select_all,
     "top_k": select_top_k,
@@ -96,4 +102,5 @@ GATES: dict[str, Callable[[Tensor, Mask], Tensor]] = {
     "softmax_twice": softmax_twice,
     "uniform": uniform,
     "relu": relu,
+    "sigmoid": sigmoid,
 }
