@@ -9,6 +9,7 @@ from loriini import DESIGNS, RoutingConfig
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
     "lory": "segment layer linear all softmax_all parameters",
+    "lory-top2": "segment layer linear top_k softmax_selected parameters",
     "prefix": "prefix layer linear all softmax_all parameters",
     "smear": "sequence layer linear all softmax_all parameters",
     "ec-token": "token layer linear expert_choice softmax_all outputs",
@@ -32,6 +33,7 @@ ROWS = {
 }
 NUMBERS = {
     "lory": {"segment_length": 256, "first_segment": "self"},
+    "lory-top2": {"top_k": 2, "segment_length": 256, "first_segment": "self"},
     "ec-token": {"capacity_factor": 1.0},
     "ec-segment": {"capacity_factor": 1.0, "segment_length": 256},
     "token-ec2": {"capacity_factor": 2.0},
@@ -57,7 +59,7 @@ LOSSES = {
     "relu": {"gate_l1": 0.01},
 }
 LEAKY = {"smear", "sequence-top1", "sequence-top2", "global-top1", "global-top2"}
-LEAKY_IN_SEGMENT_1 = {"lory", "prefix", "ec-segment"}
+LEAKY_IN_SEGMENT_1 = {"lory", "lory-top2", "prefix", "ec-segment"}
 LEAKY_IN_TRAINING = {"ec-token", "ec-segment", "token-ec2", "aoe-ec"}
 
 

@@ -174,6 +174,7 @@ _aoe = replace(_sparse, scorer="activation_norm", load_balance=0.01)
 DESIGNS: dict[str, RoutingConfig] = {
     "dense": replace(_lory, unit="sequence", gates="uniform"),
     "lory": _lory,
+    "lory-top2": replace(_lory, selection="top_k", gates="softmax_selected"),
     "prefix": replace(_lory, unit="prefix"),
     "smear": replace(_lory, unit="sequence"),
     "ec-token": _expert_choice,
