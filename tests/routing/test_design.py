@@ -10,6 +10,7 @@ AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
     "lory": "segment layer linear all softmax_all parameters",
     "lory-top2": "segment layer linear top_k softmax_selected parameters",
+    "segment-then-token": "token layer linear_segment top_k softmax_selected outputs",
     "prefix": "prefix layer linear all softmax_all parameters",
     "smear": "sequence layer linear all softmax_all parameters",
     "ec-token": "token layer linear expert_choice softmax_all outputs",
@@ -34,6 +35,7 @@ ROWS = {
 NUMBERS = {
     "lory": {"segment_length": 256, "first_segment": "self"},
     "lory-top2": {"top_k": 2, "segment_length": 256, "first_segment": "self"},
+    "segment-then-token": {"top_k": 2, "segment_length": 256},
     "ec-token": {"capacity_factor": 1.0},
     "ec-segment": {"capacity_factor": 1.0, "segment_length": 256},
     "token-ec2": {"capacity_factor": 2.0},
@@ -53,6 +55,7 @@ NUMBERS = {
 LOSSES = {
     "switch": {"load_balance": 0.01},
     "mixtral": {"load_balance": 0.01},
+    "segment-then-token": {"load_balance": 0.01},
     "token-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
     "aoe": {"load_balance": 0.01},
     "aoe-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
@@ -114,6 +117,7 @@ def test_json_round_trip(name: str) -> None:
         ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),
         ("deepseek-v3", {"num_shared_experts": -1}, "num_shared_experts is -1; it must not be negative"),
+        ("lory", {"scorer": "linear_segment"}, "scorer=linear_segment .* needs unit=token"),
         ("lory", {"segment_length": 0}, "segment_length is 0"),
         ("mixtral", {"top_k": 0}, "top_k is 0"),
         ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),

@@ -101,7 +101,12 @@ class LoriiniConfig(LlamaConfig):
 
     def _router_parameters(self) -> int:
         linear = self.hidden_size * self.num_experts
-        sizes = {"linear": linear, "frozen": linear, "mlp": linear + self.hidden_size**2}
+        sizes = {
+            "linear": linear,
+            "linear_segment": 2 * linear,
+            "frozen": linear,
+            "mlp": linear + self.hidden_size**2,
+        }
         routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
         routed = self.num_experts > 1 and not self.routing.fixed
         return routers * sizes.get(self.routing.scorer, 0) if routed else 0

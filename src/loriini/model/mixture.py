@@ -58,9 +58,9 @@ class RoutedCacheLayer(DynamicLayer):
 
     def sources(self, x_BLD: Tensor, call: Call, config: LoriiniConfig, grid: Grid) -> Tensor:
         """What routes the units of this call (B, U, D), given those cached before it."""
-        if config.routing.unit == "token":
+        if not config.routing.pooled:
             return x_BLD
-        if call.routing == "prompt":
+        if call.routing == "prompt" and config.routing.unit != "token":
             if "sources" not in self.routing:
                 self.routing["sources"] = sources(x_BLD, call, config.routing, grid)
             return self.routing["sources"]

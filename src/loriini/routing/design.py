@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
-Scorer = Literal["linear", "mlp", "frozen", "random", "label", "activation_norm"]
+Scorer = Literal["linear", "linear_segment", "mlp", "frozen", "random", "label", "activation_norm"]
 Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
 Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid"]
 Combination = Literal["outputs", "parameters"]
@@ -28,6 +28,7 @@ class RoutingConfig:
       the loss (`skip_loss`).
     - `scope`: every layer decides, or the first layer decides for all (`global`).
     - `scorer`: what gives each expert its logit; `norm` and `node` belong to `activation_norm`.
+      `linear_segment` adds a token's logits and those of the segment before its own.
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
@@ -78,6 +79,11 @@ class RoutingConfig:
     def segmented(self) -> bool:
         """Whether decisions belong to segments."""
         return self.unit in ("segment", "prefix")
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a decision looks at other tokens than the one it is for."""
+        return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
     def fixed(self) -> bool:
@@ -135,6 +141,10 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             "it needs unit=token, combination=outputs",
         ),
         (
+            c.scorer == "linear_segment" and c.unit != "token",
+            "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
+        ),
+        (
             c.load_balance != 0 and c.selection in ("all", "expert_choice"),
             f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
         ),
@@ -175,6 +185,7 @@ DESIGNS: dict[str, RoutingConfig] = {
     "dense": replace(_lory, unit="sequence", gates="uniform"),
     "lory": _lory,
     "lory-top2": replace(_lory, selection="top_k", gates="softmax_selected"),
+    "segment-then-token": replace(_mixtral, scorer="linear_segment"),
     "prefix": replace(_lory, unit="prefix"),
     "smear": replace(_lory, unit="sequence"),
     "ec-token": _expert_choice,

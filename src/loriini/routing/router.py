@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loriini.routing.design import RoutingConfig
 from loriini.routing.scorer import make_scorer
 from loriini.routing.selection import GATES, SELECTIONS
-from loriini.routing.unit import Call, Grid, prompt_source, segment_sources
+from loriini.routing.unit import Call, Grid, prompt_source, segment_sources, segments_before
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,15 @@ class Router(nn.Module):
 
 
 def sources(states_BHD: Tensor, call: Call, config: RoutingConfig, grid: Grid) -> Tensor:
-    """The pooled states (B, U, D) by which each unit of the call is routed, from those of its history."""
+    """The pooled states (B, U, D) by which each unit of the call is routed, from those of its history.
+
+    With `linear_segment` they are (B, L, 2D): each token's own beside those of the segment before it.
+    """
     if config.unit == "token":
-        return states_BHD[:, call.past :]
+        tokens_BLD = states_BHD[:, call.past :]
+        if not config.pooled:
+            return tokens_BLD
+        return torch.cat([tokens_BLD, segments_before(states_BHD, call, config)], dim=-1)
     if config.unit == "sequence" or call.routing == "prompt":
         return prompt_source(states_BHD, call)
     pooled_BND = segment_sources(states_BHD, call, config)
