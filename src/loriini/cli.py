@@ -128,8 +128,11 @@ def evaluate(arguments: argparse.Namespace) -> None:
     if not arguments.documents:
         raise InputError("give --documents PATH…")
     model, tokenizer = load_model(arguments.model)
+    if arguments.router_free:
+        _drop_routers(model, arguments.router_free)
     documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
-    heldout = tokenize_by_domain(documents, tokenizer, model.config.max_position_embeddings)
+    length = arguments.length or model.config.max_position_embeddings
+    heldout = tokenize_by_domain(documents, tokenizer, length)
     results = measure(model, heldout)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -173,6 +176,17 @@ def export(arguments: argparse.Namespace) -> None:
         return
     prompt = _read(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
     print(export_llama(model, tokenizer, prompt, arguments.out))
+
+
+def _drop_routers(model: Any, node_and_norm: str) -> None:
+    """Let a mixture's activations choose its experts, told as NODE[:NORM]; InputError for what cannot be."""
+    from loriini.model.pretrained import router_free
+
+    node, _, norm = node_and_norm.partition(":")
+    try:
+        router_free(model, node, int(norm) if norm.isdigit() else norm or 2)
+    except ValueError as error:
+        raise InputError(f"--router-free {node_and_norm}: {error}") from error
 
 
 def _read(path: Path) -> str:
@@ -245,6 +259,8 @@ def _parser() -> Parser:
     add("--documents", nargs="+")
     add("--domain-field", default="domain")
     add("--tasks", nargs="+")
+    add("--length", type=int, help="tokens in an instance (the model's context)")
+    add("--router-free", metavar="NODE[:NORM]", help="choose experts by their activations' norm: 1, 2 or inf")
     add("--out", type=Path)
 
     add = command(analyze).add_argument
