@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,9 +52,12 @@ def quickstart(arguments: argparse.Namespace) -> None:
 
 
 def designs(arguments: argparse.Namespace) -> None:
-    """List the designs."""
+    """List the designs, or measure how far a trained model looks into the future."""
     from loriini.routing import DESIGNS
 
+    if arguments.audit:
+        _audit(arguments.audit, arguments.json)
+        return
     rows = [
         {
             "name": name,
@@ -178,6 +182,16 @@ def export(arguments: argparse.Namespace) -> None:
     print(export_llama(model, tokenizer, prompt, arguments.out))
 
 
+def _audit(path: Path, as_json: bool) -> None:
+    """Print a trained model's leak."""
+    from loriini.evaluate.audit import audit, random_instances
+    from loriini.model.loading import load_model
+
+    model = load_model(path)[0].float()
+    leak = audit(model, random_instances(model))
+    print(json.dumps(asdict(leak), indent=1) if as_json else leak)
+
+
 def _drop_routers(model: Any, node_and_norm: str) -> None:
     """Let a mixture's activations choose its experts, told as NODE[:NORM]; InputError for what cannot be."""
     from loriini.model.pretrained import router_free
@@ -228,8 +242,10 @@ def _parser() -> Parser:
     add("--steps", type=int, help="training steps of each model")
     add("--seed", type=int)
 
-    for run in (designs, recipes):
-        command(run).add_argument("--json", action="store_true")
+    add = command(designs).add_argument
+    add("--json", action="store_true")
+    add("--audit", type=Path, metavar="RUN", help="how far a trained model looks into the future")
+    command(recipes).add_argument("--json", action="store_true")
 
     add = command(prepare).add_argument
     add("name")
