@@ -135,6 +135,7 @@ VARIANTS = {
     "lory skip_loss": RoutingConfig(segment_length=SEGMENT, first_segment="skip_loss"),
     "lory of equal gates": RoutingConfig(segment_length=SEGMENT, gates="uniform"),
     "lory top-2": RoutingConfig(segment_length=SEGMENT, selection="top_k", gates="softmax_selected"),
+    "lory with shared experts": RoutingConfig(segment_length=SEGMENT, num_shared_experts=2),
     "frozen segments": RoutingConfig(segment_length=SEGMENT, scorer="frozen"),
     "random sequences": RoutingConfig(unit="sequence", scorer="random"),
 }

@@ -63,6 +63,11 @@ class LoriiniConfig(LlamaConfig):
         d, f, r = self.hidden_size, self.intermediate_size, self.low_rank
         return f if r is None else round((3 * d * f - r * d) / (r + 2 * d) / 8) * 8
 
+    @property
+    def num_shared_experts(self) -> int:
+        """Experts of `intermediate_size` that every token passes through; none in a dense model."""
+        return self.routing.num_shared_experts if self.num_experts > 1 else 0
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
         values = super().to_dict()
@@ -72,7 +77,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def experts_per_token(self) -> float:
-        """FFNs of `intermediate_size` that a token passes through: its active experts."""
+        """Routed FFNs of `intermediate_size` that a token passes through: its active experts."""
         routing = self.routing
         if self.num_experts == 1 or routing.combination == "parameters":
             return 1
@@ -83,7 +88,7 @@ class LoriiniConfig(LlamaConfig):
     def parameters(self) -> tuple[int, int]:
         """(total, active): parameters held, and those one token's forward pass uses.
 
-        A merged FFN counts once. With top_p the number of experts varies; all are counted.
+        A merged FFN counts once. With top_p and positive the number of experts varies; all are counted.
         """
         d, f, layers = self.hidden_size, self.intermediate_size, self.num_hidden_layers
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
@@ -91,6 +96,7 @@ class LoriiniConfig(LlamaConfig):
         attention = 2 * d * head_dim * (heads + kv_heads)
         embeddings = self.vocab_size * d * (1 if self.tie_word_embeddings else 2)
         rest = embeddings + d + layers * (attention + 2 * d) + self._router_parameters()
+        rest += layers * self.num_shared_experts * 3 * d * f
         r, wide = self.low_rank or 0, self.expert_width
         low = r * d  # AoE's unselected experts compute this much too
         expert = low + r * wide + 2 * d * wide if r else 3 * d * f
@@ -101,7 +107,12 @@ class LoriiniConfig(LlamaConfig):
 
     def _router_parameters(self) -> int:
         linear = self.hidden_size * self.num_experts
-        sizes = {"linear": linear, "frozen": linear, "mlp": linear + self.hidden_size**2}
+        sizes = {
+            "linear": linear,
+            "linear_segment": 2 * linear,
+            "frozen": linear,
+            "mlp": linear + self.hidden_size**2,
+        }
         routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
         routed = self.num_experts > 1 and not self.routing.fixed
         return routers * sizes.get(self.routing.scorer, 0) if routed else 0

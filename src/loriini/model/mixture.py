@@ -58,9 +58,9 @@ class RoutedCacheLayer(DynamicLayer):
 
     def sources(self, x_BLD: Tensor, call: Call, config: LoriiniConfig, grid: Grid) -> Tensor:
         """What routes the units of this call (B, U, D), given those cached before it."""
-        if config.routing.unit == "token":
+        if not config.routing.pooled:
             return x_BLD
-        if call.routing == "prompt":
+        if call.routing == "prompt" and config.routing.unit != "token":
             if "sources" not in self.routing:
                 self.routing["sources"] = sources(x_BLD, call, config.routing, grid)
             return self.routing["sources"]
@@ -84,6 +84,8 @@ class Mixture(nn.Module):
             self.experts = Experts(*sizes)
         else:
             self.experts = FactorizedExperts(*sizes, config.low_rank)
+        width = config.num_shared_experts * config.intermediate_size
+        self.shared = Experts(1, config.hidden_size, width) if width else None
 
     def forward(
         self,
@@ -106,13 +108,15 @@ class Mixture(nn.Module):
         if isinstance(self.experts, Experts) and self.config.routing.combination == "parameters":
             x_NSD = grid.group(x_BLD).flatten(0, 1)
             y_NSD = by_parameters(self.experts, x_NSD, routing.gates, call, cache)
-            return grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length), routing
-        x_MD, gates_ME = x_BLD.flatten(0, 1), self._gates_of_tokens(routing, grid, length)
-        if isinstance(self.experts, FactorizedExperts) and activations is not None:
-            y_MD = self.experts.by_outputs(x_MD, gates_ME, activations.flatten(0, 1))
+            y_BLD = grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length)
         else:
-            y_MD = self.experts.by_outputs(x_MD, gates_ME)
-        return y_MD.view_as(x_BLD), routing
+            x_MD, gates_ME = x_BLD.flatten(0, 1), self._gates_of_tokens(routing, grid, length)
+            if isinstance(self.experts, FactorizedExperts) and activations is not None:
+                y_MD = self.experts.by_outputs(x_MD, gates_ME, activations.flatten(0, 1))
+            else:
+                y_MD = self.experts.by_outputs(x_MD, gates_ME)
+            y_BLD = y_MD.view_as(x_BLD)
+        return (y_BLD if self.shared is None else y_BLD + self.shared.single(x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> Tensor | None:
         """What the experts score themselves by (B, L, E, R), where the design has them do so."""

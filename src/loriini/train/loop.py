@@ -22,6 +22,7 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.train import checkpoint
+from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
@@ -149,6 +150,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     finite = bool(torch.isfinite(norm))
     if finite:
         state.optimizer.step()
+        update_balance_bias(state.model, uses)
     state.optimizer.zero_grad(set_to_none=True)
     tokens = len(ids) * run.length
     state.at = replace(

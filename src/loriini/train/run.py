@@ -94,7 +94,7 @@ class Run:
             (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
             (
                 self.copy_step > 0 and not self.routing.preserves_dense,
-                "a dense warm-up needs gates that sum to 1, and this routing's do not; "
+                "a dense warm-up needs no shared experts and gates that sum to 1, unlike this routing; "
                 "set warmup.dense_share to 0",
             ),
             (
