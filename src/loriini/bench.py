@@ -53,7 +53,7 @@ class Size:
         return self.batch_size * self.length
 
 
-CPU = Size(ModelShape(256, 704, 4, 4), 2048, 1024, batch_size=8, micro_batches=1, ranks=(16, 64), runs=7)
+CPU = Size(ModelShape(256, 704, 4, 4), 2048, 1024, batch_size=8, micro_batches=1, ranks=(16, 64), runs=11)
 CUDA = Size(
     ModelShape(1024, 2816, 6, 16), 32_000, 4096, batch_size=4, micro_batches=4, ranks=(64, 256), runs=15
 )
