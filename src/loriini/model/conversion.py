@@ -18,6 +18,20 @@ GPT2_SETTINGS = {
 }
 """The settings that a GPT-2 must have for its block to be ours."""
 
+GPT2_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "layer_norm_epsilon",
+    "initializer_range",
+    "tie_word_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+)
+"""The fields of a configuration that GPT-2 and Loriini share."""
+
 GPT2_NAMES = {
     "wte": "embed_tokens",
     "wpe": "positions",
@@ -27,6 +41,7 @@ GPT2_NAMES = {
     "ln_2": "post_attention_layernorm",
     "ln_f": "norm",
 }
+"""GPT-2's modules by our names."""
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -73,19 +88,10 @@ def from_gpt2(gpt2: GPT2LMHeadModel) -> LoriiniForCausalLM:
         if getattr(theirs, name) != usual:
             raise ValueError(f"this GPT-2 has {name}={getattr(theirs, name)!r}; only {usual!r} is supported")
     config = LoriiniConfig(
+        **{name: getattr(theirs, name) for name in GPT2_FIELDS},
         block="gpt2",
-        vocab_size=theirs.vocab_size,
-        hidden_size=theirs.n_embd,
         intermediate_size=theirs.n_inner or 4 * theirs.n_embd,
-        num_hidden_layers=theirs.n_layer,
-        num_attention_heads=theirs.n_head,
-        max_position_embeddings=theirs.n_positions,
-        layer_norm_epsilon=theirs.layer_norm_epsilon,
-        initializer_range=theirs.initializer_range,
         dropout=theirs.resid_pdrop,
-        tie_word_embeddings=theirs.tie_word_embeddings,
-        bos_token_id=theirs.bos_token_id,
-        eos_token_id=theirs.eos_token_id,
         num_experts=1,
         routing="dense",
     )
@@ -94,13 +100,9 @@ def from_gpt2(gpt2: GPT2LMHeadModel) -> LoriiniForCausalLM:
         if ".mlp." not in name:
             weights[".".join(["model", *(GPT2_NAMES.get(part, part) for part in name.split("."))])] = weight
     for i, layer in enumerate(gpt2.transformer.h):
-        mlp, prefix = layer.mlp, f"model.layers.{i}.mlp.experts"
-        weights[f"{prefix}.up_proj"], weights[f"{prefix}.up_bias"] = (
-            mlp.c_fc.weight.T[None],
-            mlp.c_fc.bias[None],
-        )
-        weights[f"{prefix}.down_proj"] = mlp.c_proj.weight.T[None]
-        weights[f"{prefix}.down_bias"] = mlp.c_proj.bias[None]
+        up, down = layer.mlp.c_fc, layer.mlp.c_proj  # transformers stores their weights transposed
+        ffn = {"up_proj": up.weight.T, "up_bias": up.bias, "down_proj": down.weight.T, "down_bias": down.bias}
+        weights.update({f"model.layers.{i}.mlp.experts.{name}": w[None] for name, w in ffn.items()})
     return _dense(config, weights, gpt2)
 
 
