@@ -24,6 +24,7 @@ def grid(out: Path, steps: int) -> dict[str, Run]:
     corpus = ((out / "similar").resolve(),)
     dense = replace(quickstart_run("dense", "small", steps, 0), corpus=corpus)
     lory = replace(quickstart_run("lory", "small", steps, 0), corpus=corpus)
+    lory = change(lory, routing={"segment_length": 64})
     return {
         **{f"dense-rate-{rate:g}": change(dense, optimizer={"learning_rate": rate}) for rate in RATES},
         **{f"lory-rate-{rate:g}": change(lory, optimizer={"learning_rate": rate}) for rate in RATES},

@@ -22,7 +22,7 @@ from loriini.data.prepare import PrepareSettings, prepare_documents
 from loriini.data.split import split_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.model.loading import load_model
-from loriini.train.command import read_corpora
+from loriini.train.corpora import read_corpora
 from loriini.train.hardware import describe_machine
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics
@@ -94,7 +94,7 @@ def experiment(
         "--text", type=Path, help="folder of DOMAIN.train.jsonl.zst, DOMAIN.heldout.jsonl.zst"
     )
     parser.add_argument("--out", type=Path, required=True, help="where corpora and runs are made")
-    parser.add_argument("--results", type=Path, help="the JSON to write")
+    parser.add_argument("--results", type=Path, required=True, help="the JSON to write")
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
@@ -109,7 +109,20 @@ def experiment(
 
     def start(task: tuple[str, int]) -> None:
         name, seed = task
-        options = ["--out", a.out, "--steps", a.steps, "--only", name, "--seed", seed]
+        options = [
+            "--text",
+            a.text,
+            "--out",
+            a.out,
+            "--results",
+            a.results,
+            "--steps",
+            a.steps,
+            "--only",
+            name,
+            "--seed",
+            seed,
+        ]
         subprocess.run([sys.executable, script, *map(str, options)], check=True)
         print(f"{time.strftime('%H:%M:%S')} {name} seed {seed}", flush=True)
 
@@ -129,6 +142,7 @@ def collect(out: Path, runs: Mapping[str, Run], seeds: Iterable[int], results: P
         for name, run in runs.items()
         for seed in seeds
     ]
+    results.parent.mkdir(parents=True, exist_ok=True)
     write_json(
         results,
         {

@@ -14,6 +14,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
+from loriini.data.documents import Document
+from loriini.data.prepare import Corpus as Prepared
+from loriini.data.prepare import PrepareSettings, prepare_documents
 from loriini.train import loop
 from loriini.train.loop import Corpus
 from loriini.train.metrics import METRICS, read_metrics
@@ -53,6 +56,13 @@ def write_tokenizer(folder: Path) -> Path:
 def tiny_corpus(folder: Path) -> Corpus:
     """The pattern as training reads it; its tokenizer lies in `folder`."""
     return Corpus(Pattern(), VOCABULARY, EOS, digest="pattern", tokenizer=write_tokenizer(folder))
+
+
+def prepared(folder: Path, tokenizer: str = "bpe:300", length: int = 64) -> Prepared:
+    """A corpus of sums, in random order."""
+    documents = [Document(f"d{i}", f"{i} times {i} is {i * i}, they say. " * 4, "sums") for i in range(40)]
+    settings = PrepareSettings(tokenizer=tokenizer, length=length, order="random")
+    return prepare_documents(folder, lambda skipped: documents, {"sums": "1"}, settings)
 
 
 def tiny_run(design: str = "lory", **changes: Any) -> Run:

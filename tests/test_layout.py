@@ -19,6 +19,7 @@ OPENS = {
     "data": SHARED,
     "model": {"routing", *SHARED},
     "train": {"model", "routing", "data", *SHARED},
+    "bench": {"train", "model", "routing", *SHARED},
 }
 """What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""
 ENTRANCES = {"cli", "__main__"}

@@ -30,11 +30,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise InputError(f"unknown argument {overrides[0]!r}; see `loriini --help`")
         arguments.overrides = overrides
         arguments.run(arguments)
+        sys.stdout.flush()
     except InputError as error:
         print(f"loriini: {error}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
     except KeyboardInterrupt as error:
-        print(f"\ninterrupted; {error or 'the same command goes on where it stopped'}", file=sys.stderr)
+        print(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -104,7 +105,7 @@ def inspect(arguments: argparse.Namespace) -> None:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train a recipe, or go on with a run."""
-    from loriini.train.command import resume, train_recipe
+    from loriini.launch import resume, train_recipe
 
     if arguments.resume:
         folder = resume(arguments.resume)
@@ -175,6 +176,23 @@ def export(arguments: argparse.Namespace) -> None:
     print(export_llama(model, tokenizer, prompt, arguments.out))
 
 
+def bench(arguments: argparse.Namespace) -> None:
+    """Speed and memory beside named baselines, on this machine."""
+    from loriini.bench import measure
+    from loriini.data.artifact import write_json
+
+    out = arguments.out
+    if out and out.is_dir():
+        raise InputError(f"--out {out}: is a folder; give the name of a file")
+    rows = measure(arguments.quick)
+    digits = {"ratio": 3, "median_s": 4}
+    texts = [{k: f"{row[k]:.{n}f}" for k, n in digits.items() if row[k] is not None} for row in rows]
+    _show([{**row, **text} for row, text in zip(rows, texts, strict=True)], tuple(rows[0]), as_json=False)
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, rows)
+
+
 def _read(path: Path) -> str:
     """A file's text; InputError when it has none."""
     try:
@@ -188,12 +206,15 @@ def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    cells = [
-        [f"{row[c]:,}" if isinstance(row[c], int) else str(row[c] or "–") for c in columns] for row in rows
-    ]
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for line in (list(columns), *cells):
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cell(value: Any) -> str:
+    """A value as a table shows it."""
+    return "–" if value is None else f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
 def _parser() -> Parser:
@@ -267,4 +288,8 @@ def _parser() -> Parser:
     add("--prompt", default="")
     add("--prompt-file", type=Path)
     add("--out", type=Path, required=True)
+
+    add = command(bench).add_argument
+    add("--out", type=Path, help="the JSON to write")
+    add("--quick", action="store_true", help="smaller models and fewer rounds")
     return parser

@@ -32,7 +32,7 @@ from loriini.model.loading import load_model
 from loriini.progress import console
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
-from loriini.train.command import read_corpora
+from loriini.train.corpora import read_corpora
 from loriini.train.hardware import describe_machine
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics
@@ -72,7 +72,7 @@ class Quickstart:
 def run_quickstart(settings: Quickstart, out: Path) -> None:
     """Do the whole job in the folder `out`; finished stages are not done again."""
     claim(settings, out)
-    console.print(f"Everything goes to {out}", highlight=False)
+    console.print(f"Everything goes to {out}", markup=False, highlight=False, soft_wrap=True)
     sides = cache(lambda: read_sides(settings))
     with stage(out, "gather documents"):
         heldout = write_documents(
@@ -307,5 +307,6 @@ def print_summary(results: Mapping[str, Any], design: str) -> None:
     for domain, before, after in [*rows, ("mean", *means)]:
         table.add_row(domain, f"{before:.2f}", f"{after:.2f}", f"{after / before - 1:+.1%}")
     output = Console(width=None if sys.stdout.isatty() else 80)
-    output.print("Perplexity of held-out text, segment 1 left out")
+    left_out = ", segment 1 left out" if mixture != results[design]["perplexity_all"] else ""
+    output.print(f"Perplexity of held-out text{left_out}")
     output.print(table)

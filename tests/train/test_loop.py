@@ -19,7 +19,7 @@ from loriini.routing import Routing
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
 from loriini.train.loop import Corpus, Interrupted, State, accumulate_gradients, start_or_resume, train
-from loriini.train.metrics import METRICS, expert_metrics
+from loriini.train.metrics import METRICS, expert_metrics, expert_use
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
@@ -295,7 +295,7 @@ def gates(rows: list[list[float]], valid: list[bool] | None = None) -> Routing:
 def test_expert_metrics_by_hand() -> None:
     even = gates([[0.25] * 4, [0.25] * 4])
     chosen = gates([[0.6, 0.4, 0, 0], [0.0, 0.45, 0.0, 0.55], [0, 0, 1.0, 0]], valid=[True, True, False])
-    measured: dict[str, Any] = expert_metrics((even, chosen))
+    measured: dict[str, Any] = expert_metrics([expert_use((even, chosen))])
     assert measured["mean_gates"] == [[0.25] * 4, [0.3, 0.425, 0.0, 0.275]]
     by_hand = -(0.6 * math.log(0.6) + 0.4 * math.log(0.4) + 0.45 * math.log(0.45) + 0.55 * math.log(0.55)) / 2
     assert measured["gate_entropy"] == [round(math.log(4), 4), round(by_hand, 4)]
@@ -303,7 +303,14 @@ def test_expert_metrics_by_hand() -> None:
 
 
 def test_a_dense_model_has_no_expert_metrics() -> None:
-    assert expert_metrics((gates([[1.0]]),)) == {}
+    assert expert_metrics([expert_use((gates([[1.0]]),))]) == {}
+
+
+def test_expert_metrics_cover_every_micro_batch() -> None:
+    first, second = gates([[1.0, 0.0, 0.0, 0.0]]), gates([[0.0, 0.0, 0.0, 1.0]])
+    measured = expert_metrics([expert_use((first,)), expert_use((second,))])
+    assert measured["mean_gates"] == [[0.5, 0.0, 0.0, 0.5]]
+    assert measured["active"] == [0b1001]
 
 
 @pytest.mark.parametrize(

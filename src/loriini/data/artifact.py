@@ -90,7 +90,7 @@ def load(folder: Path) -> Artifact:
         raise InputError(
             f"{folder}: no finished artefact here ({MANIFEST} is absent); run the stage first"
         ) from None
-    except (json.JSONDecodeError, KeyError) as error:
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(
             f"{folder / MANIFEST}: not a readable manifest ({error}); remove the folder"
         ) from None

@@ -141,6 +141,10 @@ def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
             f"top_k is {routing.top_k} but num_experts is {c.num_experts}",
         ),
         (
+            c.low_rank is not None and c.scored_by_norm and routing.node != "low_rank",
+            f"node={routing.node} is a node of ordinary experts; set low_rank to None",
+        ),
+        (
             not llama and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
             f"low_rank and routing.node={routing.node} need experts with a gate, "
             f"and block={c.block} has none; use block=llama",

@@ -72,7 +72,7 @@ def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
     copied = experts > 1 and routing.preserves_dense
     return Run(
         name=design,
-        routing=replace(routing, segment_length=64),
+        routing=replace(routing, segment_length=128),
         model=replace(chosen.shape, num_experts=experts),
         optimizer=OptimizerConfig(learning_rate=4e-3),
         warmup=WarmupConfig(dense_share=0.05 if copied else 0.0),

@@ -1,6 +1,6 @@
 """Pool → score → select: the one place where a design's axes meet."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,6 @@ class Routing:
     gates: Tensor
     unit_shape: tuple[int, int]
     valid: Tensor | None = None
-
-    def detach(self) -> "Routing":
-        """The same without gradients."""
-        return replace(self, logits=self.logits.detach(), gates=self.gates.detach())
 
 
 class Router(nn.Module):

@@ -74,17 +74,11 @@ def newest(folder: Path) -> tuple[Progress, dict[str, torch.Tensor]] | None:
 def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
     """Put a checkpoint's tensors back into a model, its optimizer and the random state."""
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-    for name, parameter in model.named_parameters():
-        suffix = f".{name}"
-        state = {
-            k.removeprefix("optimizer.").removesuffix(suffix): v
-            for k, v in tensors.items()
-            if k.startswith("optimizer.")
-            and k.endswith(suffix)
-            and "." not in k[len("optimizer.") : -len(suffix)]
-        }
-        if state:
-            optimizer.state[parameter] = state
+    parameters = dict(model.named_parameters())
+    for key, tensor in tensors.items():
+        if key.startswith("optimizer."):
+            _, part, name = key.split(".", 2)
+            optimizer.state[parameters[name]][part] = tensor.to(parameters[name].device)
     torch.set_rng_state(tensors["random"])
     if "random_of_device" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["random_of_device"])

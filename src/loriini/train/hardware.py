@@ -52,8 +52,8 @@ def processor_name() -> str:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory instead of giving it back to the system after every step.
 
-    A training step frees and takes the same large tensors over and over; on a CPU the page faults of fresh
-    memory otherwise cost about a third of its time. Does nothing where there is no glibc.
+    A training step frees and takes the same large tensors over and over, and each time the system would have
+    to map and clear fresh pages. Does nothing where there is no glibc.
     """
     if sys.platform != "linux":
         return

@@ -20,11 +20,10 @@ from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.progress import progress
-from loriini.routing import Routing
 from loriini.train import checkpoint
 from loriini.train.checkpoint import Progress
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
-from loriini.train.metrics import METRICS, expert_metrics, rewind
+from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
 from loriini.train.optimizer import make_optimizer, rate, set_rate
 from loriini.train.run import Run
 from loriini.train.upcycle import upcycle
@@ -141,7 +140,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     started = time.perf_counter()
     ids, _, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
-    loss, auxiliary, routings = accumulate_gradients(state.model, to_device(ids, run.length), run)
+    loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
     finite = bool(torch.isfinite(norm))
     if finite:
@@ -161,17 +160,17 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
         "experts": state.model.config.num_experts,
         "skipped": not finite,
         "tokens_per_second": tokens / (time.perf_counter() - started),
-        **expert_metrics(routings),
+        **expert_metrics(uses),
     }
 
 
 def accumulate_gradients(
     model: LoriiniForCausalLM, ids_BL: Tensor, run: Run
-) -> tuple[float, float, tuple[Routing, ...]]:
-    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the last routings."""
+) -> tuple[float, float, list[ExpertUse]]:
+    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use."""
     parts = ids_BL.split(run.micro_batch_size or len(ids_BL))
     total = auxiliary = 0.0
-    routings: tuple[Routing, ...] = ()
+    uses: list[ExpertUse] = []
     for part in parts:
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
@@ -180,8 +179,8 @@ def accumulate_gradients(
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
         total += share * (out.loss.item() - added)
         auxiliary += share * added
-        routings = tuple(r.detach() for r in out.routings)
-    return total, auxiliary, routings
+        uses.append(expert_use(out.routings))
+    return total, auxiliary, uses
 
 
 def to_device(ids: np.ndarray, length: int) -> Tensor:

@@ -2,11 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from loriini.routing import Routing
 from loriini.routing.losses import active_experts, gate_entropy, mean_gates
@@ -35,17 +37,38 @@ def rewind(path: Path, step: int) -> None:
     os.replace(temporary, path)
 
 
-@torch.no_grad()
-def expert_metrics(routings: tuple[Routing, ...]) -> dict[str, Any]:
-    """Per layer: mean gate of every expert, gate entropy in nats, and the experts active (weight > 2/E).
+@dataclass(frozen=True)
+class ExpertUse:
+    """How a micro-batch used its experts: mean gates and activity (layers, E), gate entropy (layers,)."""
 
-    `active` is a bit mask, bit i for expert i: utilisation over any window of steps is their union.
+    mean_gates: Tensor
+    active: Tensor
+    gate_entropy: Tensor
+
+
+@torch.no_grad()
+def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
+    """The statistics of every layer's routing."""
+    return ExpertUse(
+        torch.stack([mean_gates(r) for r in routings]),
+        torch.stack([active_experts(r) for r in routings]),
+        torch.stack([gate_entropy(r) for r in routings]),
+    )
+
+
+def expert_metrics(uses: Sequence[ExpertUse]) -> dict[str, Any]:
+    """A step's micro-batches together, per layer: mean gates, gate entropy in nats, and active experts.
+
+    `active` is a bit mask, bit i for expert i, of those whose weight passed 2/E for any unit: utilisation
+    over a window of steps is their union. Nothing for a dense model.
     """
-    if routings[0].gates.shape[-1] == 1:
+    if uses[0].mean_gates.shape[-1] == 1:
         return {}
-    masks = [active_experts(r).tolist() for r in routings]
+    gates = torch.stack([use.mean_gates for use in uses]).mean(0)
+    entropy = torch.stack([use.gate_entropy for use in uses]).mean(0)
+    masks = torch.stack([use.active for use in uses]).any(0)
     return {
-        "mean_gates": [[round(g, 4) for g in mean_gates(r).tolist()] for r in routings],
-        "gate_entropy": [round(gate_entropy(r).item(), 4) for r in routings],
-        "active": [sum(1 << i for i, active in enumerate(mask) if active) for mask in masks],
+        "mean_gates": [[round(g, 4) for g in layer] for layer in gates.tolist()],
+        "gate_entropy": [round(e, 4) for e in entropy.tolist()],
+        "active": [sum(1 << i for i, on in enumerate(layer) if on) for layer in masks.tolist()],
     }

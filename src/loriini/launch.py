@@ -1,0 +1,34 @@
+"""A recipe from the command line to a finished run, and a run that goes on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from loriini.errors import InputError
+from loriini.recipes import RECIPES
+from loriini.train.corpora import read_corpora, small_corpus
+from loriini.train.loop import train
+from loriini.train.override import override
+from loriini.train.run import Run
+
+
+def train_recipe(name: str, out: Path, corpora: Sequence[Path], overrides: Sequence[str]) -> Path:
+    """Train a recipe into `out`; InputError for an unknown one, a wrong override or an unfit corpus."""
+    if name not in RECIPES:
+        raise InputError(f"no recipe is named {name!r}; there are: {', '.join(RECIPES)}")
+    run = override(RECIPES[name](), overrides)
+    if not corpora and not name.startswith("tiny-"):
+        raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
+    corpora = corpora or [small_corpus(out.parent / f"tiny-corpus-{run.length}", run.length)]
+    run = replace(run, corpus=tuple(path.resolve() for path in corpora))
+    return train(run, read_corpora(run.corpus), out)
+
+
+def resume(out: Path) -> Path:
+    """Go on with the run in `out`."""
+    path = out / "run.json"
+    if not path.exists():
+        raise InputError(f"{out}: no run to resume here (no run.json); start one with `loriini train RECIPE`")
+    run = Run.from_dict(json.loads(path.read_text()))
+    return train(run, read_corpora(run.corpus), out)

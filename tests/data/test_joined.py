@@ -1,0 +1,60 @@
+"""Several sources as one: every instance once, in order, read from the one it belongs to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loriini.data.batches import Batches, Joined, Position
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Instances whose tokens are all their own number."""
+
+    first: int
+    size: int
+    length: int = 3
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert ((ids_B >= 0) & (ids_B < self.size)).all()
+        return np.repeat(self.first + ids_B[:, None], self.length + 1, axis=1)
+
+
+JOINED = Joined((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
+
+
+def test_instances_follow_one_another() -> None:
+    assert len(JOINED) == 11
+    assert JOINED.length == 3
+    assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
+
+
+def test_instances_are_read_in_the_order_asked_for() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    tokens = JOINED.read(ids)
+    assert tokens.dtype == np.int64
+    assert tokens.tolist() == [[i] * 4 for i in ids]
+
+
+def test_an_empty_source_changes_nothing() -> None:
+    joined = Joined((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
+    assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_an_epoch_of_batches_holds_every_instance_once() -> None:
+    batches, position, seen = Batches(JOINED, batch_size=1), Position(), []
+    for _ in range(len(JOINED)):
+        tokens, ids, position = batches.at(position)
+        assert tokens[0, 0] == ids[0]
+        seen.append(int(ids[0]))
+    assert sorted(seen) == list(range(11))
+
+
+def test_sources_of_different_lengths_are_not_joined() -> None:
+    with pytest.raises(ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; cut them alike"):
+        Joined((Numbered(0, 2), Numbered(2, 2, length=4)))

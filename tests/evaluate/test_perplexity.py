@@ -1,0 +1,154 @@
+"""Perplexity against a loop over tokens: domains, segment 1 left out or counted, bits per byte."""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from loriini import LoriiniForCausalLM
+from loriini.data.documents import Document
+from loriini.errors import InputError
+from loriini.evaluate.perplexity import HeldOut, evaluate, skipped_tokens, tokenize_by_domain
+from runs import EOS, write_tokenizer
+from tiny import LENGTH, SEGMENT, random_ids, tiny_model
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+def documents(*texts: tuple[str, str]) -> list[Document]:
+    return [Document(f"d{i}", text, domain) for i, (domain, text) in enumerate(texts)]
+
+
+def words(numbers: Iterable[int]) -> str:
+    return " ".join(f"w{i}" for i in numbers)
+
+
+def losses_by_hand(model: LoriiniForCausalLM, ids: Tensor) -> list[list[float]]:
+    """The loss of every predicted token of every instance, one at a time."""
+    with torch.no_grad():
+        return [
+            [-row.log_softmax(-1)[token].item() for row, token in zip(logits, instance[1:], strict=True)]
+            for instance in ids
+            for logits in model(instance[None, :-1]).logits
+        ]
+
+
+def mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 16])
+@pytest.mark.parametrize(("design", "skip"), [("lory", SEGMENT), ("mixtral", 0), ("smear", 0), ("dense", 0)])
+def test_every_measure_is_that_of_a_loop_over_tokens(design: str, skip: int, batch_size: int) -> None:
+    model = tiny_model(design, num_experts=1 if design == "dense" else 4)
+    heldout = {
+        "prose": HeldOut(random_ids(3, LENGTH + 1), bytes_per_token=3.5),
+        "code": HeldOut(random_ids(2, 2 * SEGMENT + 1), bytes_per_token=2.0),
+    }
+    results = evaluate(model, heldout, batch_size=batch_size, precision="fp32")
+    for domain, text in heldout.items():
+        losses = losses_by_hand(model, text.ids)
+        everything = mean(loss for row in losses for loss in row)
+        expected = {
+            "perplexity": math.exp(mean(loss for row in losses for loss in row[skip:])),
+            "perplexity_all": math.exp(everything),
+            "bits_per_byte": everything / math.log(2) / text.bytes_per_token,
+            "tokens": sum(len(row) - skip for row in losses),
+        }
+        assert {name: results[name][domain] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large() -> None:
+    model = tiny_model("dense", num_experts=1)
+    torch.nn.init.zeros_(model.lm_head.weight)
+    results = evaluate(model, {"d": HeldOut(random_ids(), 1.0)}, precision="fp32")
+    assert results["perplexity"]["d"] == pytest.approx(61, rel=1e-5)
+    assert results["bits_per_byte"]["d"] == pytest.approx(math.log2(61), rel=1e-5)
+
+
+def test_models_that_are_compared_can_count_the_same_tokens() -> None:
+    dense, text = tiny_model("dense", num_experts=1), {"d": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
+    assert evaluate(dense, text)["tokens"] == {"d": 2 * LENGTH}
+    assert evaluate(dense, text, skip=SEGMENT)["tokens"] == {"d": 2 * (LENGTH - SEGMENT)}
+
+
+@pytest.mark.parametrize(
+    ("design", "skipped", "causality"),
+    [
+        ("lory", SEGMENT, "after_first_segment"),
+        ("prefix", SEGMENT, "after_first_segment"),
+        ("smear", 0, "none"),
+        ("mixtral", 0, "strict"),
+    ],
+)
+def test_only_the_tokens_of_segment_one_are_left_out(design: str, skipped: int, causality: str) -> None:
+    model = tiny_model(design)
+    assert skipped_tokens(model) == skipped
+    assert evaluate(model, {"d": HeldOut(random_ids(), 1.0)})["causality"] == causality
+
+
+def test_a_dense_model_is_strictly_causal_and_skips_nothing() -> None:
+    dense = tiny_model("lory", num_experts=1)
+    assert skipped_tokens(dense) == 0
+    assert evaluate(dense, {"d": HeldOut(random_ids(), 1.0)})["causality"] == "strict"
+
+
+def test_a_model_in_training_is_evaluated_in_evaluation_mode() -> None:
+    model, text = tiny_model("ec-token"), {"d": HeldOut(random_ids(), 1.0)}
+    expected = evaluate(model, text)
+    assert evaluate(model.train(), text) == expected
+
+
+def test_documents_are_concatenated_by_domain_and_cut_into_instances(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    texts = documents(("b", words(range(5))), ("a", words(range(9))), ("b", words(range(10, 16))))
+    heldout = tokenize_by_domain(texts, tokenizer, length=5)
+    assert list(heldout) == ["a", "b"]
+    assert heldout["a"].ids.tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert heldout["b"].ids.tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
+    assert heldout["b"].bytes_per_token == pytest.approx(
+        (len(words(range(5))) + len(words(range(10, 16)))) / 13
+    )
+
+
+def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert tokenize_by_domain(documents(("a", "öö")), tokenizer, 5)["a"].bytes_per_token == 4 / 2
+
+
+def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))))
+    heldout = tokenize_by_domain(texts, tokenizer, length=9, most=3)
+    assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1}
+
+
+def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:
+    heldout = tokenize_by_domain(documents(("a", "w1 w2")), tokenizer, length=9)
+    assert heldout["a"].ids.tolist() == [[1, 2, EOS]]
+    assert evaluate(tiny_model("mixtral", vocab_size=64), heldout)["tokens"] == {"a": 2}
+
+
+def test_no_documents_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+    with pytest.raises(InputError, match="no held-out document to evaluate on"):
+        tokenize_by_domain([], tokenizer, 9)
+
+
+@pytest.mark.parametrize("tokens", [2, SEGMENT])
+def test_text_that_ends_within_segment_one_is_refused(tokens: int) -> None:
+    text = {"short": HeldOut(random_ids(1, tokens + 1), 1.0)}
+    with pytest.raises(InputError, match=f"'short' has instances of {tokens} predicted tokens, none .*more"):
+        evaluate(tiny_model("lory"), text)
+    assert evaluate(tiny_model("lory"), text, skip=1)["tokens"] == {"short": tokens - 1}
+
+
+def test_evaluation_is_quiet_when_piped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    evaluate(tiny_model(), {"d": HeldOut(random_ids(), 1.0)})
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,62 @@
+"""A model is read from a run or a Hugging Face folder; anything else is refused with a remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from loriini.errors import InputError
+from loriini.model.export import export_llama
+from loriini.model.loading import load_model
+from runs import tiny_run, trained
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return trained(tiny_run(steps=1, batch_size=1), tmp_path)
+
+
+def test_a_run_and_its_model_folder_are_the_same_model(run: Path) -> None:
+    (model, tokenizer), (same, _) = load_model(run), load_model(run / "model")
+    assert not model.training
+    assert tokenizer.decode([3, 1]) == "w3 w1"
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), same.parameters(), strict=True))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(InputError, match=f"{path}: no trained model here; give a run's folder"):
+            load_model(path)
+
+
+def test_an_unfinished_run_is_told_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match=f"finish it with `loriini train --resume {tmp_path}`"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "config.json").write_text("{"),
+        lambda folder: (folder / "config.json").write_text("{}"),
+        lambda folder: (folder / "model.safetensors").unlink(),
+        lambda folder: (folder / "model.safetensors").write_bytes(b"short"),
+        lambda folder: (folder / "tokenizer.json").unlink(),
+    ],
+    ids=["half a configuration", "empty configuration", "no weights", "short weights", "no tokenizer"],
+)
+def test_a_damaged_folder_is_refused_in_one_line(damage: Callable[[Path], None], run: Path) -> None:
+    damage(run / "model")
+    with pytest.raises(InputError, match="the model cannot be read") as error:
+        load_model(run)
+    assert "\n" not in str(error.value)
+
+
+def test_a_llama_is_refused_instead_of_read_without_its_experts(run: Path, tmp_path: Path) -> None:
+    model, _ = load_model(run)
+    llama = export_llama(model, AutoTokenizer.from_pretrained(run / "model"), "w1", tmp_path / "llama")
+    with pytest.raises(InputError, match="its type is llama, not loriini"):
+        load_model(llama)

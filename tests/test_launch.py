@@ -1,0 +1,85 @@
+"""From a recipe's name to a finished run, and from a run's folder on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loriini.data.documents import Document
+from loriini.errors import InputError
+from loriini.launch import resume, train_recipe
+from loriini.train import corpora
+from runs import after_step, metrics, prepared, signal_self
+
+SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("corpora") / "sums").folder
+
+
+def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no recipe is named 'tiny'; there are: tiny-dense, "):
+        train_recipe("tiny", tmp_path / "run", [], [])
+    assert not (tmp_path / "run").exists()
+
+
+def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"0\.3b-dense needs a corpus: .*`loriini prepare`"):
+        train_recipe("0.3b-dense", tmp_path / "run", [], [])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["--model.num_attention_heads", "3"], "no multiple of model.num_attention_heads 3"),
+        (["--model.num_experts", "0"], "model.num_experts is 0; it must be at least 1"),
+        (["--routing.selection", "top_k", "--routing.top_k", "9"], "top_k is 9 but num_experts is 4"),
+        (
+            ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
+            "set warmup.dense_share to 0",
+        ),
+        (["--routing.scorer", "label"], "needs a label for every sequence"),
+        (["--micro_batch_size", "-1"], "micro_batch_size is -1; it must be at least 0"),
+    ],
+)
+def test_overrides_that_do_not_fit_each_other_are_refused(
+    overrides: list[str], message: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *overrides])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_recipe("tiny-lory", tmp_path / "whole", [corpus], SMALL)
+    with monkeypatch.context() as patch:
+        after_step(patch, 2, signal_self)
+        with pytest.raises(KeyboardInterrupt):
+            train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL)
+    monkeypatch.chdir(tmp_path)
+    assert resume(Path("run")) == Path("run") / "model"
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("run", "whole")]
+    assert weights[0] == weights[1]
+
+
+def test_nothing_is_resumed_where_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no run to resume here \(no run\.json\); start one with"):
+        resume(tmp_path)
+
+
+def test_small_recipes_make_their_corpus_beside_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [Document(f"d{i}", f"def f{i}(x):\n    return x + {i}\n" * 12, "python") for i in range(60)]
+    monkeypatch.setattr(corpora, "standard_library", lambda: documents)
+    train_recipe("tiny-dense", tmp_path / "runs" / "a", [], ["--steps", "1", "--length", "32"])
+    made = tmp_path / "runs" / "tiny-corpus-32"
+    assert (made / "manifest.json").exists()
+    train_recipe("tiny-dense", tmp_path / "runs" / "b", [], ["--steps", "1", "--length", "32"])
+    settings = json.loads((tmp_path / "runs" / "b" / "run.json").read_text())
+    assert settings["corpus"] == [str(made)]

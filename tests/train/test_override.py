@@ -1,0 +1,69 @@
+"""Settings from the command line: what is named is set, and what is wrong is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.recipes import RECIPES
+from loriini.train.override import override
+from loriini.train.run import Run
+from runs import tiny_run
+
+RUN = tiny_run()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], RUN),
+        (["--steps", "7"], replace(RUN, steps=7)),
+        (["--steps=7"], replace(RUN, steps=7)),
+        (["--batch-size", "7", "--seed", "1"], replace(RUN, batch_size=7, seed=1)),
+        (["--name", "a=b"], replace(RUN, name="a=b")),
+        (["--precision", "bf16"], replace(RUN, precision="bf16")),
+        (["--model.num_experts", "8"], replace(RUN, model=replace(RUN.model, num_experts=8))),
+        (
+            ["--model.tie_word_embeddings", "true"],
+            replace(RUN, model=replace(RUN.model, tie_word_embeddings=True)),
+        ),
+        (["--routing.norm", "1"], replace(RUN, routing=replace(RUN.routing, norm=1))),
+        (["--routing.norm", "inf"], replace(RUN, routing=replace(RUN.routing, norm="inf"))),
+        (["--optimizer.betas", "0.8,0.9"], replace(RUN, optimizer=replace(RUN.optimizer, betas=(0.8, 0.9)))),
+        (["--optimizer.eps", "1e-6"], replace(RUN, optimizer=replace(RUN.optimizer, eps=1e-6))),
+        (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> None:
+    assert override(RUN, arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stepps", "7"], r"--stepps 7: there is no 'stepps' here; there are: name, .*steps"),
+        (["--model.experts", "7"], r"there is no 'experts' here; there are: hidden_size, "),
+        (["--steps.more", "7"], "'steps' has no parts"),
+        (["--model", "7"], "--model 7: it has parts; set one of them"),
+        (["--steps", "many"], "--steps many: invalid literal"),
+        (["--optimizer.eps", "small"], "could not convert"),
+        (["--precision", "fp8"], "--precision fp8: it is one of: auto, bf16, fp32"),
+        (["--model.tie_word_embeddings", "yes"], "it is one of: true, false"),
+        (["--optimizer.betas", "0.9"], "it takes 2 values with commas between them"),
+        (["--routing.top_k", "0"], "top_k is 0; it must be at least 1"),
+        (["--steps"], "--steps has no value; overrides come in pairs"),
+        (["steps", "7"], "unexpected argument 'steps'; overrides look like --model.num_experts 8"),
+    ],
+)
+def test_wrong_overrides_are_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        override(RUN, arguments)
+
+
+def test_a_run_survives_its_way_through_json() -> None:
+    for make in RECIPES.values():
+        run = replace(make(), corpus=(Path("here"), Path("there")))
+        assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
