@@ -1,4 +1,4 @@
-"""The benchmark measures what it says and writes what the contract says; how fast anything is, is not tested."""
+"""The benchmark measures and writes what it says; how fast anything is, is not tested."""
 
 import json
 import math

@@ -31,8 +31,8 @@ class Size:
     """How large the measured models are, and how often each is run after a first round that is not counted.
 
     `batch_size` instances of `length` tokens go through a model at once, `micro_batches` times a step.
-    `ranks` are AoE's: the shares of `intermediate_size` that the paper's 64 and 256 are of 2816. A generation makes
-    `new_tokens` tokens after `prompt` tokens.
+    `ranks` are AoE's: the shares of `intermediate_size` that the paper's 64 and 256 are of 2816. A
+    generation makes `new_tokens` tokens after `prompt` tokens.
     """
 
     shape: ModelShape

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,9 +53,12 @@ def quickstart(arguments: argparse.Namespace) -> None:
 
 
 def designs(arguments: argparse.Namespace) -> None:
-    """List the designs."""
+    """List the designs, or measure how far a trained model looks into the future."""
     from loriini.routing import DESIGNS
 
+    if arguments.audit:
+        _audit(arguments.audit, arguments.json)
+        return
     rows = [
         {
             "name": name,
@@ -129,8 +133,11 @@ def evaluate(arguments: argparse.Namespace) -> None:
     if not arguments.documents:
         raise InputError("give --documents PATH…")
     model, tokenizer = load_model(arguments.model)
+    if arguments.router_free:
+        _drop_routers(model, arguments.router_free)
     documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
-    heldout = tokenize_by_domain(documents, tokenizer, model.config.max_position_embeddings)
+    length = arguments.length or model.config.max_position_embeddings
+    heldout = tokenize_by_domain(documents, tokenizer, length)
     results = measure(model, heldout)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -193,6 +200,27 @@ def bench(arguments: argparse.Namespace) -> None:
         write_json(out, rows)
 
 
+def _audit(path: Path, as_json: bool) -> None:
+    """Print a trained model's leak."""
+    from loriini.evaluate.audit import audit, random_instances
+    from loriini.model.loading import load_model
+
+    model = load_model(path)[0].float()
+    leak = audit(model, random_instances(model))
+    print(json.dumps(asdict(leak), indent=1) if as_json else leak)
+
+
+def _drop_routers(model: Any, node_and_norm: str) -> None:
+    """Let a mixture's activations choose its experts, told as NODE[:NORM]; InputError for what cannot be."""
+    from loriini.model.pretrained import router_free
+
+    node, _, norm = node_and_norm.partition(":")
+    try:
+        router_free(model, node, int(norm) if norm.isdigit() else norm or 2)
+    except ValueError as error:
+        raise InputError(f"--router-free {node_and_norm}: {error}") from error
+
+
 def _read(path: Path) -> str:
     """A file's text; InputError when it has none."""
     try:
@@ -235,8 +263,10 @@ def _parser() -> Parser:
     add("--steps", type=int, help="training steps of each model")
     add("--seed", type=int)
 
-    for run in (designs, recipes):
-        command(run).add_argument("--json", action="store_true")
+    add = command(designs).add_argument
+    add("--json", action="store_true")
+    add("--audit", type=Path, metavar="RUN", help="how far a trained model looks into the future")
+    command(recipes).add_argument("--json", action="store_true")
 
     add = command(prepare).add_argument
     add("name")
@@ -266,6 +296,8 @@ def _parser() -> Parser:
     add("--documents", nargs="+")
     add("--domain-field", default="domain")
     add("--tasks", nargs="+")
+    add("--length", type=int, help="tokens in an instance (the model's context)")
+    add("--router-free", metavar="NODE[:NORM]", help="choose experts by their activations' norm: 1, 2 or inf")
     add("--out", type=Path)
 
     add = command(analyze).add_argument

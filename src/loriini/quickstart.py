@@ -114,10 +114,11 @@ def claim(settings: Quickstart, out: Path) -> None:
     if path.exists():
         there = json.loads(path.read_text())
         changed = ", ".join(sorted(k for k in wanted if there.get(k) != wanted[k]))
-        if changed:
+        if changed and (out / "corpora").exists():
             raise InputError(f"{path}: this folder holds a job with other {changed}; choose another --out")
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not changed:
+            return
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: is there and is not a quickstart's folder; choose another --out")
     input_identity(settings.documents)  # complains of a missing path before anything is made
     out.mkdir(parents=True, exist_ok=True)
@@ -246,7 +247,7 @@ def write_results(
             name: {
                 "perplexity": evaluations[name]["perplexity"],
                 "perplexity_all": evaluations[name]["perplexity_all"],
-                "loss": float(np.mean(losses[name][-50:])),
+                "loss": float(np.nanmean(np.array(losses[name][-50:], dtype=float))),
             }
             for name in runs
         },

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,13 @@ def test_active_experts(name: str, experts: int) -> None:
     unused = (config.num_experts - experts) * config.num_hidden_layers * 3 * 16 * 24
     total, active = config.parameters()
     assert total - active == unused
+
+
+def test_shared_experts_are_always_active() -> None:
+    shared = replace(DESIGNS["mixtral"], num_shared_experts=2)
+    counts = [tiny_config(design).parameters() for design in (shared, DESIGNS["mixtral"])]
+    assert [a - b for a, b in zip(*counts, strict=True)] == [2 * 2 * 3 * 16 * 24] * 2
+    assert tiny_config(shared).parameters()[0] == held_by(tiny_config(shared))
 
 
 def test_flops_by_hand() -> None:

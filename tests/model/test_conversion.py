@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -45,6 +47,11 @@ def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
         ValueError, match=f"gates that sum to 1; selection={selection} with gates=softmax_all"
     ):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config(name))
+
+
+def test_copying_is_refused_beside_shared_experts() -> None:
+    with pytest.raises(ValueError, match="needs no shared experts"):
+        copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("deepseek-v3"))
 
 
 def test_only_a_dense_model_is_copied() -> None:
@@ -166,6 +173,12 @@ def test_a_merged_llama_needs_merged_experts() -> None:
 def test_a_merged_llama_needs_a_llamas_ffns(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="block=llama without low_rank"):
         to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
+
+
+def test_shared_experts_are_not_merged_into_a_llama() -> None:
+    shared = tiny_model(replace(DESIGNS["lory"], segment_length=SEGMENT, num_shared_experts=1))
+    with pytest.raises(ValueError, match="shared experts are not merged"):
+        to_llama(shared, [torch.full((4,), 0.25)] * 2)
 
 
 def test_a_llama_loads_from_disk_as_llama(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -150,6 +150,7 @@ VARIANTS = {
     "lory skip_loss": RoutingConfig(segment_length=SEGMENT, first_segment="skip_loss"),
     "lory of equal gates": RoutingConfig(segment_length=SEGMENT, gates="uniform"),
     "lory top-2": RoutingConfig(segment_length=SEGMENT, selection="top_k", gates="softmax_selected"),
+    "lory with shared experts": RoutingConfig(segment_length=SEGMENT, num_shared_experts=2),
     "frozen segments": RoutingConfig(segment_length=SEGMENT, scorer="frozen"),
     "random sequences": RoutingConfig(unit="sequence", scorer="random"),
 }
@@ -294,9 +295,10 @@ def test_save_and_load(name: str, block: str, tmp_path) -> None:  # type: ignore
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
     assert loaded.config.routing == model.config.routing
     assert not loaded.training
-    before, after = run(model, ids), run(loaded, ids)
-    assert torch.equal(before.logits, after.logits)
-    assert all(torch.equal(a.gates, b.gates) for a, b in zip(before.routings, after.routings, strict=True))
+    assert model.state_dict().keys() == loaded.state_dict().keys()
+    assert all(torch.equal(w, loaded.state_dict()[name]) for name, w in model.state_dict().items())
+    # Loaded weights lie elsewhere in memory, where kernels may sum in another order.
+    torch.testing.assert_close(run(loaded, ids).logits, run(model, ids).logits, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

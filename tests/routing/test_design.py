@@ -9,6 +9,8 @@ from loriini import DESIGNS, RoutingConfig
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
     "lory": "segment layer linear all softmax_all parameters",
+    "lory-top2": "segment layer linear top_k softmax_selected parameters",
+    "segment-then-token": "token layer linear_segment top_k softmax_selected outputs",
     "prefix": "prefix layer linear all softmax_all parameters",
     "smear": "sequence layer linear all softmax_all parameters",
     "ec-token": "token layer linear expert_choice softmax_all outputs",
@@ -27,9 +29,13 @@ ROWS = {
     "aoe": "token layer activation_norm top_k softmax_selected outputs",
     "aoe-top-p": "token layer activation_norm top_p softmax_selected outputs",
     "aoe-ec": "token layer activation_norm expert_choice softmax_selected outputs",
+    "deepseek-v3": "token layer linear top_k sigmoid outputs",
+    "relu": "token layer linear positive relu outputs",
 }
 NUMBERS = {
     "lory": {"segment_length": 256, "first_segment": "self"},
+    "lory-top2": {"top_k": 2, "segment_length": 256, "first_segment": "self"},
+    "segment-then-token": {"top_k": 2, "segment_length": 256},
     "ec-token": {"capacity_factor": 1.0},
     "ec-segment": {"capacity_factor": 1.0, "segment_length": 256},
     "token-ec2": {"capacity_factor": 2.0},
@@ -41,6 +47,7 @@ NUMBERS = {
     "global-top1": {"top_k": 1},
     "global-top2": {"top_k": 2},
     "label": {"top_k": 1},
+    "deepseek-v3": {"top_k": 2, "balance_bias": 0.001, "num_shared_experts": 1},
     "aoe": {"top_k": 2, "norm": 2, "node": "low_rank"},
     "aoe-top-p": {"top_p": 0.6},
     "aoe-ec": {"capacity_factor": 2.0},
@@ -48,12 +55,14 @@ NUMBERS = {
 LOSSES = {
     "switch": {"load_balance": 0.01},
     "mixtral": {"load_balance": 0.01},
+    "segment-then-token": {"load_balance": 0.01},
     "token-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
     "aoe": {"load_balance": 0.01},
     "aoe-top-p": {"load_balance": 0.01, "confidence_entropy": 1e-4},
+    "relu": {"gate_l1": 0.01},
 }
 LEAKY = {"smear", "sequence-top1", "sequence-top2", "global-top1", "global-top2"}
-LEAKY_IN_SEGMENT_1 = {"lory", "prefix", "ec-segment"}
+LEAKY_IN_SEGMENT_1 = {"lory", "lory-top2", "prefix", "ec-segment"}
 LEAKY_IN_TRAINING = {"ec-token", "ec-segment", "token-ec2", "aoe-ec"}
 
 
@@ -66,7 +75,7 @@ def test_rows_are_the_papers(name: str) -> None:
     design = DESIGNS[name]
     assert [getattr(design, axis) for axis in AXES] == ROWS[name].split()
     assert {k: getattr(design, k) for k in NUMBERS.get(name, {})} == NUMBERS.get(name, {})
-    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0}
+    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0, "gate_l1": 0.0}
     assert {k: getattr(design, k) for k in losses} == {**losses, **LOSSES.get(name, {})}
 
 
@@ -102,6 +111,13 @@ def test_json_round_trip(name: str) -> None:
         ("smear", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("ec-segment", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
+        ("mixtral", {"gates": "relu"}, "set selection=positive"),
+        ("lory", {"gates": "relu"}, "set selection=positive"),
+        ("mixtral", {"balance_bias": 0.001}, "it needs selection=top_k, gates=sigmoid"),
+        ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
+        ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),
+        ("deepseek-v3", {"num_shared_experts": -1}, "num_shared_experts is -1; it must not be negative"),
+        ("lory", {"scorer": "linear_segment"}, "scorer=linear_segment .* needs unit=token"),
         ("lory", {"segment_length": 0}, "segment_length is 0"),
         ("mixtral", {"top_k": 0}, "top_k is 0"),
         ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),
@@ -112,7 +128,7 @@ def test_json_round_trip(name: str) -> None:
         ("lory", {"scope": "model"}, "it is one of: layer, global"),
         ("lory", {"scorer": "cosine"}, "routing.scorer is 'cosine'"),
         ("lory", {"selection": "top"}, "routing.selection is 'top'"),
-        ("lory", {"gates": "sigmoid"}, "routing.gates is 'sigmoid'"),
+        ("lory", {"gates": "tanh"}, "routing.gates is 'tanh'"),
         ("lory", {"combination": "logits"}, "it is one of: outputs, parameters"),
         ("aoe", {"norm": 3}, "it is one of: 1, 2, inf"),
         ("aoe", {"node": "middle"}, "routing.node is 'middle'"),
@@ -132,4 +148,6 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
         "aoe",
         "aoe-top-p",
         "aoe-ec",
+        "relu",
+        "deepseek-v3",
     }

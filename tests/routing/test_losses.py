@@ -61,15 +61,37 @@ def test_entropies_and_z_by_hand() -> None:
     assert losses.gate_entropy(replace(routing, gates=gates)).item() == pytest.approx(math.log(2) / 2)
 
 
+def test_gate_l1_by_hand() -> None:
+    gates = torch.tensor([[0.5, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    assert losses.gate_l1(Routing(torch.zeros(2, 3), gates, (1, 2))).item() == pytest.approx(1.25)
+
+
+def test_relu_gates_get_sparser_under_their_penalty() -> None:
+    model, ids = tiny_model(replace(DESIGNS["relu"], gate_l1=1.0)).train(), random_ids()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def positive() -> float:
+        return sum((r.gates > 0).float().mean().item() for r in model(ids).routings)
+
+    before = positive()
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(ids, labels=ids).auxiliary_loss.backward()
+        optimizer.step()
+    assert positive() < 0.7 * before
+
+
 def test_statistics_by_hand() -> None:
     gates = torch.tensor([[0.75, 0.25, 0.0, 0.0], [0.4, 0.0, 0.6, 0.0]])
     routing = Routing(torch.zeros(2, 4), gates, (1, 2))
+    assert losses.choices(routing).tolist() == [2.0, 1.0, 1.0, 0.0]
     assert losses.load(routing).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert losses.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
     assert losses.active_experts(routing).tolist() == [True, False, True, False]
 
 
-EVERY = [*losses.LOSSES.values(), losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+STATISTICS = [losses.choices, losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+EVERY = [*losses.LOSSES.values(), *STATISTICS]
 
 
 @pytest.mark.parametrize("statistic", EVERY, ids=lambda f: f.__name__)

@@ -24,6 +24,10 @@ def softmax(row: list[float]) -> list[float]:
     return [x / sum(exponentials) for x in exponentials]
 
 
+def normalized(weights: list[float]) -> list[float]:
+    return [w / sum(weights) for w in weights]
+
+
 def as_sets(mask: Tensor) -> list[set[int]]:
     return [{i for i, chosen in enumerate(row) if chosen} for row in mask.tolist()]
 
@@ -53,6 +57,13 @@ def test_top_p(logits: Tensor, p: float, training: bool) -> None:
     mask = SELECTIONS["top_p"](logits, token_choice(selection="top_p", top_p=p), None, training)
     assert as_sets(mask) == expected
     assert all(expected)
+
+
+@given(LOGITS, st.booleans())
+def test_positive(logits: Tensor, training: bool) -> None:
+    mask = SELECTIONS["positive"](logits, token_choice(selection="positive"), None, training)
+    expected = [{i for i, x in enumerate(row) if x > 0} for row in logits.tolist()]
+    assert as_sets(mask) == expected
 
 
 @given(LOGITS, st.floats(0.1, 8.0), st.data())
@@ -90,6 +101,8 @@ def test_gates(logits: Tensor, seed: int) -> None:
             "softmax_selected": softmax([row[i] for i in order]) if order else [],
             "softmax_twice": softmax([p[i] for i in order]) if order else [],
             "uniform": [1 / len(order) for _ in order],
+            "sigmoid": normalized([1 / (1 + math.exp(-row[i])) for i in order]),
+            "relu": [max(row[i], 0.0) for i in order],
         }
         for name, weights in expected.items():
             by_expert = dict(zip(order, weights, strict=True))

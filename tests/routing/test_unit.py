@@ -1,12 +1,14 @@
 """Units against plain Python: which tokens make a unit, and whose mean routes it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from loriini import RoutingConfig
+from loriini import DESIGNS, RoutingConfig
 from loriini.routing.router import Router, sources
 from loriini.routing.unit import Call
 
@@ -76,6 +78,25 @@ def test_segments_are_routed_by_the_one_before(unit: str, case: tuple[list[list[
                 continue
             source = 0 if unit == "prefix" else max(segment - 1, 0)
             torch.testing.assert_close(routed_by[b, u], tokens[source * T : (source + 1) * T].mean(0))
+
+
+@given(case=calls())
+def test_tokens_may_be_routed_by_themselves_and_the_segment_before(
+    case: tuple[list[list[bool]], int, int],
+) -> None:
+    rows, past, T = case
+    config = replace(DESIGNS["segment-then-token"], segment_length=T)
+    call = call_of(rows, past)
+    states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
+    tokens, before = sources(states, call, config, call.grid(config)).split(D, dim=-1)
+    assert torch.equal(tokens, states[:, past:])
+    for b, row in enumerate(rows):
+        real = states[b][torch.tensor(row)]
+        for i in range(past, len(row)):
+            start = sum(row[:i]) // T * T
+            expected = real[start - T : start].mean(0) if start else torch.zeros(D, dtype=torch.float64)
+            if row[i]:
+                torch.testing.assert_close(before[b, i - past], expected)
 
 
 @given(calls(), st.integers(1, 14))

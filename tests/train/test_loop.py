@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from loriini import DESIGNS
 from loriini.data.batches import Batches, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
@@ -46,6 +47,7 @@ RESUMED = [
     ("random", COPIED_AT + 2),
     ("mixtral", COPIED_AT + 2),
     ("dense", 5),
+    ("deepseek-v3", 5),
 ]
 
 
@@ -89,6 +91,12 @@ def stop(run: Run, corpus: Corpus, out: Path, step: int, happens: Callable[[], N
             train(run, corpus, out)
 
 
+def scratch_or_copied(design: str) -> Run:
+    """A tiny run, with a dense warm-up where the design admits one."""
+    copied = DESIGNS[design].preserves_dense
+    return tiny_run(design) if copied else tiny_run(design, warmup=WarmupConfig(dense_share=0.0))
+
+
 def kill() -> None:
     raise Killed
 
@@ -115,7 +123,7 @@ def test_the_loss_falls_on_a_pattern_that_can_be_learnt(design: str, corpus: Cor
 def test_an_interrupted_run_goes_on_to_the_same_bits(
     design: str, step: int, corpus: Corpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
 ) -> None:
-    run, out = tiny_run(design), tmp_path / "run"
+    run, out = scratch_or_copied(design), tmp_path / "run"
     stop(run, corpus, out, step)
     assert len(metrics(out)) == step
     assert not (out / "model").exists()

@@ -57,6 +57,13 @@ BLOCKS: dict[str, Block] = {
 }
 
 
+def make_shared_experts(config: LoriiniConfig) -> Experts | None:
+    """The experts that every token of a layer passes through, as one FFN of their joint width; or None."""
+    if not config.shared_width:
+        return None
+    return BLOCKS[config.block].experts(1, config.hidden_size, config.shared_width)
+
+
 def make_experts(config: LoriiniConfig) -> Experts:
     """The experts of one layer: its block's, or factorised ones where there is a low rank."""
     sizes = (config.num_experts, config.hidden_size, config.expert_width)

@@ -72,6 +72,16 @@ class LoriiniConfig(LlamaConfig):
         d, f, r = self.hidden_size, self.intermediate_size, self.low_rank
         return f if r is None else round((3 * d * f - r * d) / (r + 2 * d) / 8) * 8
 
+    @property
+    def num_shared_experts(self) -> int:
+        """Experts of `intermediate_size` that every token passes through; none in a dense model."""
+        return self.routing.num_shared_experts if self.num_experts > 1 else 0
+
+    @property
+    def shared_width(self) -> int:
+        """The width of a layer's shared experts, which are one FFN; 0: none."""
+        return self.num_shared_experts * self.intermediate_size
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
         values = super().to_dict()
@@ -81,7 +91,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def experts_per_token(self) -> float:
-        """FFNs of `intermediate_size` that a token passes through: its active experts."""
+        """Routed FFNs of `intermediate_size` that a token passes through: its active experts."""
         routing = self.routing
         if self.num_experts == 1 or routing.combination == "parameters":
             return 1
@@ -92,12 +102,13 @@ class LoriiniConfig(LlamaConfig):
     def parameters(self) -> tuple[int, int]:
         """(total, active): parameters held, and those one token's forward pass uses.
 
-        A merged FFN counts once, and so does a tied head. With top_p the number of experts varies; all are
-        counted.
+        A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
+        varies; all are counted.
         """
         sizes, layers = SIZES[self.block](self), self.num_hidden_layers
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
+        rest += layers * sizes.shared
         rest += self._router_parameters()
         active = sizes.expert * self.experts_per_token
         if self._scored_by_low_rank():  # AoE's unselected experts compute this much too
@@ -107,7 +118,12 @@ class LoriiniConfig(LlamaConfig):
 
     def _router_parameters(self) -> int:
         d, experts, width = self.hidden_size, self.num_experts, self.routing.scorer_width or self.hidden_size
-        sizes = {"linear": d * experts, "frozen": d * experts, "mlp": width * (d + experts)}
+        sizes = {
+            "linear": d * experts,
+            "linear_segment": 2 * d * experts,
+            "frozen": d * experts,
+            "mlp": width * (d + experts),
+        }
         routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
         routed = self.num_experts > 1 and not self.routing.fixed
         return routers * sizes.get(self.routing.scorer, 0) if routed else 0
@@ -156,11 +172,14 @@ def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Parameters of a block's parts: of one attention, one norm, one expert, and of all positions."""
+    """Parameters of a block's parts: of an attention, a norm, an expert, a layer's shared experts together,
+    and of all positions.
+    """
 
     attention: int
     norm: int
     expert: int
+    shared: int
     positions: int
 
 
@@ -169,13 +188,20 @@ def llama_sizes(c: LoriiniConfig) -> Sizes:
     d, f, r = c.hidden_size, c.expert_width, c.low_rank
     heads = c.num_attention_heads + (c.num_key_value_heads or c.num_attention_heads)
     attention = 2 * d * heads * (c.head_dim or d // c.num_attention_heads)
-    return Sizes(attention, d, 3 * d * f if r is None else r * (d + f) + 2 * d * f, 0)
+    expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
+    return Sizes(attention, d, expert, 3 * d * c.shared_width, 0)
 
 
 def gpt2_sizes(c: LoriiniConfig) -> Sizes:
     """With the biases of every map and norm."""
-    d, f = c.hidden_size, c.expert_width
-    return Sizes(4 * d * d + 4 * d, 2 * d, 2 * d * f + f + d, c.max_position_embeddings * d)
+    d, f, shared = c.hidden_size, c.expert_width, c.shared_width
+    return Sizes(
+        attention=4 * d * d + 4 * d,
+        norm=2 * d,
+        expert=2 * d * f + f + d,
+        shared=2 * d * shared + shared + d if shared else 0,
+        positions=c.max_position_embeddings * d,
+    )
 
 
 SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {"llama": llama_sizes, "gpt2": gpt2_sizes}

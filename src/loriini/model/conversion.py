@@ -48,14 +48,15 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
     """A mixture of `config` whose experts are all copies of the dense model's FFN (Lory §3.1, warm-up).
 
     Everything else is carried over; routers are freshly initialised. The function is unchanged. ValueError
-    when the design's gates do not sum to 1, since the copy would then compute something else.
+    when the design has shared experts or gates that do not sum to 1: the copy would compute something else.
     """
     if dense.config.num_experts != 1:
         raise ValueError(f"the model to copy has {dense.config.num_experts} experts; it must be dense (1)")
     if not config.routing.preserves_dense:
         raise ValueError(
-            f"a dense warm-up needs gates that sum to 1; selection={config.routing.selection} with "
-            f"gates={config.routing.gates} and scorer={config.routing.scorer} trains from scratch"
+            "a dense warm-up needs no shared experts and gates that sum to 1; "
+            f"selection={config.routing.selection} with gates={config.routing.gates} and "
+            f"scorer={config.routing.scorer} trains from scratch"
         )
     mixture = LoriiniForCausalLM._from_config(config, dtype=dense.dtype).to(dense.device)
     source = dense.state_dict()
@@ -124,6 +125,8 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
         raise ValueError("only designs with combination=parameters merge into one Llama")
     if model.config.block != "llama" or model.config.low_rank is not None:
         raise ValueError("only experts of block=llama without low_rank are a Llama's FFNs")
+    if model.config.num_shared_experts:
+        raise ValueError("shared experts are not merged into a Llama")
     config = LlamaConfig(**_shared(model.config.to_dict()))
     llama = LlamaForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}

@@ -9,10 +9,14 @@ from transformers.utils import logging
 from loriini.errors import InputError
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
+from loriini.model.pretrained import PRETRAINED, from_pretrained_mixture
 
 
 def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
-    """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation; InputError for others."""
+    """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation; InputError for others.
+
+    A pretrained mixture of transformers becomes the row of the space that it is.
+    """
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
         unfinished = (path / "run.json").exists()
@@ -20,10 +24,7 @@ def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]
         raise InputError(f"{path}: no trained model here; {remedy}")
     logging.disable_progress_bar()
     try:
-        kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
-        if kind != LoriiniConfig.model_type:  # or its weights would be left out, and random ones used
-            raise ValueError(f"its type is {kind}, not {LoriiniConfig.model_type}")
-        model = LoriiniForCausalLM.from_pretrained(folder)
+        model = _read(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0]
@@ -31,3 +32,13 @@ def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]
             f"{folder}: the model cannot be read ({reason}); export or train it again"
         ) from error
     return model.eval(), tokenizer
+
+
+def _read(folder: Path) -> LoriiniForCausalLM:
+    """The model of a Hugging Face folder; ValueError for a kind whose weights would be left out."""
+    kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
+    if kind in PRETRAINED:
+        return from_pretrained_mixture(PRETRAINED[kind].from_pretrained(folder))
+    if kind != LoriiniConfig.model_type:
+        raise ValueError(f"its type is {kind}, not {' or '.join([LoriiniConfig.model_type, *PRETRAINED])}")
+    return LoriiniForCausalLM.from_pretrained(folder)

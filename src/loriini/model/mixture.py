@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
-from loriini.model.block import make_experts
+from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, affine_by_unit
 from loriini.routing import Router, Routing
@@ -59,9 +59,9 @@ class RoutedCacheLayer(DynamicLayer):
 
     def sources(self, x_BLD: Tensor, call: Call, config: LoriiniConfig, grid: Grid) -> Tensor:
         """What routes the units of this call (B, U, D), given those cached before it."""
-        if config.routing.unit == "token":
+        if not config.routing.pooled:
             return x_BLD
-        if call.routing == "prompt":
+        if call.routing == "prompt" and config.routing.unit != "token":
             if "sources" not in self.routing:
                 self.routing["sources"] = sources(x_BLD, call, config.routing, grid)
             return self.routing["sources"]
@@ -80,6 +80,7 @@ class Mixture(nn.Module):
         heads = (config.hidden_size, config.num_experts, config.routing, layer_idx)
         self.router = Router(*heads) if routes else None
         self.experts = make_experts(config)
+        self.shared = make_shared_experts(config)
 
     def forward(
         self,
@@ -102,12 +103,14 @@ class Mixture(nn.Module):
         if self.config.routing.combination == "parameters":
             x_NSD = grid.group(x_BLD).flatten(0, 1)
             y_NSD = by_parameters(self.experts, x_NSD, routing.gates, call, cache)
-            return grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length), routing
-        low_MER = None
-        if activations is not None and self.config.routing.node == "low_rank":
-            low_MER = activations.flatten(0, 1)
-        gates_ME = self._gates_of_tokens(routing, grid, length)
-        return self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME, low_MER).view_as(x_BLD), routing
+            y_BLD = grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length)
+        else:
+            low_MER = None
+            if activations is not None and self.config.routing.node == "low_rank":
+                low_MER = activations.flatten(0, 1)
+            gates_ME = self._gates_of_tokens(routing, grid, length)
+            y_BLD = self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME, low_MER).view_as(x_BLD)
+        return (y_BLD if self.shared is None else y_BLD + self.shared.single(x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> Tensor | None:
         """What the experts score themselves by (B, L, E, R), where the design has them do so."""

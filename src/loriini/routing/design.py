@@ -1,7 +1,7 @@
 """The space of routing designs: a design is a row of choices, and a paper's system is one row.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
-2024) and Autonomy of Experts (Lv et al., 2025).
+2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024) and DeepSeek-V3 (2024).
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
-Scorer = Literal["linear", "mlp", "frozen", "random", "label", "activation_norm"]
-Selection = Literal["all", "top_k", "top_p", "expert_choice"]
-Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform"]
+Scorer = Literal["linear", "linear_segment", "mlp", "frozen", "random", "label", "activation_norm"]
+Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
+Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid"]
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
@@ -28,14 +28,19 @@ class RoutingConfig:
       the loss (`skip_loss`).
     - `scope`: every layer decides, or the first layer decides for all (`global`).
     - `scorer`: what gives each expert its logit; `norm` and `node` belong to `activation_norm`,
-      `scorer_width` is the hidden width of `mlp` (0: the model's).
+      `scorer_width` is the hidden width of `mlp` (0: the model's). `linear_segment` adds a token's logits
+      and those of the segment before its own.
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
-      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); or
-      equal (`uniform`).
+      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); equal
+      (`uniform`); the positive logits themselves (`relu`: ReMoE); or the sigmoids of the selected logits,
+      made to sum to 1 (`sigmoid`: DeepSeek-V3).
+    - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
+      counts in the selection and not in the gates, moves this much towards an even load; 0: no bias.
+    - `num_shared_experts`: experts that every token passes through besides its own, without a gate.
     - `combination`: gates weigh the experts' `outputs` or their `parameters`.
-    - `load_balance`, `confidence_entropy`, `router_z`: weights of the auxiliary losses.
+    - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: weights of the auxiliary losses.
     """
 
     unit: Unit = "segment"
@@ -51,10 +56,13 @@ class RoutingConfig:
     top_p: float = 0.6
     capacity_factor: float = 1.0
     gates: Gates = "softmax_all"
+    balance_bias: float = 0.0
+    num_shared_experts: int = 0
     combination: Combination = "parameters"
     load_balance: float = 0.0
     confidence_entropy: float = 0.0
     router_z: float = 0.0
+    gate_l1: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -73,6 +81,11 @@ class RoutingConfig:
     def segmented(self) -> bool:
         """Whether decisions belong to segments."""
         return self.unit in ("segment", "prefix")
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a decision looks at other tokens than the one it is for."""
+        return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
     def fixed(self) -> bool:
@@ -104,10 +117,11 @@ class RoutingConfig:
     @property
     def preserves_dense(self) -> bool:
         """Whether equal experts compute what one of them does, so that a dense model can be copied in."""
-        sums_to_one = self.selection == "all" or (
-            self.selection in ("top_k", "top_p") and self.gates != "softmax_all"
-        )
-        return sums_to_one and self.scorer != "activation_norm"
+        if self.num_shared_experts:
+            return False
+        never_empty = self.selection in ("all", "top_k", "top_p")
+        sums_to_one = self.selection == "all" or self.gates != "softmax_all"
+        return never_empty and sums_to_one and self.scorer != "activation_norm"
 
 
 def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
@@ -129,6 +143,10 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             "it needs unit=token, combination=outputs",
         ),
         (
+            c.scorer == "linear_segment" and c.unit != "token",
+            "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
+        ),
+        (
             c.load_balance != 0 and c.selection in ("all", "expert_choice"),
             f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
         ),
@@ -140,6 +158,16 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             c.unit == "prefix" and c.first_segment != "self",
             "unit=prefix routes every segment by segment 1; it needs first_segment=self",
         ),
+        (
+            c.gates == "relu" and c.selection != "positive",
+            f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
+        ),
+        (
+            c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
+            "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
+        ),
+        (c.balance_bias < 0, f"balance_bias is {c.balance_bias}; it must not be negative"),
+        (c.num_shared_experts < 0, f"num_shared_experts is {c.num_shared_experts}; it must not be negative"),
         (c.segment_length < 1, f"segment_length is {c.segment_length}; it must be at least 1"),
         (c.scorer_width < 0, f"scorer_width is {c.scorer_width}; it must be at least 0"),
         (c.top_k < 1, f"top_k is {c.top_k}; it must be at least 1"),
@@ -159,6 +187,8 @@ _aoe = replace(_sparse, scorer="activation_norm", load_balance=0.01)
 DESIGNS: dict[str, RoutingConfig] = {
     "dense": replace(_lory, unit="sequence", gates="uniform"),
     "lory": _lory,
+    "lory-top2": replace(_lory, selection="top_k", gates="softmax_selected"),
+    "segment-then-token": replace(_mixtral, scorer="linear_segment"),
     "prefix": replace(_lory, unit="prefix"),
     "smear": replace(_lory, unit="sequence"),
     "ec-token": _expert_choice,
@@ -177,4 +207,6 @@ DESIGNS: dict[str, RoutingConfig] = {
     "aoe-ec": replace(_aoe, selection="expert_choice", capacity_factor=2.0, load_balance=0.0),
     "token-top-p": replace(_mixtral, selection="top_p", confidence_entropy=1e-4),
     "token-ec2": replace(_expert_choice, capacity_factor=2.0),
+    "deepseek-v3": replace(_sparse, gates="sigmoid", balance_bias=0.001, num_shared_experts=1),
+    "relu": replace(_sparse, selection="positive", gates="relu", gate_l1=0.01),
 }

@@ -38,7 +38,21 @@ def router_z(routing: Routing) -> Tensor:
     return logits.logsumexp(-1).square().mean()
 
 
-LOSSES = {"load_balance": load_balance, "confidence_entropy": confidence_entropy, "router_z": router_z}
+def gate_l1(routing: Routing) -> Tensor:
+    """Mean over units of Σ_i |g_i|, which makes ReLU gates sparse; scalar.
+
+    ReMoE adapts its weight towards a given sparsity; here it stays as it is.
+    """
+    _, gates = _counted(routing)
+    return gates.abs().sum(-1).mean()
+
+
+LOSSES = {
+    "load_balance": load_balance,
+    "confidence_entropy": confidence_entropy,
+    "router_z": router_z,
+    "gate_l1": gate_l1,
+}
 
 
 def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tensor | None:
@@ -51,10 +65,15 @@ def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tens
     return torch.stack(weighted).sum() if weighted else None
 
 
+def choices(routing: Routing) -> Tensor:
+    """How many units chose each expert (E,)."""
+    _, gates = _counted(routing)
+    return (gates > 0).float().sum(0)
+
+
 def load(routing: Routing) -> Tensor:
     """Share of all choices that fall on each expert (E,), Σ = 1 (AoE section 4.2)."""
-    _, gates = _counted(routing)
-    chosen = (gates > 0).float().sum(0)
+    chosen = choices(routing)
     return chosen / chosen.sum().clamp(min=1)
 
 

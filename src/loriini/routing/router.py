@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loriini.routing.design import RoutingConfig
 from loriini.routing.scorer import make_scorer
 from loriini.routing.selection import GATES, SELECTIONS
-from loriini.routing.unit import Call, Grid, prompt_source, segment_sources
+from loriini.routing.unit import Call, Grid, prompt_source, segment_sources, segments_before
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,10 @@ class Routing:
 
 
 class Router(nn.Module):
-    """A design's decisions for one layer; no parameters where gates are the same whatever the logits."""
+    """A design's decisions for one layer; no parameters where gates are the same whatever the logits.
+
+    `balance_bias` (E,) is part of the state and not of the gradient: `train.balance` moves it.
+    """
 
     def __init__(self, hidden_size: int, num_experts: int, config: RoutingConfig, layer: int = 0) -> None:
         super().__init__()
@@ -35,6 +38,9 @@ class Router(nn.Module):
         self.config = config
         scored = num_experts > 1 and not config.fixed
         self.scorer = make_scorer(config, hidden_size, num_experts, layer) if scored else None
+        self.balance_bias: Tensor | None
+        biased = scored and config.balance_bias != 0
+        self.register_buffer("balance_bias", torch.zeros(num_experts) if biased else None)
 
     def forward(self, sources_BUD: Tensor, call: Call, grid: Grid) -> Routing:
         """Route a call's units by their sources: pooled states (B, U, D) or activations (B, U, E, R)."""
@@ -46,8 +52,11 @@ class Router(nn.Module):
             logits_BUE = self._first_segment(logits_BUE, call, grid)
         logits = logits_BUE.flatten(0, 1)
         valid = None if grid.valid_BU is None else grid.valid_BU.flatten()
-        mask = SELECTIONS[self.config.selection](logits, self.config, valid, self.training)
-        gates = GATES[self.config.gates](logits, mask)
+        decided = self.scorer is not None
+        select = SELECTIONS[self.config.selection if decided else "all"]
+        weigh = GATES[self.config.gates if decided else "uniform"]
+        ranked = logits if self.balance_bias is None else logits.sigmoid() + self.balance_bias
+        gates = weigh(logits, select(ranked, self.config, valid, self.training))
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
     def _first_segment(self, logits_BUE: Tensor, call: Call, grid: Grid) -> Tensor:
@@ -59,9 +68,15 @@ class Router(nn.Module):
 
 
 def sources(states_BHD: Tensor, call: Call, config: RoutingConfig, grid: Grid) -> Tensor:
-    """The pooled states (B, U, D) by which each unit of the call is routed, from those of its history."""
+    """The pooled states (B, U, D) by which each unit of the call is routed, from those of its history.
+
+    With `linear_segment` they are (B, L, 2D): each token's own beside those of the segment before it.
+    """
     if config.unit == "token":
-        return states_BHD[:, call.past :]
+        tokens_BLD = states_BHD[:, call.past :]
+        if not config.pooled:
+            return tokens_BLD
+        return torch.cat([tokens_BLD, segments_before(states_BHD, call, config)], dim=-1)
     if config.unit == "sequence" or call.routing == "prompt":
         return prompt_source(states_BHD, call)
     pooled_BND = segment_sources(states_BHD, call, config)

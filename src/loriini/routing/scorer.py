@@ -24,6 +24,16 @@ class Linear(nn.Module):
             return h_BUD.float() @ self.weight.float().T
 
 
+class LinearSegment(Linear):
+    """A linear scorer of a token beside the mean of the segment before its own (B, U, 2D).
+
+    Its logits are the sum of both's, each by a matrix of its own.
+    """
+
+    def __init__(self, hidden_size: int, num_experts: int) -> None:
+        super().__init__(2 * hidden_size, num_experts)
+
+
 class Frozen(Linear):
     """A linear scorer that stays as it was initialised (design-choices paper, section 3)."""
 
@@ -103,6 +113,7 @@ class ActivationNorm(nn.Module):
 
 SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": Linear,
+    "linear_segment": LinearSegment,
     "frozen": Frozen,
     "label": Label,
 }

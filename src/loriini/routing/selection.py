@@ -46,6 +46,11 @@ def select_expert_choice(
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
 
 
+def select_positive(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+    """Every unit gets the experts of positive logit: any number of them, none included (ReMoE)."""
+    return logits_NE > 0
+
+
 def _top(logits_NE: Tensor, k: int) -> Mask:
     ids = logits_NE.topk(min(k, logits_NE.shape[-1]), dim=-1).indices
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
@@ -72,11 +77,23 @@ def uniform(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
     return mask_NE / mask_NE.sum(-1, keepdim=True).clamp(min=1).to(logits_NE.dtype)
 
 
+def relu(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The positive logits themselves; they need not sum to 1 (ReMoE)."""
+    return logits_NE.relu() * mask_NE
+
+
+def sigmoid(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+    """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
+    scores_NE = logits_NE.sigmoid() * mask_NE
+    return scores_NE / scores_NE.sum(-1, keepdim=True).clamp(min=torch.finfo(scores_NE.dtype).tiny)
+
+
 SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {
     "all": select_all,
     "top_k": select_top_k,
     "top_p": select_top_p,
     "expert_choice": select_expert_choice,
+    "positive": select_positive,
 }
 
 GATES: dict[str, Callable[[Tensor, Mask], Tensor]] = {
@@ -84,4 +101,6 @@ GATES: dict[str, Callable[[Tensor, Mask], Tensor]] = {
     "softmax_selected": softmax_selected,
     "softmax_twice": softmax_twice,
     "uniform": uniform,
+    "relu": relu,
+    "sigmoid": sigmoid,
 }

@@ -149,6 +149,15 @@ def segment_sources(states_BHD: Tensor, call: Call, config: RoutingConfig) -> Te
     return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
 
 
+def segments_before(states_BHD: Tensor, call: Call, config: RoutingConfig) -> Tensor:
+    """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
+    pooled_BND = segment_sources(states_BHD, call, config)
+    positions_BL = call.positions()[:, call.past :].to(states_BHD.device)
+    segments_BL1 = positions_BL.clamp(min=0)[..., None] // config.segment_length
+    before_BLD = pooled_BND.gather(1, segments_BL1.expand(-1, -1, pooled_BND.shape[-1]))
+    return before_BLD.masked_fill(segments_BL1 == 0, 0)
+
+
 def _masked_mean(states_BHD: Tensor, counted_BH: Tensor) -> Tensor:
     weights_BH = counted_BH.to(states_BHD.dtype)
     return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)

@@ -1,6 +1,7 @@
 """The training loop: two phases where a design admits them, else one; resumed exactly where it stopped."""
 
 import json
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.train import checkpoint
+from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
@@ -77,7 +79,8 @@ def train(run: Run, corpus: Corpus, out: Path) -> Path:
             record = training_step(state, run, batches)
             metrics.write(json.dumps(record) + "\n")
             metrics.flush()
-            advance(1, f"loss {record['loss']:.3f}  {record['tokens_per_second']:,.0f} tokens/s")
+            loss = "not finite" if record["loss"] is None else f"{record['loss']:.3f}"
+            advance(1, f"loss {loss}  {record['tokens_per_second']:,.0f} tokens/s")
             due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
             if due or stopped():
                 checkpoint.save(
@@ -104,6 +107,8 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
                 "choose another --out, or remove the folder"
             )
         return
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; choose another --out")
     run.check()
     if run.length > corpus.instances.length:
         raise InputError(
@@ -145,6 +150,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     finite = bool(torch.isfinite(norm))
     if finite:
         state.optimizer.step()
+        update_balance_bias(state.model, uses)
     state.optimizer.zero_grad(set_to_none=True)
     tokens = len(ids) * run.length
     state.at = replace(
@@ -152,7 +158,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     )
     return {
         "step": state.at.step,
-        "loss": loss,
+        "loss": loss if math.isfinite(loss) else None,
         "tokens": state.at.tokens,
         "auxiliary_loss": auxiliary,
         "gradient_norm": norm.item() if finite else None,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from loriini.routing import Routing
-from loriini.routing.losses import active_experts, gate_entropy, mean_gates
+from loriini.routing.losses import active_experts, choices, gate_entropy, mean_gates
 
 METRICS = "metrics.jsonl"
 
@@ -39,8 +39,9 @@ def rewind(path: Path, step: int) -> None:
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """How a micro-batch used its experts: mean gates and activity (layers, E), gate entropy (layers,)."""
+    """How a micro-batch used its experts: gate entropy is (layers,), the rest (layers, E)."""
 
+    choices: Tensor
     mean_gates: Tensor
     active: Tensor
     gate_entropy: Tensor
@@ -50,6 +51,7 @@ class ExpertUse:
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
     """The statistics of every layer's routing."""
     return ExpertUse(
+        torch.stack([choices(r) for r in routings]),
         torch.stack([mean_gates(r) for r in routings]),
         torch.stack([active_experts(r) for r in routings]),
         torch.stack([gate_entropy(r) for r in routings]),

@@ -55,9 +55,10 @@ def role(name: str, parameter: Tensor) -> str:
     """
     if ".router." in name:
         return "router"
+    vector = parameter.dim() < 2 or name.endswith("bias")
     if ".experts." in name:
-        return "expert_vectors" if parameter.dim() < 3 else "experts"
-    return "vectors" if parameter.dim() < 2 else "rest"
+        return "expert_vectors" if vector else "experts"
+    return "vectors" if vector else "rest"
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:

@@ -74,6 +74,7 @@ class Run:
     def check(self) -> None:
         """InputError for settings that cannot be, or that do not fit each other."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
+        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
         for name, least in {**numbers, **sizes}.items():
             value = attrgetter(name)(self)
@@ -99,7 +100,7 @@ class Run:
             (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
             (
                 self.copy_step > 0 and not self.routing.preserves_dense,
-                "a dense warm-up needs gates that sum to 1, and this routing's do not; "
+                "a dense warm-up needs no shared experts and gates that sum to 1, unlike this routing; "
                 "set warmup.dense_share to 0",
             ),
             (

@@ -1,0 +1,92 @@
+"""How far a trained model looks into the future: its logits before a change of what comes after them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from loriini.evaluate.perplexity import skipped_tokens
+from loriini.model import LoriiniForCausalLM
+from loriini.routing.design import Causality
+
+POSITIONS = 8
+"""After so many tokens of an instance, spread evenly, the future is changed."""
+
+ROUNDING = 1e-4
+"""Changes below this share of the largest logit are those of float32."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """The largest change of any logit at or before a position after which every token was changed.
+
+    `segment_1` is that of segment 1's tokens (0 where a design has no segments), `later` of those after it;
+    `measured` is the causality that changes up to `tolerance` admit, `declared` the design's own.
+    """
+
+    declared: Causality
+    measured: Causality
+    segment_1: float
+    later: float
+    tolerance: float
+    positions: tuple[int, ...]
+    instances: int
+    length: int
+
+    def __str__(self) -> str:
+        return (
+            f"declared {self.declared}, measured {self.measured}\n"
+            f"largest logit change before a changed future: {self.segment_1:.3g} in segment 1, "
+            f"{self.later:.3g} elsewhere (rounding: up to {self.tolerance:.2g}), after "
+            f"{len(self.positions)} positions of {self.instances} instances of {self.length} tokens"
+        )
+
+
+@torch.no_grad()
+def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
+    """Measure a model's leak in `eval()` on instances (B, L): change every token after t, for several t.
+
+    The model should be in float32; in bfloat16 rounding hides small leaks.
+    """
+    model.eval()
+    B, L = ids_BL.shape
+    labels_B = torch.zeros(B, dtype=torch.long, device=ids_BL.device)
+    expected_BLV = model(ids_BL, routing_labels=labels_B).logits.float()
+    offsets_BL = torch.randint_like(ids_BL, 1, model.config.vocab_size)
+    others_BL = (ids_BL + offsets_BL) % model.config.vocab_size
+    positions = torch.linspace(0, L - 2, min(POSITIONS, L - 1)).long().tolist()
+    change_L = torch.zeros(L, device=ids_BL.device)
+    for t in positions:
+        changed_BL = torch.cat([ids_BL[:, : t + 1], others_BL[:, t + 1 :]], dim=1)
+        logits_BLV = model(changed_BL, routing_labels=labels_B).logits.float()
+        now_L = (logits_BLV - expected_BLV).abs().amax((0, 2))
+        change_L[: t + 1] = change_L[: t + 1].maximum(now_L[: t + 1])
+    first = skipped_tokens(model)
+    segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
+    tolerance = ROUNDING * expected_BLV.abs().max().item()
+    return Leak(
+        declared=model.config.routing.causality if model.config.num_experts > 1 else "strict",
+        measured=_causality(segment_1 > tolerance, later > tolerance),
+        segment_1=segment_1,
+        later=later,
+        tolerance=tolerance,
+        positions=tuple(positions),
+        instances=B,
+        length=L,
+    )
+
+
+def random_instances(model: LoriiniForCausalLM, instances: int = 4, seed: int = 0) -> Tensor:
+    """Random ids (B, L) for an audit: four segments long, or the model's context if that is shorter."""
+    length = min(model.config.max_position_embeddings, 4 * model.config.routing.segment_length)
+    generator = torch.Generator().manual_seed(seed)
+    ids_BL = torch.randint(model.config.vocab_size, (instances, length), generator=generator)
+    return ids_BL.to(model.device)
+
+
+def _largest(changes: Tensor) -> float:
+    return changes.max().item() if len(changes) else 0.0
+
+
+def _causality(in_segment_1: bool, elsewhere: bool) -> Causality:
+    return "none" if elsewhere else "after_first_segment" if in_segment_1 else "strict"

@@ -1,0 +1,65 @@
+"""Loss-free balancing: the bias follows the load, decides who is chosen, and stays out of the gates."""
+
+from dataclasses import replace
+
+import torch
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.routing.losses import load
+from loriini.train.balance import update_balance_bias
+from loriini.train.metrics import expert_use
+from tiny import random_ids, tiny_model
+
+DEEPSEEK = DESIGNS["deepseek-v3"]
+
+
+def biases(model: LoriiniForCausalLM) -> list[torch.Tensor]:
+    return [mixture.router.balance_bias for mixture in model.model.mixtures]
+
+
+def test_the_bias_moves_by_its_step_against_the_load_of_all_micro_batches() -> None:
+    model = tiny_model(replace(DEEPSEEK, balance_bias=0.25))
+    routings = [model(random_ids()).routings for _ in range(2)]
+    update_balance_bias(model, [expert_use(r) for r in routings])
+    for layer, bias in enumerate(biases(model)):
+        chosen = torch.cat([r[layer].gates > 0 for r in routings]).float().sum(0)
+        assert bias.tolist() == [0.25 * (c < chosen.mean()) - 0.25 * (c > chosen.mean()) for c in chosen]
+
+
+def test_the_bias_chooses_and_does_not_weigh() -> None:
+    model, ids = tiny_model("deepseek-v3"), random_ids()
+    biases(model)[0][:] = torch.tensor([9.0, 0.0, 9.0, 0.0])
+    routing = model(ids).routings[0]
+    assert torch.equal(routing.gates > 0, torch.tensor([True, False, True, False]).expand(33, -1))
+    scores = routing.logits.sigmoid() * (routing.gates > 0)
+    torch.testing.assert_close(routing.gates, scores / scores.sum(-1, keepdim=True))
+
+
+def test_the_load_becomes_even() -> None:
+    model, ids = tiny_model(replace(DEEPSEEK, balance_bias=0.01)), random_ids(8)
+
+    def unevenness() -> float:
+        return load(model(ids).routings[0]).std().item()
+
+    for bias in biases(model):
+        bias[0] = 0.5
+    before = unevenness()
+    for _ in range(100):
+        update_balance_bias(model, [expert_use(model(ids).routings)])
+    assert unevenness() < 0.2 * before
+
+
+def test_the_bias_is_state_without_a_gradient(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    model, ids = tiny_model("deepseek-v3").train(), random_ids()
+    update_balance_bias(model, [expert_use(model(ids).routings)])
+    assert not any("balance_bias" in name for name, _ in model.named_parameters())
+    model.save_pretrained(tmp_path)
+    loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
+    assert all(torch.equal(a, b) and a.any() for a, b in zip(biases(loaded), biases(model), strict=True))
+
+
+def test_other_designs_have_no_bias() -> None:
+    model = tiny_model("mixtral")
+    before = model.state_dict()
+    update_balance_bias(model, [expert_use(model(random_ids()).routings)])
+    assert not any("balance_bias" in name for name in before)
