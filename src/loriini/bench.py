@@ -240,8 +240,8 @@ def weight_dtype() -> torch.dtype:
 
 def llama_fields(size: Size) -> dict[str, Any]:
     """The sizes by the names that transformers' configurations share."""
-    shape = asdict(size.shape)
-    del shape["num_experts"]
+    ours = ("num_experts", "block", "dropout", "low_rank")
+    shape = {name: value for name, value in asdict(size.shape).items() if name not in ours}
     heads, longest = size.shape.num_attention_heads, max(size.length, size.prompt + size.new_tokens)
     return {
         **shape,

@@ -1,12 +1,13 @@
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
-from tiny import GRID, tiny_config
+from tiny import BLOCKS, GRID, tiny_config
 
 SIZES = {"0.3B": (24, 1024, 16, 2816), "1.5B": (48, 1536, 24, 4096), "7B": (32, 4096, 32, 11008)}
 
@@ -61,8 +62,11 @@ def test_parameters_of_the_papers_models(size: str, experts: int, billions: str)
     ],
     ids=["plain", "one expert", "tied", "grouped queries"],
 )
-def test_parameters_of_every_row(name: str, changes: dict[str, int]) -> None:
-    config = tiny_config(name, **changes)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_parameters_of_every_row(name: str, block: str, changes: dict[str, int]) -> None:
+    if block == "gpt2" and "num_key_value_heads" in changes:
+        pytest.skip("a GPT-2 has no grouped queries")
+    config = tiny_config(name, block=block, **changes)
     total, active = config.parameters()
     assert total == held_by(config)
     assert active <= total
@@ -106,11 +110,62 @@ def test_flops_by_hand() -> None:
     assert config.flops_per_token(100) - dense.flops_per_token(100) == 6 * (merging + router)
 
 
+@pytest.mark.parametrize(("times", "millions"), [(1, 124.4), (2, 181.1), (4, 294.4)])
+def test_parameters_of_gpt2_small(times: int, millions: float) -> None:
+    config = LoriiniConfig(
+        block="gpt2",
+        vocab_size=50257,
+        hidden_size=768,
+        intermediate_size=times * 3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        num_experts=1,
+    )
+    total, active = config.parameters()
+    assert total == active == held_by(config)
+    assert total / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+@pytest.mark.parametrize("width", [0, 5])
+def test_parameters_of_a_scorer_of_its_own_width(width: int) -> None:
+    design = RoutingConfig(scorer="mlp", scorer_width=width)
+    config = tiny_config(design)
+    assert config.parameters()[0] == held_by(config)
+    linear = tiny_config(RoutingConfig()).parameters()[0] - 2 * 16 * 4
+    assert config.parameters()[0] - linear == 2 * (width or 16) * (16 + 4)
+
+
+def test_what_is_looked_up_costs_no_flops() -> None:
+    tied, untied = (
+        tiny_config("dense", num_experts=1, block="gpt2", tie_word_embeddings=tie) for tie in (True, False)
+    )
+    assert tied.flops_per_token(8) == untied.flops_per_token(8)
+    weights = tied.parameters()[1] - tied.max_position_embeddings * 16
+    assert tied.flops_per_token(8) == 6 * (weights + 2 * 16 * 8)
+
+
 def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
     design = DESIGNS["mixtral"]
     for routing in (design, design.to_dict(), "mixtral"):
         assert LoriiniConfig(routing=routing).routing == design
     assert resolve_routing({}) == RoutingConfig()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"block": "gpt2", "routing": "aoe"}, "need experts with a gate, and block=gpt2 has none"),
+        ({"block": "gpt2", "low_rank": 8}, "need experts with a gate, and block=gpt2 has none"),
+        ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
+        ({"block": "gpt2", "dropout": 1.0}, r"it must be in \[0, 1\)"),
+    ],
+    ids=str,
+)
+def test_what_a_block_lacks_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        tiny_config(**changes)
 
 
 def test_refusals_say_why() -> None:

@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.conversion import copy_into_experts, from_llama, to_llama
-from tiny import SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
+from loriini.model.conversion import copy_into_experts, from_gpt2, from_llama, to_llama
+from tiny import BLOCKS, SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
     "lory",
@@ -27,10 +27,11 @@ def tiny_llama(**changes: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", COPIED)
-def test_a_dense_model_copied_into_experts_computes_the_same(name: str) -> None:
-    dense, ids = tiny_model("dense", num_experts=1), random_ids()
-    mixture = copy_into_experts(dense, tiny_config(name)).eval()
+def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: str) -> None:
+    dense, ids = tiny_model("dense", num_experts=1, block=block), random_ids()
+    mixture = copy_into_experts(dense, tiny_config(name, block=block)).eval()
     assert mixture.config.num_experts == 4
     torch.testing.assert_close(run(mixture, ids).logits, dense(ids).logits, rtol=1e-5, atol=1e-5)
     for layer in mixture.model.layers:
@@ -67,7 +68,8 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     ids = random_ids()
     for model in (dense, mixture, back):
         assert model.dtype == dtype
-        assert torch.equal(model.model.rotary_emb.inv_freq, llama.model.rotary_emb.inv_freq)
+        rotary = model.model.rotary_emb if model is back else model.model.positions
+        assert torch.equal(rotary.inv_freq, llama.model.rotary_emb.inv_freq)
     torch.testing.assert_close(dense(ids).logits, llama(ids).logits)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits)
 
@@ -99,9 +101,78 @@ def test_a_llama_of_a_prompts_gates_is_the_model_after_that_prompt(name: str) ->
     assert torch.equal(by_llama, model.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2))
 
 
+def tiny_gpt2(**changes: object) -> GPT2LMHeadModel:
+    sizes = {"n_embd": 16, "n_inner": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
+    special = {"bos_token_id": 0, "eos_token_id": 1}
+    config = GPT2Config(vocab_size=VOCABULARY, initializer_range=0.3, **{**sizes, **special, **changes})
+    gpt2 = GPT2LMHeadModel(config).eval()
+    for name, parameter in gpt2.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    return gpt2
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"n_inner": None}, {"tie_word_embeddings": False}], ids=["plain", "four wide", "untied"]
+)
+def test_one_expert_of_the_gpt2_block_is_transformers_gpt2(changes: dict[str, object]) -> None:
+    gpt2, ids = tiny_gpt2(**changes), random_ids()
+    dense = from_gpt2(gpt2)
+    assert sum(p.numel() for p in dense.parameters()) == sum(p.numel() for p in gpt2.parameters())
+    torch.testing.assert_close(dense(ids).logits, gpt2(ids).logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(dense(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    expected = gpt2(ids, attention_mask=mask, position_ids=positions).logits[mask.bool()]
+    found = dense(ids, attention_mask=mask).logits[mask.bool()]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    arguments = {"max_new_tokens": 9, "do_sample": False, "pad_token_id": 2}
+    assert torch.equal(dense.generate(ids, **arguments), gpt2.generate(ids, **arguments))
+
+
+def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
+    gpt2, ids = tiny_gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train(), random_ids()
+    dense = from_gpt2(gpt2)
+    for model in (gpt2, dense):
+        model(ids, labels=ids).loss.backward()
+    theirs, ours = gpt2.transformer.h[1].mlp, dense.model.layers[1].mlp.experts
+    pairs = [
+        (ours.up_proj.grad[0], theirs.c_fc.weight.grad.T),
+        (ours.down_bias.grad[0], theirs.c_proj.bias.grad),
+        (dense.model.positions.weight.grad, gpt2.transformer.wpe.weight.grad),
+        (dense.lm_head.weight.grad, gpt2.transformer.wte.weight.grad),
+    ]
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_gpt2_of_unusual_settings_is_refused() -> None:
+    with pytest.raises(ValueError, match="activation_function='relu'; only 'gelu_new'"):
+        from_gpt2(tiny_gpt2(activation_function="relu"))
+
+
+def test_dropout_is_gpt2s() -> None:
+    gpt2, ids = tiny_gpt2(resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
+    dense = from_gpt2(gpt2)
+    assert dense.config.dropout == dense.model.layers[0].self_attn.attn_dropout.p == 0.3
+    logits = []
+    for model in (gpt2.train(), dense.train()):
+        torch.manual_seed(1)
+        logits.append(model(ids).logits)
+    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(logits[0], gpt2.eval()(ids).logits, atol=1e-2)
+
+
 def test_a_merged_llama_needs_merged_experts() -> None:
     with pytest.raises(ValueError, match="combination=parameters"):
         to_llama(tiny_model("mixtral"), [torch.full((4,), 0.25)] * 2)
+
+
+@pytest.mark.parametrize("changes", [{"block": "gpt2"}, {"low_rank": 8}], ids=str)
+def test_a_merged_llama_needs_a_llamas_ffns(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="block=llama without low_rank"):
+        to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
 
 
 def test_shared_experts_are_not_merged_into_a_llama() -> None:

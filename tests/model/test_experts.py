@@ -1,13 +1,18 @@
 """The fast paths against their naive twins, and the merge against its definition."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from loriini.model.experts import (
     Experts,
+    FactorizedExperts,
+    GeluExperts,
+    SwigluExperts,
     by_outputs_loop,
     by_parameters_loop,
     grouped_linear,
@@ -24,8 +29,11 @@ SIZES = [pytest.param(16, 24, id="aligned"), pytest.param(13, 21, id="odd")]
 DTYPES = [torch.float64, torch.float32]
 
 
-def make_experts(experts: int, d: int, f: int, dtype: torch.dtype) -> Experts:
-    made = Experts(experts, d, f).to(dtype)
+KINDS = {"swiglu": SwigluExperts, "gelu": GeluExperts, "factorized": partial(FactorizedExperts, low_rank=8)}
+
+
+def make_experts(experts: int, d: int, f: int, dtype: torch.dtype, kind: str = "swiglu") -> Experts:
+    made = KINDS[kind](experts, d, f).to(dtype)
     for weight in made.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     return made
@@ -51,8 +59,9 @@ def assert_twins(experts: Experts, fast: Path, naive: Path, x: Tensor, gates: Te
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("d", "f"), SIZES)
 @pytest.mark.parametrize("experts", [1, 4, 8])
-def test_merging_equals_its_twin(experts: int, d: int, f: int, dtype: torch.dtype) -> None:
-    module = make_experts(experts, d, f, dtype)
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_equals_its_twin(kind: str, experts: int, d: int, f: int, dtype: torch.dtype) -> None:
+    module = make_experts(experts, d, f, dtype, kind)
     gates = torch.randn(5, experts, dtype=dtype).softmax(-1)
     x = torch.randn(5, 3, d, dtype=dtype)
     assert_twins(module, module.by_parameters, lambda x, g: by_parameters_loop(module, x, g), x, gates)
@@ -63,8 +72,9 @@ def test_merging_equals_its_twin(experts: int, d: int, f: int, dtype: torch.dtyp
 @pytest.mark.parametrize(
     "chosen", ["some", "one expert never", "some tokens by nobody", "nothing", "one token"]
 )
-def test_sparse_experts_equal_their_twin(chosen: str, d: int, f: int, dtype: torch.dtype) -> None:
-    module = make_experts(4, d, f, dtype)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_experts_equal_their_twin(kind: str, chosen: str, d: int, f: int, dtype: torch.dtype) -> None:
+    module = make_experts(4, d, f, dtype, kind)
     tokens = 1 if chosen == "one token" else 23
     gates = torch.rand(tokens, 4, dtype=dtype) * (torch.rand(tokens, 4) < 0.5)
     if chosen == "one expert never":
@@ -91,19 +101,22 @@ def test_grouped_kernel_equals_one_product_an_expert() -> None:
     torch.testing.assert_close(grouped_linear(x, weight, ends), grouped_linear_loop(x, weight, ends))
 
 
-def test_sparse_experts_under_autocast() -> None:
-    module, x = make_experts(4, 16, 24, torch.float32), torch.randn(23, 16)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_experts_under_autocast(kind: str) -> None:
+    module, x = make_experts(4, 16, 24, torch.float32, kind), torch.randn(23, 16)
     gates = torch.rand(23, 4) * (torch.rand(23, 4) < 0.5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = module.by_outputs(x, gates)
+    assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y.float(), by_outputs_loop(module, x, gates), rtol=0.05, atol=0.05)
     y.float().sum().backward()
     assert all(w.grad.dtype == torch.float32 and torch.isfinite(w.grad).all() for w in module.parameters())
 
 
-def test_equal_experts_are_one_expert_whatever_the_gates() -> None:
-    one = make_experts(1, 16, 24, torch.float64)
-    four = make_experts(4, 16, 24, torch.float64)
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_experts_are_one_expert_whatever_the_gates(kind: str) -> None:
+    one = make_experts(1, 16, 24, torch.float64, kind)
+    four = make_experts(4, 16, 24, torch.float64, kind)
     four.load_state_dict({name: w.expand(4, *w.shape[1:]) for name, w in one.state_dict().items()})
     x, gates = torch.randn(5, 3, 16, dtype=torch.float64), torch.randn(5, 4).softmax(-1).double()
     expected = one.single(x)
@@ -111,6 +124,39 @@ def test_equal_experts_are_one_expert_whatever_the_gates() -> None:
     gates_of_tokens = gates[:, None].expand(-1, 3, -1).flatten(0, 1)
     by_outputs = four.by_outputs(x.flatten(0, 1), gates_of_tokens)
     torch.testing.assert_close(by_outputs.view_as(x), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_formulas_of_the_three_kinds() -> None:
+    x = torch.randn(5, 16, dtype=torch.float64)
+    made = {kind: make_experts(1, 16, 24, torch.float64, kind) for kind in KINDS}
+    w = {kind: {name: p[0] for name, p in module.named_parameters()} for kind, module in made.items()}
+    silu, gelu = torch.nn.functional.silu, transformers.activations.ACT2FN["gelu_new"]
+    s, g, f = w["swiglu"], w["gelu"], w["factorized"]
+    expected = {
+        "swiglu": (silu(x @ s["gate_up_proj"][0].T) * (x @ s["gate_up_proj"][1].T)) @ s["down_proj"].T,
+        "gelu": gelu(x @ g["up_proj"].T + g["up_bias"]) @ g["down_proj"].T + g["down_bias"],
+        "factorized": (silu(x @ f["low_proj"].T @ f["gate_proj"].T) * (x @ f["up_proj"].T))
+        @ f["down_proj"].T,
+    }
+    for kind, module in made.items():
+        torch.testing.assert_close(module.single(x), expected[kind])
+
+
+@pytest.mark.parametrize("kind", ["swiglu", "gelu"])
+def test_activations_at_the_output_are_the_experts_outputs(kind: str) -> None:
+    module, x = make_experts(4, 16, 24, torch.float64, kind), torch.randn(5, 16, dtype=torch.float64)
+    outputs = torch.stack([module.of_expert(i, x) for i in range(4)], dim=1)
+    torch.testing.assert_close(module.activations(x, "output"), outputs)
+    assert module.activations(x, "up").shape == module.activations(x, "hidden").shape == (5, 4, 24)
+
+
+def test_factorized_experts_go_on_from_the_activations_they_are_given() -> None:
+    module, x = make_experts(4, 16, 24, torch.float64, "factorized"), torch.randn(5, 16, dtype=torch.float64)
+    gates = torch.rand(5, 4, dtype=torch.float64)
+    low = module.activations(x, "low_rank")
+    assert low.shape == (5, 4, 8)
+    torch.testing.assert_close(module.by_outputs(x, gates, low), module.by_outputs(x, gates))
+    assert not torch.allclose(module.by_outputs(x, gates, 2 * low), module.by_outputs(x, gates))
 
 
 def test_merging_weights_is_merging_outputs_of_each_matrix_by_itself() -> None:

@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.model.conversion import to_llama
 from loriini.model.mixture import RoutedCacheLayer
-from tiny import GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
+from tiny import BLOCKS, GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
@@ -60,24 +60,28 @@ def cached(model: LoriiniForCausalLM, ids: Tensor, chunks: list[int], mode: str,
     return torch.cat(logits, dim=1)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("chunk", [1, 3, SEGMENT + 2])
 @torch.no_grad()
-def test_a_cache_changes_nothing(name: str, mode: str, prompt: int, chunk: int) -> None:
-    model, ids = tiny_model(name), random_ids(2, prompt + 12)
+def test_a_cache_changes_nothing(name: str, mode: str, block: str, prompt: int, chunk: int) -> None:
+    model, ids = tiny_model(name, block=block), random_ids(2, prompt + 12)
     found = cached(model, ids, [prompt] + [chunk] * (12 // chunk), mode)
     for b, row in enumerate(ids):
         expected = whole(model, row, prompt, mode, label_of(model, b, 2))
         torch.testing.assert_close(found[b], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("use_cache", [True, False])
 @torch.no_grad()
-def test_a_padded_batch_equals_its_rows_alone(name: str, mode: str, side: str, use_cache: bool) -> None:
-    model, lengths, new, width = tiny_model(name), [9, 2, 5], 7, 9
+def test_a_padded_batch_equals_its_rows_alone(
+    name: str, mode: str, block: str, side: str, use_cache: bool
+) -> None:
+    model, lengths, new, width = tiny_model(name, block=block), [9, 2, 5], 7, 9
     prompts, continuation = [random_ids(1, n)[0] for n in lengths], random_ids(3, new)
     rows = [pad(p, (width - len(p), 0) if side == "left" else (0, width - len(p)), value=2) for p in prompts]
     ids = torch.cat([torch.stack(rows), continuation], dim=1)
@@ -113,11 +117,12 @@ def generated(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> tuple
     return out.sequences, torch.stack(out.logits, dim=1)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
 @pytest.mark.parametrize("prompt", PROMPTS)
 @torch.no_grad()
-def test_generate_with_a_cache_without_one_and_by_hand(name: str, mode: str, prompt: int) -> None:
-    model, ids = tiny_model(name), random_ids(2, prompt)
+def test_generate_with_a_cache_without_one_and_by_hand(name: str, mode: str, block: str, prompt: int) -> None:
+    model, ids = tiny_model(name, block=block), random_ids(2, prompt)
     tokens, logits = generated(model, ids, inference_routing=mode)
     tokens_without, logits_without = generated(model, ids, inference_routing=mode, use_cache=False)
     assert torch.equal(tokens, tokens_without)
@@ -127,10 +132,11 @@ def test_generate_with_a_cache_without_one_and_by_hand(name: str, mode: str, pro
         torch.testing.assert_close(logits[b], by_hand, **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_generate_from_a_padded_batch(name: str, mode: str, use_cache: bool) -> None:
-    model, prompts = tiny_model(name), [random_ids(1, n)[0] for n in (9, 2, 5)]
+def test_generate_from_a_padded_batch(name: str, mode: str, block: str, use_cache: bool) -> None:
+    model, prompts = tiny_model(name, block=block), [random_ids(1, n)[0] for n in (9, 2, 5)]
     ids = torch.stack([pad(p, (9 - len(p), 0), value=2) for p in prompts])
     arguments = {"inference_routing": mode, "use_cache": use_cache}
     tokens, logits = generated(model, ids, attention_mask=(ids != 2).long(), **arguments)
@@ -176,9 +182,10 @@ def test_equal_gates_for_segment_one_also_in_segment_mode() -> None:
     torch.testing.assert_close(cached(model, ids, [2, 3, 1, 5], "segment"), out.logits, **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_beam_search(name: str, mode: str) -> None:
-    model, ids = tiny_model(name), random_ids(2, 5)
+def test_beam_search(name: str, mode: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block), random_ids(2, 5)
     results = [
         model.generate(
             ids,
@@ -199,11 +206,12 @@ def test_beam_search(name: str, mode: str) -> None:
     torch.testing.assert_close(results[0].sequences_scores, results[1].sequences_scores, **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
 @pytest.mark.parametrize("wrong", [1, SEGMENT + 1])
 @torch.no_grad()
-def test_cropped_tokens_were_never_there(name: str, mode: str, wrong: int) -> None:
-    model, ids, prompt = tiny_model(name), random_ids(2, 3 * SEGMENT), SEGMENT + 1
+def test_cropped_tokens_were_never_there(name: str, mode: str, block: str, wrong: int) -> None:
+    model, ids, prompt = tiny_model(name, block=block), random_ids(2, 3 * SEGMENT), SEGMENT + 1
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
     model(ids[:, :prompt], **step)
@@ -226,11 +234,12 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
     torch.testing.assert_close(logits, whole(model, ids[0], 5, "prompt"), **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
 @pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
 @torch.no_grad()
-def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, change: str) -> None:
-    model, ids, more = tiny_model(name), random_ids(2, SEGMENT + 1), random_ids(4, SEGMENT)
+def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: str, change: str) -> None:
+    model, ids, more = tiny_model(name, block=block), random_ids(2, SEGMENT + 1), random_ids(4, SEGMENT)
     cache = DynamicCache()
     step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
     model(ids, **step)
@@ -255,7 +264,7 @@ def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -
     model, cache = tiny_model(num_experts=2), DynamicCache()
     ids = random_ids(batch, 6)
     model(ids, past_key_values=cache, use_cache=True)
-    assert all(("gate_up" in layer.routing) == (batch <= 2) for layer in cache.layers)
+    assert all(("down_proj" in layer.routing) == (batch <= 2) for layer in cache.layers)
     merges = 0
     for layer in model.model.layers:
         original = layer.mlp.experts.merge
@@ -292,9 +301,10 @@ def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     torch.testing.assert_close(assisted[1], logits, **CLOSE)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_generate_from_embeddings(name: str, mode: str) -> None:
-    model, ids = tiny_model(name), random_ids(2, SEGMENT + 2)
+def test_generate_from_embeddings(name: str, mode: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block), random_ids(2, SEGMENT + 2)
     tokens, logits = generated(model, ids, inference_routing=mode)
     embeddings = model.get_input_embeddings()(ids)
     out = generated(model, ids, inputs_embeds=embeddings, inference_routing=mode)

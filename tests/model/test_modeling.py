@@ -14,6 +14,7 @@ from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
 from loriini.model.mixture import Mixture
 from loriini.routing.unit import Call
 from tiny import (
+    BLOCKS,
     GRID,
     LENGTH,
     MERGED,
@@ -31,9 +32,10 @@ CONSTANT_GATES = {"dense", "label", "frozen", "random", "sequence-top1", "global
 """Designs whose scorer learns nothing: it has no weights, or its one gate is a softmax over one number."""
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
-def test_every_parameter_that_should_gets_a_gradient(name: str) -> None:
-    model, ids = tiny_model(name).train(), random_ids()
+def test_every_parameter_that_should_gets_a_gradient(name: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block).train(), random_ids()
     out = run(model, ids, labels=ids)
     out.loss.backward()
     assert torch.isfinite(out.loss)
@@ -68,15 +70,26 @@ def padded(ids: Tensor, side: str) -> tuple[Tensor, Tensor]:
     return ids.masked_fill(mask == 0, 2), mask
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("side", PADDINGS)
 @pytest.mark.parametrize("experts", [1, 4, 8])
 def test_the_fast_path_equals_its_naive_twin(
-    name: str, size: str, dtype: torch.dtype, side: str, experts: int, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    block: str,
+    size: str,
+    dtype: torch.dtype,
+    side: str,
+    experts: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = tiny_model(name, **SIZES[size], num_experts=experts, num_hidden_layers=1).to(dtype).train()
+    model = (
+        tiny_model(name, block=block, **SIZES[size], num_experts=experts, num_hidden_layers=1)
+        .to(dtype)
+        .train()
+    )
     ids, mask = padded(random_ids(), side)
     targets = random_ids().masked_fill(mask == 0, -100)
 
@@ -95,20 +108,22 @@ def test_the_fast_path_equals_its_naive_twin(
     assert_same_gradients(found, expected, **tolerance)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-def test_rows_of_a_batch_are_independent(name: str, training: bool) -> None:
-    model, ids = tiny_model(name).train(training), random_ids()
+def test_rows_of_a_batch_are_independent(name: str, block: str, training: bool) -> None:
+    model, ids = tiny_model(name, block=block).train(training), random_ids()
     changed = ids.clone()
     changed[1:] = random_ids(2)
     same = torch.allclose(run(model, ids).logits[0], run(model, changed).logits[0], atol=1e-5)
     assert same != (training and DESIGNS[name].selection == "expert_choice")
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_padded_row_equals_itself_alone(name: str, side: str) -> None:
-    model = tiny_model(name)
+def test_a_padded_row_equals_itself_alone(name: str, block: str, side: str) -> None:
+    model = tiny_model(name, block=block)
     ids, mask = padded(random_ids(), side)
     together = run(model, ids, attention_mask=mask).logits
     for b, real in enumerate(mask.bool()):
@@ -141,12 +156,13 @@ VARIANTS = {
 }
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-def test_causality_as_measured(name: str, training: bool) -> None:
+def test_causality_as_measured(name: str, block: str, training: bool) -> None:
     design = VARIANTS[name]
     causality = design.training_causality if training else design.causality
-    model, ids = tiny_model(design).train(training), random_ids(2, 4 * SEGMENT + 3)
+    model, ids = tiny_model(design, block=block).train(training), random_ids(8, 4 * SEGMENT + 3)
     if causality == "strict":
         assert not leaks(model, ids, first=0)
     elif causality == "after_first_segment":
@@ -270,21 +286,24 @@ def test_global_scope_decides_once(name: str) -> None:
     assert routings[0] is routings[1]
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
-def test_save_and_load(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    model, ids = tiny_model(name), random_ids()
+def test_save_and_load(name: str, block: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    model, ids = tiny_model(name, block=block), random_ids()
     model.save_pretrained(tmp_path)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
     assert loaded.config.routing == model.config.routing
     assert not loaded.training
-    before, after = run(model, ids), run(loaded, ids)
-    assert torch.equal(before.logits, after.logits)
-    assert all(torch.equal(a.gates, b.gates) for a, b in zip(before.routings, after.routings, strict=True))
+    assert model.state_dict().keys() == loaded.state_dict().keys()
+    assert all(torch.equal(w, loaded.state_dict()[name]) for name, w in model.state_dict().items())
+    # Loaded weights lie elsewhere in memory, where kernels may sum in another order.
+    torch.testing.assert_close(run(loaded, ids).logits, run(model, ids).logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", ["lory", "mixtral", "random"])
-def test_gradient_checkpointing_changes_nothing(name: str) -> None:
-    model, ids = tiny_model(name).train(), random_ids()
+def test_gradient_checkpointing_changes_nothing(name: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block).train(), random_ids()
     run(model, ids, labels=ids).loss.backward()
     expected = gradients(model)
     model.zero_grad()
@@ -293,9 +312,10 @@ def test_gradient_checkpointing_changes_nothing(name: str) -> None:
     assert_same_gradients(gradients(model), expected)
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", MERGED)
-def test_bfloat16(name: str) -> None:
-    model, ids = tiny_model(name).bfloat16().train(), random_ids()
+def test_bfloat16(name: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block).bfloat16().train(), random_ids()
     out = run(model, ids, labels=ids)
     out.loss.backward()
     assert out.logits.dtype == torch.bfloat16

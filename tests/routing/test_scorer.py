@@ -2,23 +2,25 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from loriini.routing.scorer import MLP, SCORERS, Frozen, Label, Linear, Random
+from loriini import RoutingConfig
+from loriini.routing.scorer import MLP, Frozen, Label, Linear, Random, make_scorer
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
 D, E = 8, 4
+OF_STATES = ["linear", "linear_segment", "mlp", "frozen", "random", "label"]
 SOURCE_WIDTHS = {"linear_segment": 2 * D}
 """Of the scorers that take more than the mean of a unit."""
 
 
 def initialized(kind: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    scorer = SCORERS[kind](D, E).to(dtype)
+    scorer = make_scorer(RoutingConfig("token", combination="outputs", scorer=kind), D, E, layer=0).to(dtype)
     for weight in scorer.parameters():
         torch.nn.init.normal_(weight)
     return scorer
 
 
-@pytest.mark.parametrize("kind", SCORERS)
+@pytest.mark.parametrize("kind", OF_STATES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_are_float32_also_under_autocast(kind: str, dtype: torch.dtype) -> None:
     scorer, h_BUD = initialized(kind, dtype), torch.randn(2, 3, SOURCE_WIDTHS.get(kind, D), dtype=dtype)

@@ -131,6 +131,17 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     assert_same_run(out, uninterrupted(run))
 
 
+@pytest.mark.parametrize("step", [COPIED_AT - 1, COPIED_AT, COPIED_AT + 2])
+def test_dropout_goes_on_to_the_same_bits(
+    step: int, corpus: Corpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
+) -> None:
+    run, out = tiny_run(name="tiny gpt2"), tmp_path / "run"
+    run = replace(run, model=replace(run.model, block="gpt2", dropout=0.2))
+    stop(run, corpus, out, step)
+    train(run, corpus, out)
+    assert_same_run(out, uninterrupted(run))
+
+
 @pytest.mark.parametrize("step", [COPIED_AT - 2, COPIED_AT + 1, COPIED_AT + 3])
 def test_a_killed_run_goes_on_from_its_last_checkpoint(
     step: int, corpus: Corpus, uninterrupted: Callable[[Run], Path], tmp_path: Path

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer, rate, role, set_rate
-from tiny import GRID, random_ids, run, tiny_model
+from tiny import BLOCKS, GRID, random_ids, run, tiny_model
 
 CONFIG = OptimizerConfig(learning_rate=1e-2, router_rate=3.0, expert_rate=0.5)
 
@@ -35,19 +35,20 @@ def test_rate_of_a_very_short_run_is_positive(steps: int) -> None:
     assert all(0 < rate(OptimizerConfig(), step, steps) <= 1 for step in range(steps))
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("name", GRID)
-def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str) -> None:
-    model = tiny_model(name)
+def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, block: str) -> None:
+    model = tiny_model(name, block=block)
     optimizer = make_optimizer(model, CONFIG)
     names = {p: n for n, p in model.named_parameters()}
     seen = [names[p] for group in optimizer.param_groups for p in group["params"]]
     assert sorted(seen) == sorted(n for n, p in model.named_parameters() if p.requires_grad)
     for group in optimizer.param_groups:
         (kind,) = {role(names[p], p) for p in group["params"]}
-        factor = {"router": 3.0, "experts": 0.5}.get(kind, 1.0)
+        factor = {"router": 3.0, "experts": 0.5, "expert_vectors": 0.5}.get(kind, 1.0)
         assert group["peak"] == pytest.approx(1e-2 * factor)
-        assert group["weight_decay"] == (0.0 if kind == "norms" else 0.1)
-        assert group["eps"] == (1e-8 / 4 if kind == "experts" else 1e-8)
+        assert group["weight_decay"] == (0.0 if kind.endswith("vectors") else 0.1)
+        assert group["eps"] == (1e-8 / 4 if kind.startswith("expert") else 1e-8)
         assert group["betas"] == (0.9, 0.95)
 
 
@@ -55,9 +56,14 @@ def test_roles() -> None:
     roles = {n: role(n, p) for n, p in tiny_model("mixtral").named_parameters()}
     assert roles["model.embed_tokens.weight"] == roles["lm_head.weight"] == "rest"
     assert roles["model.layers.0.self_attn.q_proj.weight"] == "rest"
-    assert roles["model.layers.0.input_layernorm.weight"] == roles["model.norm.weight"] == "norms"
+    assert roles["model.layers.0.input_layernorm.weight"] == roles["model.norm.weight"] == "vectors"
     assert roles["model.layers.1.mlp.router.scorer.weight"] == "router"
     assert roles["model.layers.1.mlp.experts.down_proj"] == "experts"
+    roles = {n: role(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
+    assert roles["model.positions.weight"] == roles["model.layers.0.self_attn.c_attn.weight"] == "rest"
+    assert roles["model.norm.bias"] == roles["model.layers.0.self_attn.c_attn.bias"] == "vectors"
+    assert roles["model.layers.1.mlp.experts.up_proj"] == "experts"
+    assert roles["model.layers.1.mlp.experts.up_bias"] == "expert_vectors"
 
 
 def test_set_rate_is_a_share_of_each_groups_peak() -> None:
@@ -69,9 +75,11 @@ def test_set_rate_is_a_share_of_each_groups_peak() -> None:
         ]
 
 
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("experts", [2, 3])
-def test_moments_are_carried_as_the_gradients_scale(experts: int) -> None:
-    dense, mixture = tiny_model("dense", num_experts=1), tiny_model("lory", num_experts=experts)
+def test_moments_are_carried_as_the_gradients_scale(experts: int, block: str) -> None:
+    dense = tiny_model("dense", num_experts=1, block=block)
+    mixture = tiny_model("lory", num_experts=experts, block=block)
     dense_optimizer, optimizer = make_optimizer(dense, CONFIG), make_optimizer(mixture, CONFIG)
     ids = random_ids()
     run(dense, ids, labels=ids).loss.backward()

@@ -1,7 +1,8 @@
-"""The model's configuration: a Llama's, a number of experts, and a row of the routing space."""
+"""The model's configuration: a Llama's or a GPT-2's, a number of experts, and a row of the routing space."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
@@ -24,6 +25,10 @@ class LoriiniConfig(LlamaConfig):
 
     `routing` is a `RoutingConfig`, its JSON object or a design's name. One expert makes the model a Llama.
 
+    `block` gpt2 makes it a GPT-2 instead: LayerNorm with `layer_norm_epsilon`, GELU, learned positions,
+    biases, and `dropout` of embeddings, attention weights and residual branches. Tying the head is a choice
+    of its own, `tie_word_embeddings`; GPT-2 ties it.
+
     With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
     width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
     by the norm of low-rank activations needs one; its default is a third of the hidden size.
@@ -31,7 +36,13 @@ class LoriiniConfig(LlamaConfig):
 
     model_type = "loriini"
     base_model_tp_plan = None
+    # What transformers' GPT2Attention asks of its configuration.
+    attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
+    scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
 
+    block: Literal["llama", "gpt2"] = "llama"
+    dropout: float = 0.0
+    layer_norm_epsilon: float = 1e-5
     num_experts: int = 8
     low_rank: int | None = None
     routing: Any = "lory"
@@ -40,22 +51,20 @@ class LoriiniConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.routing = resolve_routing(self.routing)
-        if self.num_experts < 1:
-            raise ValueError(f"num_experts is {self.num_experts}; it must be at least 1")
-        if self.routing.selection == "top_k" and self.routing.top_k > self.num_experts > 1:
-            raise ValueError(f"top_k is {self.routing.top_k} but num_experts is {self.num_experts}")
-        if (
-            self.low_rank is not None
-            and self.routing.scorer == "activation_norm"
-            and self.routing.node != "low_rank"
-        ):
-            raise ValueError(f"node={self.routing.node} is a node of ordinary experts; set low_rank to None")
+        for refused, reason in _refusals(self):
+            if refused:
+                raise ValueError(reason)
         if self.low_rank is None and self._scored_by_low_rank():
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
 
     def _scored_by_low_rank(self) -> bool:
-        return self.routing.scorer == "activation_norm" and self.routing.node == "low_rank"
+        return self.scored_by_norm and self.routing.node == "low_rank"
+
+    @property
+    def scored_by_norm(self) -> bool:
+        """Whether experts score themselves, by the norm of their activations."""
+        return self.routing.scorer == "activation_norm"
 
     @property
     def expert_width(self) -> int:
@@ -67,6 +76,11 @@ class LoriiniConfig(LlamaConfig):
     def num_shared_experts(self) -> int:
         """Experts of `intermediate_size` that every token passes through; none in a dense model."""
         return self.routing.num_shared_experts if self.num_experts > 1 else 0
+
+    @property
+    def shared_width(self) -> int:
+        """The width of a layer's shared experts, which are one FFN; 0: none."""
+        return self.num_shared_experts * self.intermediate_size
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a JSON object."""
@@ -88,30 +102,27 @@ class LoriiniConfig(LlamaConfig):
     def parameters(self) -> tuple[int, int]:
         """(total, active): parameters held, and those one token's forward pass uses.
 
-        A merged FFN counts once. With top_p and positive the number of experts varies; all are counted.
+        A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
+        varies; all are counted.
         """
-        d, f, layers = self.hidden_size, self.intermediate_size, self.num_hidden_layers
-        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
-        head_dim = self.head_dim or d // heads
-        attention = 2 * d * head_dim * (heads + kv_heads)
-        embeddings = self.vocab_size * d * (1 if self.tie_word_embeddings else 2)
-        rest = embeddings + d + layers * (attention + 2 * d) + self._router_parameters()
-        rest += layers * self.num_shared_experts * 3 * d * f
-        r, wide = self.low_rank or 0, self.expert_width
-        low = r * d  # AoE's unselected experts compute this much too
-        expert = low + r * wide + 2 * d * wide if r else 3 * d * f
-        active = expert * self.experts_per_token
-        if self._scored_by_low_rank():
+        sizes, layers = SIZES[self.block](self), self.num_hidden_layers
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
+        rest += layers * sizes.shared
+        rest += self._router_parameters()
+        active = sizes.expert * self.experts_per_token
+        if self._scored_by_low_rank():  # AoE's unselected experts compute this much too
+            low = (self.low_rank or 0) * self.hidden_size
             active += low * (self.num_experts - self.experts_per_token)
-        return rest + layers * expert * self.num_experts, rest + round(layers * active)
+        return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
 
     def _router_parameters(self) -> int:
-        linear = self.hidden_size * self.num_experts
+        d, experts, width = self.hidden_size, self.num_experts, self.routing.scorer_width or self.hidden_size
         sizes = {
-            "linear": linear,
-            "linear_segment": 2 * linear,
-            "frozen": linear,
-            "mlp": linear + self.hidden_size**2,
+            "linear": d * experts,
+            "linear_segment": 2 * d * experts,
+            "frozen": d * experts,
+            "mlp": width * (d + experts),
         }
         routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
         routed = self.num_experts > 1 and not self.routing.fixed
@@ -120,15 +131,77 @@ class LoriiniConfig(LlamaConfig):
     def flops_per_token(self, length: int) -> float:
         """Training FLOPs a token (forward and backward, 6 a weight), attention and merging included.
 
-        Attention over `length` positions counts the causal half; merging costs E/T of the FFN (Lory
-        appendix B), or E/`length` where a whole sequence is one unit.
+        Looked-up embeddings cost nothing; a tied one counts as the head. Attention over `length` positions
+        counts the causal half; merging costs E/T of the FFN (Lory appendix B), or E/`length` where a whole
+        sequence is one unit.
         """
         _, active = self.parameters()
-        matmuls = active - self.vocab_size * self.hidden_size
-        attention = self.num_hidden_layers * self.hidden_size * length
+        sizes, layers = SIZES[self.block](self), self.num_hidden_layers
+        looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
+        attention = layers * self.hidden_size * length
         merging = 0.0
         if self.num_experts > 1 and self.routing.combination == "parameters":
             span = self.routing.segment_length if self.routing.segmented else length
-            ffn = 3 * self.hidden_size * self.intermediate_size
-            merging = self.num_hidden_layers * ffn * self.num_experts / span
-        return 6 * (matmuls + attention + merging)
+            merging = layers * sizes.expert * self.num_experts / span
+        return 6 * (active - looked_up + attention + merging)
+
+
+def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
+    """(refused, reason) for what may not combine beyond the rules of routing itself."""
+    routing, llama = c.routing, c.block == "llama"
+    gated = ("low_rank", "gate", "activated_gate")
+    return [
+        (c.num_experts < 1, f"num_experts is {c.num_experts}; it must be at least 1"),
+        (
+            routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
+            f"top_k is {routing.top_k} but num_experts is {c.num_experts}",
+        ),
+        (
+            c.low_rank is not None and c.scored_by_norm and routing.node != "low_rank",
+            f"node={routing.node} is a node of ordinary experts; set low_rank to None",
+        ),
+        (
+            not llama and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
+            f"low_rank and routing.node={routing.node} need experts with a gate, "
+            f"and block={c.block} has none; use block=llama",
+        ),
+        (llama and c.dropout != 0, f"dropout is {c.dropout}, but block=llama has none; use block=gpt2"),
+        (not 0 <= c.dropout < 1, f"dropout is {c.dropout}; it must be in [0, 1)"),
+    ]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Parameters of a block's parts: of an attention, a norm, an expert, a layer's shared experts together,
+    and of all positions.
+    """
+
+    attention: int
+    norm: int
+    expert: int
+    shared: int
+    positions: int
+
+
+def llama_sizes(c: LoriiniConfig) -> Sizes:
+    """Of SwiGLU experts, factorised ones included, and without biases."""
+    d, f, r = c.hidden_size, c.expert_width, c.low_rank
+    heads = c.num_attention_heads + (c.num_key_value_heads or c.num_attention_heads)
+    attention = 2 * d * heads * (c.head_dim or d // c.num_attention_heads)
+    expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
+    return Sizes(attention, d, expert, 3 * d * c.shared_width, 0)
+
+
+def gpt2_sizes(c: LoriiniConfig) -> Sizes:
+    """With the biases of every map and norm."""
+    d, f, shared = c.hidden_size, c.expert_width, c.shared_width
+    return Sizes(
+        attention=4 * d * d + 4 * d,
+        norm=2 * d,
+        expert=2 * d * f + f + d,
+        shared=2 * d * shared + shared + d if shared else 0,
+        positions=c.max_position_embeddings * d,
+    )
+
+
+SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {"llama": llama_sizes, "gpt2": gpt2_sizes}

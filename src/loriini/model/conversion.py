@@ -1,16 +1,47 @@
-"""Between kinds of model: a dense one copied into experts, a Llama's weights in, a merged Llama out."""
+"""Between kinds of model: a dense one copied into experts, Llamas and GPT-2s in, a merged Llama out."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts
 from loriini.model.modeling import LoriiniForCausalLM
 
-GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
+GPT2_SETTINGS = {
+    "activation_function": "gelu_new",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+}
+"""The settings that a GPT-2 must have for its block to be ours."""
+
+GPT2_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "layer_norm_epsilon",
+    "initializer_range",
+    "tie_word_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+)
+"""The fields of a configuration that GPT-2 and Loriini share."""
+
+GPT2_NAMES = {
+    "wte": "embed_tokens",
+    "wpe": "positions",
+    "h": "layers",
+    "ln_1": "input_layernorm",
+    "attn": "self_attn",
+    "ln_2": "post_attention_layernorm",
+    "ln_f": "norm",
+}
+"""GPT-2's modules by our names."""
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -40,14 +71,49 @@ def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> Lorii
 def from_llama(llama: LlamaForCausalLM) -> LoriiniForCausalLM:
     """A transformers Llama as a dense Loriini (one expert), with the same weights and logits."""
     config = LoriiniConfig(**_shared(llama.config.to_dict()), num_experts=1, routing="dense")
-    dense = LoriiniForCausalLM._from_config(config, dtype=llama.dtype).to(llama.device)
     weights = {k: v for k, v in llama.state_dict().items() if ".mlp." not in k}
     for i, layer in enumerate(llama.model.layers):
-        mlp = layer.mlp
-        weights[f"model.layers.{i}.{GATE_UP}"] = torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight])[None]
-        weights[f"model.layers.{i}.{DOWN}"] = mlp.down_proj.weight[None]
+        mlp, prefix = layer.mlp, f"model.layers.{i}.mlp.experts"
+        weights[f"{prefix}.gate_up_proj"] = torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight])[None]
+        weights[f"{prefix}.down_proj"] = mlp.down_proj.weight[None]
+    return _dense(config, weights, llama)
+
+
+def from_gpt2(gpt2: GPT2LMHeadModel) -> LoriiniForCausalLM:
+    """A transformers GPT-2 as a dense Loriini (one expert, block gpt2), with the same weights and logits.
+
+    Of its dropouts, the residual branches' stands for all. ValueError for a GPT-2 of unusual settings.
+    """
+    theirs = gpt2.config
+    for name, usual in GPT2_SETTINGS.items():
+        if getattr(theirs, name) != usual:
+            raise ValueError(f"this GPT-2 has {name}={getattr(theirs, name)!r}; only {usual!r} is supported")
+    config = LoriiniConfig(
+        **{name: getattr(theirs, name) for name in GPT2_FIELDS},
+        block="gpt2",
+        intermediate_size=theirs.n_inner or 4 * theirs.n_embd,
+        dropout=theirs.resid_pdrop,
+        num_experts=1,
+        routing="dense",
+    )
+    weights = {"lm_head.weight": gpt2.lm_head.weight}
+    for name, weight in gpt2.transformer.state_dict().items():
+        if ".mlp." not in name:
+            weights[".".join(["model", *(GPT2_NAMES.get(part, part) for part in name.split("."))])] = weight
+    for i, layer in enumerate(gpt2.transformer.h):
+        up, down = layer.mlp.c_fc, layer.mlp.c_proj  # transformers stores their weights transposed
+        ffn = {"up_proj": up.weight.T, "up_bias": up.bias, "down_proj": down.weight.T, "down_bias": down.bias}
+        weights.update({f"model.layers.{i}.mlp.experts.{name}": w[None] for name, w in ffn.items()})
+    return _dense(config, weights, gpt2)
+
+
+def _dense(
+    config: LoriiniConfig, weights: Mapping[str, Tensor], source: PreTrainedModel
+) -> LoriiniForCausalLM:
+    """A model of `weights`, with the dtype, device and mode of the one that they come from."""
+    dense = LoriiniForCausalLM._from_config(config, dtype=source.dtype).to(source.device)
     dense.load_state_dict({**dense.state_dict(), **weights})
-    return dense.train(llama.training)
+    return dense.train(source.training)
 
 
 def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
@@ -57,17 +123,18 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
     """
     if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
         raise ValueError("only designs with combination=parameters merge into one Llama")
+    if model.config.block != "llama" or model.config.low_rank is not None:
+        raise ValueError("only experts of block=llama without low_rank are a Llama's FFNs")
     if model.config.num_shared_experts:
         raise ValueError("shared experts are not merged into a Llama")
     config = LlamaConfig(**_shared(model.config.to_dict()))
     llama = LlamaForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
     for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
-        assert isinstance(mixture.experts, Experts)  # merging refuses the factorised ones' designs above
-        gate_up, down = mixture.experts.merge(gates_E[None].to(model.device))
-        prefix = f"model.layers.{i}.mlp"
-        weights[f"{prefix}.gate_proj.weight"], weights[f"{prefix}.up_proj.weight"] = gate_up[0].chunk(2)
-        weights[f"{prefix}.down_proj.weight"] = down[0]
+        merged = mixture.experts.merge(gates_E[None].to(model.device))
+        gate, up = merged["gate_up_proj"][0]
+        ffn = {"gate_proj": gate, "up_proj": up, "down_proj": merged["down_proj"][0]}
+        weights.update({f"model.layers.{i}.mlp.{name}.weight": weight for name, weight in ffn.items()})
     llama.load_state_dict(weights)
     return llama.eval()
 

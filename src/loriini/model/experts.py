@@ -1,103 +1,166 @@
-"""Stacked SwiGLU experts, and the two ways of combining them: by their outputs or by their parameters.
+"""Stacked experts, and the two ways of combining them: by their outputs or by their parameters.
 
-Experts take states and gates; they never see a router. Axes: N units, S slots in a unit, M tokens, E
-experts, D model width, F expert hidden width.
+Experts take states and gates; they never see a router. Each kind says once what its FFN computes, in terms
+of an affine map; whose weights that map takes (one expert's, each unit's merged ones, each row's expert's)
+is the business of a function that the FFN is given.
+
+Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert that it selected, E experts, D
+model width, F expert hidden width, R low rank, O the outputs of an affine map.
 """
+
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import gelu, linear, one_hot, silu
 
-Merged = tuple[Tensor, Tensor]
+Weights = Mapping[str, Tensor]
+
+
+class Affine(Protocol):
+    """A way of applying weights to states: x Wᵀ + b."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
+        """States (…, D) to (…, O)."""
 
 
 class Experts(nn.Module):
-    """E SwiGLU FFNs: `gate_up_proj` (E, 2, F, D) with the gate first, `down_proj` (E, D, F).
+    """E FFNs of one shape; every parameter is stacked, experts first."""
+
+    def __init__(self, num_experts: int) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+
+    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
+        """The FFN of `weights`, named as the parameters; `affine` applies each of them. (…, D) → (…, D).
+
+        `low` are the low-rank activations (…, R) of experts that have some, where they are known already.
+        """
+        raise NotImplementedError
+
+    def activations(self, x_MD: Tensor, node: str) -> Tensor:
+        """What every expert computes up to `node`, (M, E, its width there): AoE's nodes (appendix A)."""
+        raise NotImplementedError
+
+    def stacked(self) -> dict[str, Tensor]:
+        """All parameters by name, each (E, …)."""
+        return dict(self.named_parameters())
+
+    def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
+        """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
+        return {
+            name: (gates_NE.to(weight.dtype) @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
+            for name, weight in self.stacked().items()
+        }
+
+    def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
+        """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D)."""
+        if self.num_experts == 1:
+            return self.single(x_NSD)
+        return self.ffn(x_NSD, self.merge(gates_NE), affine_by_unit)
+
+    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
+        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).
+
+        Tokens are sorted by expert and go through grouped matrix products; none is dropped, and a token that
+        no expert selected gets 0. Experts go on from their low-rank activations where those are given.
+        """
+        if self.num_experts == 1:
+            return self.single(x_MD)
+        experts_P, tokens_P, ends_E = dispatch(gates_ME)
+        low_PR = None if low_MER is None else low_MER[tokens_P, experts_P]
+        y_PD = self.ffn(x_MD[tokens_P], self.stacked(), affine_by_expert(experts_P, ends_E), low_PR)
+        return collect(y_PD, gates_ME, experts_P, tokens_P)
+
+    def single(self, x: Tensor) -> Tensor:
+        """The FFN of the only expert."""
+        return self.of_expert(0, x)
+
+    def of_expert(self, expert: int, x: Tensor) -> Tensor:
+        """The FFN of one expert; (…, D)."""
+        return self.ffn(x, {name: weight[expert] for name, weight in self.stacked().items()}, linear)
+
+
+class SwigluExperts(Experts):
+    """Llama's FFN: `gate_up_proj` (E, 2, F, D) with the gate first, `down_proj` (E, D, F).
 
     Gate and up are a dimension of their own so that sharding F cuts both halves alike.
     """
 
-    def __init__(self, num_experts: int, hidden_size: int, intermediate_size: int) -> None:
-        super().__init__()
-        self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, intermediate_size, hidden_size))
-        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size))
+    def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
+        super().__init__(num_experts)
+        self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, width, hidden_size))
+        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def merge(self, gates_NE: Tensor) -> Merged:
-        """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): (N, 2F, D) and (N, D, F)."""
-        E, _, F, D = self.gate_up_proj.shape
-        gates_NE = gates_NE.to(self.gate_up_proj.dtype)
-        gate_up = gates_NE @ self.gate_up_proj.view(E, -1)
-        down = gates_NE @ self.down_proj.view(E, -1)
-        return gate_up.view(-1, 2 * F, D), down.view(-1, D, F)
-
-    def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
-        """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D)."""
-        if self.gate_up_proj.shape[0] == 1:
-            return self.single(x_NSD)
-        return apply_merged(x_NSD, self.merge(gates_NE))
-
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor) -> Tensor:
-        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).
-
-        Tokens are sorted by expert and go through grouped matrix products; none is dropped, and a token that
-        no expert selected gets 0.
-        """
-        if self.gate_up_proj.shape[0] == 1:
-            return self.single(x_MD)
-        experts, tokens, ends_E = dispatch(gates_ME)
-        gate_up = grouped_linear(x_MD[tokens], self.gate_up_proj.flatten(1, 2), ends_E)
-        gate, up = gate_up.chunk(2, dim=-1)
-        y = grouped_linear(silu(gate) * up, self.down_proj, ends_E)
-        return collect(y, gates_ME, experts, tokens)
+    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
+        """(SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1)."""
+        gate, up = affine(x, weights["gate_up_proj"].flatten(-3, -2)).chunk(2, dim=-1)
+        return affine(silu(gate) * up, weights["down_proj"])
 
     def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """What every expert computes up to `node`, (M, E, F or D): AoE's five nodes (appendix A)."""
+        """(M, E, F), or (M, E, D) at `output`."""
         gate, up = torch.einsum("md,egfd->gmef", x_MD, self.gate_up_proj)
         if node in ("gate", "up"):
             return gate if node == "gate" else up
         hidden = silu(gate) if node == "activated_gate" else silu(gate) * up
         return torch.einsum("mef,edf->med", hidden, self.down_proj) if node == "output" else hidden
 
-    def single(self, x: Tensor) -> Tensor:
-        """The FFN of the only expert."""
-        gate, up = nn.functional.linear(x, self.gate_up_proj[0].flatten(0, 1)).chunk(2, dim=-1)
-        return nn.functional.linear(silu(gate) * up, self.down_proj[0])
+
+class GeluExperts(Experts):
+    """GPT-2's FFN: `up_proj` (E, F, D), `up_bias` (E, F), `down_proj` (E, D, F), `down_bias` (E, D)."""
+
+    def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
+        super().__init__(num_experts)
+        self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
+        self.up_bias = nn.Parameter(torch.empty(num_experts, width))
+        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
+        self.down_bias = nn.Parameter(torch.empty(num_experts, hidden_size))
+
+    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
+        """GELU(x W_p + b_p) W_o + b_o, with GPT-2's approximation of the GELU by tanh."""
+        hidden = gelu(affine(x, weights["up_proj"], weights["up_bias"]), approximate="tanh")
+        return affine(hidden, weights["down_proj"], weights["down_bias"])
+
+    def activations(self, x_MD: Tensor, node: str) -> Tensor:
+        """(M, E, F), or (M, E, D) at `output`; there is no gate."""
+        up = torch.einsum("md,efd->mef", x_MD, self.up_proj) + self.up_bias
+        hidden = up if node == "up" else gelu(up, approximate="tanh")
+        if node != "output":
+            return hidden
+        return torch.einsum("mef,edf->med", hidden, self.down_proj) + self.down_bias
 
 
-class FactorizedExperts(nn.Module):
-    """E experts whose gate goes through r dimensions (AoE equation 4):
+class FactorizedExperts(Experts):
+    """SwiGLU experts whose gate goes through r dimensions (AoE equation 3).
 
-    `E_i(x) = (SiLU(x W_down W_up) ⊙ (x W_p)) W_o`, with `low_proj` W_down (E, R, D), `gate_proj` W_up
-    (E, F, R), `up_proj` W_p (E, F, D) and `down_proj` W_o (E, D, F).
+    `low_proj` W_down (E, R, D), `gate_proj` W_up (E, F, R), `up_proj` W_p (E, F, D) and `down_proj` W_o
+    (E, D, F).
     """
 
     def __init__(self, num_experts: int, hidden_size: int, width: int, low_rank: int) -> None:
-        super().__init__()
+        super().__init__(num_experts)
         self.low_proj = nn.Parameter(torch.empty(num_experts, low_rank, hidden_size))
         self.gate_proj = nn.Parameter(torch.empty(num_experts, width, low_rank))
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
+    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
+        """(SiLU(x W_down W_up) ⊙ (x W_p)) W_o, from C = x W_down on where `low` gives it."""
+        low = affine(x, weights["low_proj"]) if low is None else low
+        hidden = silu(affine(low, weights["gate_proj"])) * affine(x, weights["up_proj"])
+        return affine(hidden, weights["down_proj"])
+
     def activations(self, x_MD: Tensor, node: str) -> Tensor:
         """The low-rank activations of all experts in one product, C = x Ŵ_down; (M, E, R)."""
-        E, R, _ = self.low_proj.shape
-        return nn.functional.linear(x_MD, self.low_proj.flatten(0, 1)).unflatten(-1, (E, R))
-
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
-        """Σ_i e_i E_i(x) over each token's selected experts, which go on from their cached C_i; (M, D)."""
-        low_MER = self.activations(x_MD, "low_rank") if low_MER is None else low_MER
-        experts, tokens, ends_E = dispatch(gates_ME)
-        gate = grouped_linear(low_MER[tokens, experts], self.gate_proj, ends_E)
-        up = grouped_linear(x_MD[tokens], self.up_proj, ends_E)
-        y = grouped_linear(silu(gate) * up, self.down_proj, ends_E)
-        return collect(y, gates_ME, experts, tokens)
+        return linear(x_MD, self.low_proj.flatten(0, 1)).unflatten(-1, self.low_proj.shape[:2])
 
 
 def dispatch(gates_ME: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Every selected (expert, token) pair, sorted by expert: their ids, and where each expert's end (E,)."""
     chosen_EM = (gates_ME > 0).T
-    experts, tokens = chosen_EM.nonzero(as_tuple=True)
-    return experts, tokens, chosen_EM.sum(1).cumsum(0).to(torch.int32)
+    experts_P, tokens_P = chosen_EM.nonzero(as_tuple=True)
+    return experts_P, tokens_P, chosen_EM.sum(1).cumsum(0).to(torch.int32)
 
 
 def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor) -> Tensor:
@@ -106,54 +169,63 @@ def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor)
     return y_PD.new_zeros(len(gates_ME), y_PD.shape[-1]).index_add(0, tokens_P, weighted_PD)
 
 
-def apply_merged(x_NSD: Tensor, merged: Merged) -> Tensor:
-    """Each unit through its own FFN; (N, S, D)."""
-    gate_up, down = merged
-    gate, up = (x_NSD @ gate_up.mT).chunk(2, dim=-1)
-    return (silu(gate) * up) @ down.mT
+def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
+    """Each unit times its own weight, plus its own bias; (N, S, O)."""
+    y_NSO = x_NSD @ weight_NOD.mT
+    return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 
-def grouped_linear(x_MD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (M, O).
+def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
+    """The affine map that takes pairs sorted by expert, each through its expert's weight and bias."""
 
-    `ends_E` (int32) is where each expert's rows end; the last is M. Uses torch's grouped kernel where it
+    def affine(x_PD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+        y_PO = grouped_linear(x_PD, weight_EOD, ends_E)
+        if bias_EO is None:
+            return y_PO
+        # A product with one-hot rows: the gradient of an index would add up the many rows of few experts.
+        chosen_PE = one_hot(experts_P, len(bias_EO)).to(bias_EO.dtype)
+        return y_PO + chosen_PE @ bias_EO
+
+    return affine
+
+
+def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+    """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (P, O).
+
+    `ends_E` (int32) is where each expert's rows end; the last is P. Uses torch's grouped kernel where it
     admits the dtype and 16-byte rows, else one product an expert.
     """
-    device = x_MD.device.type
+    device = x_PD.device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        x_MD, weight_EOD = x_MD.to(dtype), weight_EOD.to(dtype)
-    aligned = all(size * x_MD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
-    if aligned and x_MD.dtype != torch.float64 and len(x_MD):
-        return nn.functional.grouped_mm(x_MD, weight_EOD.mT, offs=ends_E)
-    return grouped_linear_loop(x_MD, weight_EOD, ends_E)
+        x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
+    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
+    if aligned and x_PD.dtype != torch.float64 and len(x_PD):
+        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
+    return grouped_linear_loop(x_PD, weight_EOD, ends_E)
 
 
-def grouped_linear_loop(x_MD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     """The naive twin of the grouped kernel: one product an expert."""
     rows = torch.diff(ends_E.cpu(), prepend=torch.zeros(1, dtype=ends_E.dtype)).tolist()
-    return torch.cat([x @ w.T for x, w in zip(x_MD.split(rows), weight_EOD, strict=True)])
+    return torch.cat([x @ w.T for x, w in zip(x_PD.split(rows), weight_EOD, strict=True)])
 
 
 def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
-    """The naive twin of `Experts.by_parameters`: merges one FFN at a time, expert by expert."""
+    """The naive twin of `by_parameters`: merges one FFN at a time, expert by expert."""
     outputs = []
     for x_SD, gates_E in zip(x_NSD, gates_NE, strict=True):
-        gate_up = sum(e * w for e, w in zip(gates_E, experts.gate_up_proj, strict=True))
-        down = sum(e * w for e, w in zip(gates_E, experts.down_proj, strict=True))
-        outputs.append((silu(x_SD @ gate_up[0].T) * (x_SD @ gate_up[1].T)) @ down.T)
+        merged = {
+            name: torch.stack([e * w for e, w in zip(gates_E, weight, strict=True)]).sum(0)
+            for name, weight in experts.stacked().items()
+        }
+        outputs.append(experts.ffn(x_SD, merged, linear))
     return torch.stack(outputs)
 
 
-def by_outputs_loop(experts: Experts | FactorizedExperts, x_MD: Tensor, gates_ME: Tensor) -> Tensor:
-    """The naive twin of `by_outputs` of both kinds: every expert computes every token."""
-    total = torch.zeros_like(x_MD)
-    if isinstance(experts, FactorizedExperts):
-        for i, low in enumerate(experts.low_proj):
-            hidden = silu(x_MD @ low.T @ experts.gate_proj[i].T) * (x_MD @ experts.up_proj[i].T)
-            total = total + gates_ME[:, i, None] * (hidden @ experts.down_proj[i].T)
-        return total
-    for i, (gate_up, down) in enumerate(zip(experts.gate_up_proj, experts.down_proj, strict=True)):
-        hidden = silu(x_MD @ gate_up[0].T) * (x_MD @ gate_up[1].T)
-        total = total + gates_ME[:, i, None] * (hidden @ down.T)
-    return total
+def by_outputs_loop(
+    experts: Experts, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None
+) -> Tensor:
+    """The naive twin of `by_outputs`: every expert computes every token, from its state on."""
+    outputs = [gates_ME[:, i, None] * experts.of_expert(i, x_MD) for i in range(experts.num_experts)]
+    return torch.stack(outputs).sum(0)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer
 
+from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, FactorizedExperts, apply_merged
+from loriini.model.experts import Experts, affine_by_unit
 from loriini.routing import Router, Routing
 from loriini.routing.router import sources
 from loriini.routing.unit import Call, Grid
@@ -17,8 +18,8 @@ class RoutedCacheLayer(DynamicLayer):
     """A layer's keys and values, and beside them the state of its routing.
 
     `routing` holds batch-first tensors: `sources` (B, 1, D), what a prompt's decision came from, or `states`
-    (B, H, D), the layer's inputs of all cached tokens; `prompt_lengths` (B,); and the merged FFNs of a
-    prompt. They are reordered and cropped with the keys.
+    (B, H, D), the layer's inputs of all cached tokens; `prompt_lengths` (B,); and a prompt's merged
+    FFN, by the names of its weights. They are reordered and cropped with the keys.
     """
 
     def __init__(self) -> None:
@@ -78,14 +79,8 @@ class Mixture(nn.Module):
         routes = layer_idx == 0 or config.routing.scope == "layer"
         heads = (config.hidden_size, config.num_experts, config.routing, layer_idx)
         self.router = Router(*heads) if routes else None
-        sizes = (config.num_experts, config.hidden_size, config.expert_width)
-        self.experts: Experts | FactorizedExperts
-        if config.low_rank is None:
-            self.experts = Experts(*sizes)
-        else:
-            self.experts = FactorizedExperts(*sizes, config.low_rank)
-        width = config.num_shared_experts * config.intermediate_size
-        self.shared = Experts(1, config.hidden_size, width) if width else None
+        self.experts = make_experts(config)
+        self.shared = make_shared_experts(config)
 
     def forward(
         self,
@@ -105,25 +100,24 @@ class Mixture(nn.Module):
                 source = cache.sources(scored, call, self.config, grid)
             routing = self.router(source, call, grid)
         assert routing is not None
-        if isinstance(self.experts, Experts) and self.config.routing.combination == "parameters":
+        if self.config.routing.combination == "parameters":
             x_NSD = grid.group(x_BLD).flatten(0, 1)
             y_NSD = by_parameters(self.experts, x_NSD, routing.gates, call, cache)
             y_BLD = grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length)
         else:
-            x_MD, gates_ME = x_BLD.flatten(0, 1), self._gates_of_tokens(routing, grid, length)
-            if isinstance(self.experts, FactorizedExperts) and activations is not None:
-                y_MD = self.experts.by_outputs(x_MD, gates_ME, activations.flatten(0, 1))
-            else:
-                y_MD = self.experts.by_outputs(x_MD, gates_ME)
-            y_BLD = y_MD.view_as(x_BLD)
+            low_MER = None
+            if activations is not None and self.config.routing.node == "low_rank":
+                low_MER = activations.flatten(0, 1)
+            gates_ME = self._gates_of_tokens(routing, grid, length)
+            y_BLD = self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME, low_MER).view_as(x_BLD)
         return (y_BLD if self.shared is None else y_BLD + self.shared.single(x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> Tensor | None:
         """What the experts score themselves by (B, L, E, R), where the design has them do so."""
-        routing = self.config.routing
-        if routing.scorer != "activation_norm":
+        if not self.config.scored_by_norm:
             return None
-        return self.experts.activations(x_BLD.flatten(0, 1), routing.node).unflatten(0, x_BLD.shape[:2])
+        activations_MER = self.experts.activations(x_BLD.flatten(0, 1), self.config.routing.node)
+        return activations_MER.unflatten(0, x_BLD.shape[:2])
 
     def _gates_of_tokens(self, routing: Routing, grid: Grid, length: int) -> Tensor:
         """The gates (B·L, E) of each token: those of its unit; 0 for padding."""
@@ -139,9 +133,9 @@ def by_parameters(
 
     What is kept never takes more memory than the experts do.
     """
-    kept = cache is not None and call.routing == "prompt" and call.batch <= len(experts.down_proj)
+    kept = cache is not None and call.routing == "prompt" and call.batch <= experts.num_experts
     if cache is None or not kept or torch.is_grad_enabled():
         return experts.by_parameters(x_NSD, gates_NE)
-    if "gate_up" not in cache.routing:
-        cache.routing["gate_up"], cache.routing["down"] = experts.merge(gates_NE)
-    return apply_merged(x_NSD, (cache.routing["gate_up"], cache.routing["down"]))
+    if "down_proj" not in cache.routing:
+        cache.routing.update(experts.merge(gates_NE))
+    return experts.ffn(x_NSD, cache.routing, affine_by_unit)

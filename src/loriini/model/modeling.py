@@ -1,4 +1,4 @@
-"""The language model: transformers' attention, norms, rotary positions, masks and cache; our mixtures."""
+"""The language model: transformers' attention, norms, positions, masks and cache; our mixtures."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,10 +11,12 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.pytorch_utils import Conv1D
 
+from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, FactorizedExperts
+from loriini.model.experts import Experts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.mixture import Mixture, RoutedCacheLayer
 from loriini.routing import Routing
@@ -51,10 +53,12 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
-        self.self_attn = LlamaAttention(config, layer_idx)
+        block = BLOCKS[config.block]
+        self.self_attn = block.attention(config, layer_idx)
         self.mlp = Mixture(config, layer_idx)
-        self.input_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.input_layernorm = block.norm(config)
+        self.post_attention_layernorm = block.norm(config)
+        self.dropout = nn.Dropout(config.dropout)
         self.layer_idx = layer_idx
 
     def forward(
@@ -71,7 +75,7 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         x_BLD = x_BLD + self.self_attn(normed, past_key_values=past_key_values, **attention)[0]
         cache = None if past_key_values is None else past_key_values.layers[self.layer_idx]
         y_BLD, routing = self.mlp(self.post_attention_layernorm(x_BLD), call, grid, routing, cache)
-        return x_BLD + y_BLD, routing
+        return x_BLD + self.dropout(y_BLD), routing
 
 
 class LoriiniPreTrainedModel(PreTrainedModel):
@@ -91,9 +95,18 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Experts | FactorizedExperts | Linear | MLP):
-            for weight in module.parameters(recurse=False):
-                init.normal_(weight, mean=0.0, std=self.config.initializer_range)
+        if isinstance(module, Experts | Linear | MLP | Conv1D):
+            for name, weight in module.named_parameters(recurse=False):
+                if name.endswith("bias"):
+                    init.zeros_(weight)
+                else:
+                    init.normal_(weight, mean=0.0, std=self.config.initializer_range)
+        # GPT-2 scales down what adds to the residual stream: two branches a layer.
+        residual = self.config.initializer_range / (2 * self.config.num_hidden_layers) ** 0.5
+        if isinstance(module, GPT2Attention):
+            init.normal_(module.c_proj.weight, mean=0.0, std=residual)
+        elif isinstance(module, GeluExperts):
+            init.normal_(module.down_proj, mean=0.0, std=residual)
 
 
 class LoriiniModel(LoriiniPreTrainedModel):
@@ -103,8 +116,9 @@ class LoriiniModel(LoriiniPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
         self.layers = nn.ModuleList(LoriiniDecoderLayer(config, i) for i in range(config.num_hidden_layers))
-        self.norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.rotary_emb = LlamaRotaryEmbedding(config)
+        self.norm = BLOCKS[config.block].norm(config)
+        self.positions = BLOCKS[config.block].positions(config)
+        self.dropout = nn.Dropout(config.dropout)
         self.register_buffer("draws", torch.zeros((), dtype=torch.long))
         self.gradient_checkpointing = False
         self.post_init()
@@ -139,7 +153,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         )
         grid = call.grid(self.config.routing)
         if position_ids is None:
-            position_ids = torch.arange(past, past + call.length, device=x_BLD.device)[None]
+            position_ids = call.position_ids(x_BLD.device)
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
@@ -147,7 +161,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
             past_key_values=past_key_values,
             position_ids=position_ids,
         )
-        positions = self.rotary_emb(x_BLD, position_ids=position_ids)
+        x_BLD, placed = self.positions(x_BLD, position_ids)
+        x_BLD = self.dropout(x_BLD)
         routing, routings = None, []
         for layer in self.layers:
             x_BLD, routing = layer(
@@ -158,7 +173,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 past_key_values=past_key_values,
                 attention_mask=mask,
                 position_ids=position_ids,
-                position_embeddings=positions,
+                **placed,
                 **kwargs,
             )
             routings.append(routing)

@@ -27,8 +27,9 @@ class RoutingConfig:
       lets its tokens see their own future), equal weights (`uniform`), or `self` with segment 1 left out of
       the loss (`skip_loss`).
     - `scope`: every layer decides, or the first layer decides for all (`global`).
-    - `scorer`: what gives each expert its logit; `norm` and `node` belong to `activation_norm`.
-      `linear_segment` adds a token's logits and those of the segment before its own.
+    - `scorer`: what gives each expert its logit; `norm` and `node` belong to `activation_norm`,
+      `scorer_width` is the hidden width of `mlp` (0: the model's). `linear_segment` adds a token's logits
+      and those of the segment before its own.
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
@@ -47,6 +48,7 @@ class RoutingConfig:
     first_segment: FirstSegment = "self"
     scope: Scope = "layer"
     scorer: Scorer = "linear"
+    scorer_width: int = 0
     norm: Literal[1, 2, "inf"] = 2
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
     selection: Selection = "all"
@@ -167,6 +169,7 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
         (c.balance_bias < 0, f"balance_bias is {c.balance_bias}; it must not be negative"),
         (c.num_shared_experts < 0, f"num_shared_experts is {c.num_shared_experts}; it must not be negative"),
         (c.segment_length < 1, f"segment_length is {c.segment_length}; it must be at least 1"),
+        (c.scorer_width < 0, f"scorer_width is {c.scorer_width}; it must be at least 0"),
         (c.top_k < 1, f"top_k is {c.top_k}; it must be at least 1"),
         (not 0 < c.top_p <= 1, f"top_p is {c.top_p}; it must be in (0, 1]"),
         (c.capacity_factor <= 0, f"capacity_factor is {c.capacity_factor}; it must be positive"),

@@ -63,12 +63,12 @@ class Random(nn.Module):
 
 
 class MLP(nn.Module):
-    """A scorer of two layers (design-choices paper)."""
+    """A scorer of two layers, `width` between them (design-choices paper; AoE's large router)."""
 
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
+    def __init__(self, hidden_size: int, num_experts: int, width: int) -> None:
         super().__init__()
-        self.hidden = nn.Parameter(torch.empty(hidden_size, hidden_size))
-        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+        self.hidden = nn.Parameter(torch.empty(width, hidden_size))
+        self.weight = nn.Parameter(torch.empty(num_experts, width))
 
     def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
         """Logits (B, U, E)."""
@@ -114,7 +114,6 @@ class ActivationNorm(nn.Module):
 SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
     "linear": Linear,
     "linear_segment": LinearSegment,
-    "mlp": MLP,
     "frozen": Frozen,
     "label": Label,
 }
@@ -124,6 +123,8 @@ def make_scorer(config: RoutingConfig, hidden_size: int, num_experts: int, layer
     """The scorer of a design, for one layer."""
     if config.scorer == "random":
         return Random(hidden_size, num_experts, layer)
+    if config.scorer == "mlp":
+        return MLP(hidden_size, num_experts, config.scorer_width or hidden_size)
     if config.scorer == "activation_norm":
         return ActivationNorm(config.norm)
     return SCORERS[config.scorer](hidden_size, num_experts)

@@ -92,6 +92,12 @@ class Call:
         device = None if self.prompt_lengths_B is None else self.prompt_lengths_B.device
         return torch.arange(self.past + self.length, device=device).expand(self.batch, -1)
 
+    def position_ids(self, device: torch.device) -> Tensor:
+        """The positions (B or 1, L) of this call's tokens; 0 for padding."""
+        if self.positions_BH is None:
+            return torch.arange(self.past, self.past + self.length, device=device)[None]
+        return self.positions_BH[:, self.past :].clamp(min=0)
+
     def _first_segment(self, T: int) -> Tensor:
         """The segment (B,) in which the first token of this call stands."""
         if self.positions_BH is None:

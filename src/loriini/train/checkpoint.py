@@ -47,6 +47,8 @@ def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, at: P
         for part, tensor in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{part}.{name}"] = tensor
     tensors["random"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["random_of_device"] = torch.cuda.get_rng_state()
     save_file({k: v.detach().contiguous().clone() for k, v in tensors.items()}, temporary / TENSORS)
     write_json(temporary / STATE, {"progress": asdict(at), "sha256": file_hash(temporary / TENSORS)})
     shutil.rmtree(final, ignore_errors=True)
@@ -78,3 +80,5 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[st
             _, part, name = key.split(".", 2)
             optimizer.state[parameters[name]][part] = tensor.to(parameters[name].device)
     torch.set_rng_state(tensors["random"])
+    if "random_of_device" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["random_of_device"])

@@ -49,12 +49,16 @@ def rate(config: OptimizerConfig, step: int, steps: int) -> float:
 
 
 def role(name: str, parameter: Tensor) -> str:
-    """The group of a parameter: `router`, `experts`, `norms` (vectors, without weight decay) or `rest`."""
+    """The group of a parameter: `router`, `experts`, `rest`, or `expert_vectors` and `vectors`.
+
+    Vectors are the norms' weights and all biases, which weight decay leaves alone.
+    """
     if ".router." in name:
         return "router"
+    vector = parameter.dim() < 2 or name.endswith("bias")
     if ".experts." in name:
-        return "experts"
-    return "norms" if parameter.dim() < 2 else "rest"
+        return "expert_vectors" if vector else "experts"
+    return "vectors" if vector else "rest"
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
@@ -63,17 +67,20 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     The gradients of E merged experts are 1/E of the dense model's, and so is the experts' eps: an optimizer
     that sees E equal copies then takes exactly the dense model's steps (spec: the null experiment).
     """
-    groups: dict[str, list[nn.Parameter]] = {"rest": [], "norms": [], "experts": [], "router": []}
+    names = ("rest", "vectors", "experts", "expert_vectors", "router")
+    groups: dict[str, list[nn.Parameter]] = {name: [] for name in names}
     experts = 1
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             groups[role(name, parameter)].append(parameter)
             if ".experts." in name:
                 experts = parameter.shape[0]
+    of_expert = {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts}
     of_role = {
         "rest": {PEAK: config.learning_rate},
-        "norms": {PEAK: config.learning_rate, "weight_decay": 0.0},
-        "experts": {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts},
+        "vectors": {PEAK: config.learning_rate, "weight_decay": 0.0},
+        "experts": of_expert,
+        "expert_vectors": {**of_expert, "weight_decay": 0.0},
         "router": {PEAK: config.learning_rate * config.router_rate},
     }
     return torch.optim.AdamW(

@@ -15,7 +15,10 @@ from loriini.train.upcycle import WarmupConfig
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too."""
+    """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too.
+
+    The fields are `LoriiniConfig`'s: its docstring tells what `block`, `dropout` and `low_rank` mean.
+    """
 
     hidden_size: int = 1024
     intermediate_size: int = 2816
@@ -23,6 +26,9 @@ class ModelShape:
     num_attention_heads: int = 16
     num_experts: int = 1
     tie_word_embeddings: bool = False
+    block: Literal["llama", "gpt2"] = "llama"
+    dropout: float = 0.0
+    low_rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,15 +117,13 @@ class Run:
 
     def config(self, vocab_size: int, eos_token_id: int, num_experts: int | None = None) -> LoriiniConfig:
         """The model's configuration for a corpus of this vocabulary."""
+        shape = asdict(self.model)
+        if num_experts is not None:
+            shape["num_experts"] = num_experts
         return LoriiniConfig(
+            **shape,
             vocab_size=vocab_size,
-            hidden_size=self.model.hidden_size,
-            intermediate_size=self.model.intermediate_size,
-            num_hidden_layers=self.model.num_hidden_layers,
-            num_attention_heads=self.model.num_attention_heads,
-            tie_word_embeddings=self.model.tie_word_embeddings,
             max_position_embeddings=self.length,
-            num_experts=self.model.num_experts if num_experts is None else num_experts,
             routing=self.routing,
             eos_token_id=eos_token_id,
             bos_token_id=eos_token_id,

@@ -1,0 +1,99 @@
+"""The models of "Autonomy-of-Experts Models": table 2's twelve configurations, table 3, and the 4 B pair.
+
+`aux` in a name stands for the load-balancing loss. Autonomous experts have their low rank r in their name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from loriini.routing import DESIGNS
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.run import ModelShape, Run
+from loriini.train.upcycle import WarmupConfig
+
+LENGTH, BATCH_TOKENS = 2048, 1 << 22
+STEPS = 100_000_000_000 // BATCH_TOKENS
+FINAL_RATE = 1.28e-5
+BASELINE_RANK = 256
+"""The r of the autonomous experts that the factorised and the large-router baselines stand beside."""
+
+
+def optimizer(learning_rate: float) -> OptimizerConfig:
+    """4,800 steps of linear warm-up, then a cosine to 1.28e-5."""
+    return OptimizerConfig(learning_rate, warmup=4800 / STEPS, final_rate=FINAL_RATE / learning_rate)
+
+
+def moe() -> Run:
+    """Configuration 1: the traditional mixture, two of eight experts, 732 M parameters."""
+    return Run(
+        name="732m-moe",
+        routing=replace(DESIGNS["mixtral"], load_balance=0.0),
+        model=ModelShape(768, 3072, 12, 12, num_experts=8),
+        optimizer=optimizer(2e-4),
+        warmup=WarmupConfig(dense_share=0.0),
+        steps=STEPS,
+        batch_size=BATCH_TOKENS // LENGTH,
+        micro_batch_size=8,
+        length=LENGTH,
+    )
+
+
+def with_aux(run: Run) -> Run:
+    """The same with the load-balancing loss."""
+    return replace(run, name=f"{run.name}-aux", routing=replace(run.routing, load_balance=0.01))
+
+
+def factorized() -> Run:
+    """Configuration 3: a router, and experts whose W_g is factorised as autonomous experts' is."""
+    aux = with_aux(moe())
+    return replace(aux, name=f"{aux.name}-factorized", model=replace(aux.model, low_rank=BASELINE_RANK))
+
+
+def large_router() -> Run:
+    """Configuration 4: a router of as many parameters as decide in autonomous experts, E·r·d."""
+    aux = with_aux(moe())
+    d, experts = aux.model.hidden_size, aux.model.num_experts
+    width = round(experts * BASELINE_RANK * d / (d + experts))
+    routing = replace(aux.routing, scorer="mlp", scorer_width=width)
+    return replace(aux, name=f"{aux.name}-large-router", routing=routing)
+
+
+def autonomous(low_rank: int) -> Run:
+    """Configurations 5, 7, 9 and 11: no router, and W_g factorised through `low_rank` dimensions."""
+    routed = moe()
+    return replace(
+        routed,
+        name=f"732m-aoe-{low_rank}",
+        routing=replace(DESIGNS["aoe"], load_balance=0.0),
+        model=replace(routed.model, low_rank=low_rank),
+    )
+
+
+def selecting(run: Run, design: str, name: str) -> Run:
+    """A row of table 3: the same model with another selection of experts."""
+    return replace(run, name=f"{run.name}-{name}", routing=DESIGNS[design])
+
+
+def moe_4b() -> Run:
+    """The traditional mixture of 4 B parameters (section 4.2), with the load-balancing loss."""
+    small = with_aux(moe())
+    shape = ModelShape(1280, 5120, 24, 20, num_experts=8)
+    return replace(small, name="4b-moe", model=shape, optimizer=optimizer(3.2e-4))
+
+
+def aoe_4b() -> Run:
+    """Its autonomous experts; our width is 6472, the paper's 6470 is no multiple of 8."""
+    routed = moe_4b()
+    return replace(routed, name="4b-aoe", routing=DESIGNS["aoe"], model=replace(routed.model, low_rank=400))
+
+
+def runs() -> Iterator[Run]:
+    """Table 2 in the order of its configurations, table 3, and section 4.2."""
+    yield from (moe(), with_aux(moe()), factorized(), large_router())
+    for low_rank in (64, 128, 256, 512):
+        yield from (autonomous(low_rank), with_aux(autonomous(low_rank)))
+    yield selecting(moe(), "token-top-p", "top-p")
+    yield selecting(autonomous(256), "aoe-top-p", "top-p")
+    yield selecting(moe(), "token-ec2", "ec")
+    yield selecting(autonomous(256), "aoe-ec", "ec")
+    yield from (moe_4b(), aoe_4b())
