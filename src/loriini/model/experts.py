@@ -9,7 +9,7 @@ model width, F expert hidden width, R low rank, O the outputs of an affine map.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -171,8 +171,26 @@ def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor)
 
 def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
     """Each unit times its own weight, plus its own bias; (N, S, O)."""
-    y_NSO = x_NSD @ weight_NOD.mT
+    if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
+        return linear(x_NSD[0], weight_NOD[0], None if bias_NO is None else bias_NO[0])[None]
+    y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
+
+
+class BatchedLinear(torch.autograd.Function):
+    """x Wᵀ whose weight gradient dYᵀ x comes in the weight's layout; autograd's would have to be copied."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
+        """The products (N, S, O)."""
+        ctx.save_for_backward(x_NSD, weight_NOD)
+        return x_NSD @ weight_NOD.mT
+
+    @staticmethod
+    def backward(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of both."""
+        x_NSD, weight_NOD = ctx.saved_tensors
+        return dy_NSO @ weight_NOD, dy_NSO.mT @ x_NSD
 
 
 def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
