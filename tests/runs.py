@@ -31,10 +31,14 @@ COPIED_AT, STEPS = 4, 10
 
 @dataclass(frozen=True)
 class Pattern:
-    """Instances that count up by one, two or three, from anywhere: the next token follows from two."""
+    """Instances that count up by one, two or three, from anywhere: the next token follows from two.
+
+    The stride is an instance's label.
+    """
 
     length: int = 32
     size: int = 48
+    label_names: tuple[str, ...] = ("one", "two", "three")
 
     def __len__(self) -> int:
         return self.size
@@ -42,6 +46,9 @@ class Pattern:
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         starts, strides = ids_B[:, None] * 7, 1 + ids_B[:, None] % 3
         return (starts + strides * np.arange(self.length + 1)) % EOS
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return ids_B % 3
 
 
 def write_tokenizer(folder: Path) -> Path:

@@ -107,7 +107,6 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("quickstart --size huge", "--size huge: there is none of this name; choose small, "),
         ("quickstart --design none", "--design none: there is none of this name; choose dense, "),
         ("quickstart --design dense", "the dense model is trained anyway"),
-        ("quickstart --design label", "needs a label for every sequence"),
         ("quickstart --steps -1", "--steps -1: give a positive number"),
         ("quickstart --documents absent", "absent: no such file or folder; check the path"),
         ("train", "give a recipe and --out RUN, or --resume RUN"),

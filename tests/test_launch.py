@@ -40,7 +40,6 @@ def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
             ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
             "set warmup.dense_share to 0",
         ),
-        (["--routing.scorer", "label"], "needs a label for every sequence"),
         (["--micro_batch_size", "-1"], "micro_batch_size is -1; it must be at least 0"),
     ],
 )

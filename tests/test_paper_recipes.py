@@ -32,9 +32,11 @@ def test_a_recipe_trains_from_scratch_and_comes_back_from_json(name: str) -> Non
     assert Run.from_dict(run.to_dict()) == run
 
 
-def test_routing_by_language_waits_for_a_corpus_with_labels() -> None:
-    with pytest.raises(InputError, match="needs a label for every sequence"):
-        CHOICES[f"{NAME}-language"].check()
+def test_routing_by_language_has_an_expert_for_each_of_four() -> None:
+    run = CHOICES[f"{NAME}-language"]
+    run.check(("de", "en", "fr", "it"))
+    with pytest.raises(InputError, match="num_experts is 4 and there are 5 labels: de, en, es, fr, it"):
+        run.check(("de", "en", "es", "fr", "it"))
 
 
 def test_what_is_published_is_of_a_recipe() -> None:

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from loriini import quickstart
+from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
+from loriini.data.documents import Document
+from loriini.errors import InputError
 from loriini.quickstart import Quickstart, run_quickstart
 from loriini.recipes import SIZES, Size
 from loriini.train.metrics import METRICS, read_metrics
@@ -227,6 +230,48 @@ def test_another_design_stands_beside_the_dense_model(documents: Path, tmp_path:
     assert found["dense"]["perplexity"] == found["dense"]["perplexity_all"]  # no token is left out
     assert found["seconds"].keys() == STAGES - {"train lory"} | {"train mixtral"}
     assert "mixtral" in (tmp_path / "job" / "report.html").read_text()
+
+
+def test_label_routing_works_from_documents_to_report(
+    documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(arguments(documents, tmp_path / "job", "--design", "label"))
+    run = tmp_path / "job" / "runs" / "label"
+    names = sorted(DOMAINS)
+    assert json.loads((run / "model" / "config.json").read_text())["label_names"] == names
+    routes = Routes.load(run / "routes.npz")
+    experts = [[names.index(domain) for domain in routes.domains]] * 2
+    assert top_experts(routes.mean_gates).tolist() == experts
+    assert "label" in (tmp_path / "job" / "report.html").read_text()
+
+    texts = ["--documents", str(documents)]
+    evaluated = json.loads(call(capsys, ["evaluate", str(run), *texts]).out)
+    assert evaluated["perplexity"].keys() == set(DOMAINS)
+    assert call(capsys, ["analyze", str(run), *texts, "--out", str(tmp_path / "analysis")]).code == 0
+    assert call(capsys, ["designs", "--audit", str(run)]).out.startswith("declared strict, measured strict")
+    for more, code in ((("--label", "ledger"), 0), (("--label", "poems"), 2), ((), 2)):
+        written = call(capsys, ["generate", str(run), "--prompt", "Stir", "--max-new-tokens", "2", *more])
+        assert written.code == code
+    export = ["export", str(run), "--to", "llama", "--out", str(tmp_path / "llama")]
+    assert "combination=parameters" in call(capsys, [*export, "--label", "ledger"]).err
+
+    poem = tmp_path / "poem.jsonl"
+    poem.write_text('{"id": "sonnet 18", "text": "Shall I compare thee", "domain": "poems"}\n')
+    for command in ("evaluate", "analyze"):
+        ended = call(capsys, [command, str(run), "--documents", str(poem)])
+        assert ended.code == 2
+        assert "document sonnet 18: its domain 'poems' is not a label to route by" in ended.err
+
+
+def test_heldout_text_without_a_label_is_told_before_training(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = quickstart.split_documents([str(documents)], 10**9, 10**9)
+    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "poems"))
+    monkeypatch.setattr(quickstart, "gather", lambda: sides)
+    with pytest.raises(InputError, match="document sonnet 18: its domain 'poems' is not a label"):
+        run_quickstart(Quickstart(design="label", steps=2), tmp_path / "job")
+    assert not (tmp_path / "job" / "runs").exists()
 
 
 def test_a_missing_path_is_told_before_anything_is_made(

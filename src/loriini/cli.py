@@ -137,7 +137,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         _drop_routers(model, arguments.router_free)
     documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
     length = arguments.length or model.config.max_position_embeddings
-    heldout = tokenize_by_domain(documents, tokenizer, length)
+    heldout = tokenize_by_domain(documents, tokenizer, length, label_names=model.config.label_names)
     results = measure(model, heldout)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +166,7 @@ def generate(arguments: argparse.Namespace) -> None:
         arguments.greedy,
         arguments.routing,
         arguments.seed,
+        arguments.label,
     )
     print(arguments.prompt + text)
 
@@ -180,7 +181,7 @@ def export(arguments: argparse.Namespace) -> None:
         print(export_hf(model, tokenizer, arguments.out))
         return
     prompt = _read(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
-    print(export_llama(model, tokenizer, prompt, arguments.out))
+    print(export_llama(model, tokenizer, prompt, arguments.out, arguments.label))
 
 
 def bench(arguments: argparse.Namespace) -> None:
@@ -312,6 +313,7 @@ def _parser() -> Parser:
     add("--max-new-tokens", type=int, default=64)
     add("--greedy", action="store_true")
     add("--routing", choices=("prompt", "segment"), default="prompt")
+    add("--label", metavar="NAME", help="the domain whose expert writes, for a model that routes by label")
     add("--seed", type=int, default=0)
 
     add = command(export).add_argument
@@ -319,6 +321,7 @@ def _parser() -> Parser:
     add("--to", choices=("hf", "llama"), required=True)
     add("--prompt", default="")
     add("--prompt-file", type=Path)
+    add("--label", metavar="NAME", help="the prompt's domain, for a model that routes by label")
     add("--out", type=Path, required=True)
 
     add = command(bench).add_argument

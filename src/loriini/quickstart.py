@@ -26,7 +26,7 @@ from loriini.data.local_text import gather
 from loriini.data.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
 from loriini.data.split import split_documents
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, evaluate, skipped_tokens, tokenize_by_domain
+from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, skipped_tokens, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
 from loriini.model.loading import load_model
 from loriini.progress import console
@@ -92,6 +92,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
         "dense": quickstart_run("dense", settings.size, settings.steps, settings.seed),
         settings.design: quickstart_run(settings.design, settings.size, settings.steps, settings.seed),
     }
+    check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
         run = replace(run, corpus=(corpus.folder.resolve(),))
         with stage(out, f"train {run.name}"):
@@ -165,6 +166,15 @@ def corpus_settings(settings: Quickstart) -> PrepareSettings:
     )
 
 
+def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
+    """InputError where the mixture routes by label and a domain has no expert, or no text to train on."""
+    names = run.label_names(corpus.instances)
+    run.check(names)
+    if names:
+        for document in stored_documents(heldout):
+            check_label(document, names)
+
+
 def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOut]:
     """The held-out documents as instances, by domain."""
     _, tokenizer = load_model(out / "runs/dense")
@@ -196,7 +206,7 @@ def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut
     for domain, text in texts.items():
         prompt = tokenizer.decode(text.ids[len(text.ids) // 2, :PROMPT_TOKENS], skip_special_tokens=True)
         written = {
-            name: continue_text(model, tokenizer, prompt, SAMPLE_TOKENS)
+            name: continue_text(model, tokenizer, prompt, SAMPLE_TOKENS, label=domain)
             for name, (model, _) in models.items()
         }
         samples.append({"domain": domain, "prompt": prompt, **written})

@@ -9,6 +9,7 @@ import torch
 from loriini import LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.analyze.routes import Routes, mutual_information, routes_by_domain, top_experts
 from loriini.errors import InputError
+from tiny import random_ids, tiny_model
 
 
 @pytest.fixture
@@ -38,6 +39,13 @@ def test_means_are_over_all_units_whatever_the_batches(model: LoriiniForCausalLM
     assert routes.mean_gates.shape == (2, 2, 4)
     np.testing.assert_allclose(routes.mean_gates[:, 0], at_once.detach().numpy(), atol=0.01)
     np.testing.assert_allclose(routes.mean_gates.sum(-1), 1, rtol=1e-5)
+
+
+def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
+    model = tiny_model("label", label_names=["code", "prose"])
+    routes = routes_by_domain(model, {"prose": random_ids(), "code": random_ids()}, batch_size=2)
+    assert routes.domains == ("prose", "code")
+    assert routes.mean_gates.tolist() == [[[0, 1, 0, 0], [1, 0, 0, 0]]] * 2
 
 
 def test_no_instances_are_refused(model: LoriiniForCausalLM) -> None:

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.data.batches import Batches, Joined, Position
+from loriini.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Numbered:
     first: int
     size: int
     length: int = 3
+    label_names: tuple[str, ...] = ("even", "odd")
 
     def __len__(self) -> int:
         return self.size
@@ -23,6 +25,9 @@ class Numbered:
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         assert ((ids_B >= 0) & (ids_B < self.size)).all()
         return np.repeat(self.first + ids_B[:, None], self.length + 1, axis=1)
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.first + ids_B) % 2
 
 
 JOINED = Joined((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
@@ -39,6 +44,21 @@ def test_instances_are_read_in_the_order_asked_for() -> None:
     tokens = JOINED.read(ids)
     assert tokens.dtype == np.int64
     assert tokens.tolist() == [[i] * 4 for i in ids]
+
+
+def test_labels_are_those_of_the_source_that_an_instance_belongs_to() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    labels = JOINED.labels(ids)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == (ids % 2).tolist()
+    assert JOINED.label_names == ("even", "odd")
+
+
+def test_labels_of_other_names_are_refused_once_they_are_asked_for() -> None:
+    joined = Joined((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
+    assert len(joined) == 4
+    with pytest.raises(InputError, match="same domains, not even, odd; prose; prepare them as one"):
+        _ = joined.label_names
 
 
 def test_an_empty_source_changes_nothing() -> None:

@@ -107,6 +107,31 @@ def test_a_model_in_training_is_evaluated_in_evaluation_mode() -> None:
     assert evaluate(model.train(), text) == expected
 
 
+def test_a_domain_is_evaluated_by_the_expert_of_its_label() -> None:
+    model, ids = tiny_model("label", label_names=["code", "prose"]), random_ids(3, LENGTH + 1)
+    results = evaluate(model, {"prose": HeldOut(ids, 1.0), "code": HeldOut(ids, 1.0)}, 0, 2, "fp32")
+    for label, domain in enumerate(("code", "prose")):
+        logits = model(ids[:, :-1], routing_labels=torch.full((3,), label)).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        assert results["perplexity"][domain] == pytest.approx(loss.exp().item(), rel=1e-5)
+    assert results["perplexity"]["code"] != results["perplexity"]["prose"]
+
+
+@pytest.mark.parametrize(
+    ("names", "known"), [(["code", "prose"], "code, prose"), (None, "not in its config")]
+)
+def test_a_domain_without_a_label_is_refused(names: list[str] | None, known: str) -> None:
+    model = tiny_model("label", label_names=names)
+    with pytest.raises(InputError, match=f"no label is named 'poems'; the model's labels are: {known}"):
+        evaluate(model, {"poems": HeldOut(random_ids(), 1.0)})
+
+
+def test_a_document_without_a_label_is_named(tokenizer: PreTrainedTokenizerBase) -> None:
+    texts = documents(("code", "w1 w2"), ("poems", "w3 w4"))
+    with pytest.raises(InputError, match=r"document d1: its domain 'poems' is not a label .*: code, prose"):
+        tokenize_by_domain(texts, tokenizer, 9, label_names=["code", "prose"])
+
+
 def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:

@@ -60,6 +60,17 @@ def test_routing_is_as_asked(tokenizer: PreTrainedTokenizerBase) -> None:
     assert prompt != segment
 
 
+def test_the_label_says_which_expert_writes(tokenizer: PreTrainedTokenizerBase) -> None:
+    model = model_of("label")
+    model.config.label_names = ["code", "prose"]
+    code, prose = (
+        continue_text(model, tokenizer, PROMPT, 12, greedy=True, label=label) for label in ("code", "prose")
+    )
+    assert code != prose
+    with pytest.raises(InputError, match="routes by label; give one; the model's labels are: code, prose"):
+        continue_text(model, tokenizer, PROMPT, 12)
+
+
 def test_what_cannot_be_written_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(InputError, match="--max-new-tokens 0: give at least 1"):
         continue_text(model_of(), tokenizer, PROMPT, 0)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
+from loriini.model.labels import labels_of
 from loriini.routing import Routing
 from loriini.routing.losses import mean_gates
 from loriini.train.hardware import autocast
@@ -53,7 +54,7 @@ def routes_by_domain(
     """Run the model in evaluation mode over each domain's instances (n, L+1) and average its gates.
 
     All units that hold tokens count, those of segment 1 too. A domain without instances is left out;
-    ValueError when none has any.
+    ValueError when none has any, InputError for a domain that a label-routed model does not know.
     """
     parts = {name: ids for name, ids in instances_by_domain.items() if len(ids)}
     if not parts:
@@ -62,20 +63,23 @@ def routes_by_domain(
     model.eval()
     try:
         means, units = zip(
-            *(_mean_gates(model, ids.split(batch_size)) for ids in parts.values()), strict=True
+            *(_mean_gates(model, name, ids.split(batch_size)) for name, ids in parts.items()), strict=True
         )
     finally:
         model.train(training)
     return Routes(np.stack(means, axis=1), tuple(parts), np.array(units, np.int64))
 
 
-def _mean_gates(model: LoriiniForCausalLM, batches: Sequence[Tensor]) -> tuple[NDArray[np.float64], int]:
-    """Mean gates (layers, E) over all units of some batches, and how many those are."""
+def _mean_gates(
+    model: LoriiniForCausalLM, domain: str, batches: Sequence[Tensor]
+) -> tuple[NDArray[np.float64], int]:
+    """Mean gates (layers, E) over all units of a domain's batches, and how many those are."""
     total: Tensor | float = 0.0
     count = 0
     for ids in batches:
         with autocast("auto"):
-            routings = model(ids[:, :-1].to(model.device)).routings
+            labels_B = labels_of(model, domain, len(ids))
+            routings = model(ids[:, :-1].to(model.device), routing_labels=labels_B).routings
         units = _units(routings[0])
         total = total + units * torch.stack([mean_gates(r).double() for r in routings])
         count += units

@@ -4,12 +4,14 @@ The place in the data is a value, `Position`: save it, and training goes on with
 another batch size or number of processes if need be. Within an epoch every instance comes exactly once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from loriini.errors import InputError
 
 ROUNDS = 6
 
@@ -26,6 +28,15 @@ class Source(Protocol):
 
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The tokens of some instances, int64 (B, length + 1)."""
+        ...
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label of some instances, int64 (B,), indices into `label_names`."""
+        ...
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """What a label stands for. Only routing by label asks for labels and their names."""
         ...
 
 
@@ -50,12 +61,38 @@ class Joined:
 
     def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The tokens of some instances, int64 (B, length + 1)."""
+        tokens_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
+        for part, here_B, own_ids in self._owners(ids_B):
+            tokens_BL[here_B] = part.read(own_ids)
+        return tokens_BL
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label of some instances, int64 (B,)."""
+        labels_B = np.empty(len(ids_B), dtype=np.int64)
+        for part, here_B, own_ids in self._owners(ids_B):
+            labels_B[here_B] = part.labels(own_ids)
+        return labels_B
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """What a label stands for; InputError where the sources do not agree."""
+        names = list(dict.fromkeys(part.label_names for part in self.parts))
+        if len(names) > 1:
+            listed = "; ".join(", ".join(of_part) for of_part in names)
+            raise InputError(
+                f"routing by label needs corpora of the same domains, not {listed}; prepare them as one"
+            )
+        return names[0]
+
+    def _owners(
+        self, ids_B: NDArray[np.int64]
+    ) -> Iterator[tuple[Source, NDArray[np.bool_], NDArray[np.int64]]]:
+        """Each source that holds some of the instances, a mask (B,) of those, and their ids there."""
         starts = np.cumsum([0, *map(len, self.parts)])
         owners_B = np.searchsorted(starts, ids_B, side="right") - 1
-        tokens_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
         for i in np.unique(owners_B):
-            tokens_BL[owners_B == i] = self.parts[i].read(ids_B[owners_B == i] - starts[i])
-        return tokens_BL
+            here_B = owners_B == i
+            yield self.parts[i], here_B, ids_B[here_B] - starts[i]
 
 
 @dataclass(frozen=True)

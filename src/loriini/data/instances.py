@@ -70,6 +70,15 @@ class Instances:
         """The tokens of some instances, copied to memory, int64 (B, length + 1)."""
         return self.tokens_IL[ids_B].astype(np.int64)
 
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The majority domain of some instances, int64 (B,), indices into `label_names`."""
+        return self.domains_I[ids_B].astype(np.int64)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The domains."""
+        return self.domain_names
+
 
 def write_instances(folder: Path, tokens: Artifact, order: Artifact, length: int) -> Artifact:
     """Write the ordered documents as instances of `length` + 1 tokens.

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
+from loriini.model.labels import labels_of
 from loriini.progress import progress
 from loriini.train.hardware import autocast
 
@@ -31,15 +32,19 @@ def tokenize_by_domain(
     tokenizer: PreTrainedTokenizerBase,
     length: int,
     most: int | None = None,
+    label_names: Sequence[str] | None = None,
 ) -> dict[str, HeldOut]:
     """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
 
     A domain's tail shorter than an instance is left out, unless it is all there is. With `most`, documents
-    are read until a domain has that many instances. InputError without text.
+    are read until a domain has that many instances. InputError without text, and for a document whose domain
+    is not one of `label_names`, where those are given.
     """
     tokens: dict[str, list[int]] = defaultdict(list)
     size: dict[str, int] = defaultdict(int)
     for document in documents:
+        if label_names is not None:
+            check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
         ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -51,6 +56,15 @@ def tokenize_by_domain(
         domain: HeldOut(_cut(torch.tensor(ids), length), size[domain] / len(ids))
         for domain, ids in sorted(tokens.items())
     }
+
+
+def check_label(document: Document, label_names: Sequence[str]) -> None:
+    """InputError for a document whose domain is not one of the labels."""
+    if document.domain not in label_names:
+        raise InputError(
+            f"document {document.id}: its domain {document.domain!r} is not a label to route by; "
+            f"leave it out, or give it one of: {', '.join(label_names)}"
+        )
 
 
 def _cut(ids: Tensor, length: int) -> Tensor:
@@ -76,7 +90,7 @@ def evaluate(
 
     `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own segment
     1; give the same `skip` to models that are compared), `perplexity_all` and `bits_per_byte` count all.
-    `tokens` is how many `perplexity` counts.
+    `tokens` is how many `perplexity` counts. InputError for a domain that a label-routed model does not know.
     """
     skip = skipped_tokens(model) if skip is None else skip
     results: dict[str, dict[str, float]] = defaultdict(dict)
@@ -84,7 +98,8 @@ def evaluate(
         for domain, text in heldout.items():
             later = total = 0.0
             for ids in text.ids.split(batch_size):
-                loss_BL = token_losses(model, ids.to(model.device), precision)
+                labels_B = labels_of(model, domain, len(ids))
+                loss_BL = token_losses(model, ids.to(model.device), precision, labels_B)
                 total += loss_BL.sum().item()
                 later += loss_BL[:, skip:].sum().item()
                 advance(len(ids), domain)
@@ -106,11 +121,13 @@ def evaluate(
     }
 
 
-def token_losses(model: LoriiniForCausalLM, ids_BL: Tensor, precision: str = "auto") -> Tensor:
-    """Cross-entropy (B, L) in nats of each next token of instances (B, L+1)."""
+def token_losses(
+    model: LoriiniForCausalLM, ids_BL: Tensor, precision: str = "auto", labels_B: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy (B, L) in nats of each next token of instances (B, L+1), routed by labels (B,) if any."""
     model.eval()
     with autocast(precision):
-        logits = model(ids_BL[:, :-1]).logits
+        logits = model(ids_BL[:, :-1], routing_labels=labels_B).logits
     return cross_entropy(logits.float().flatten(0, 1), ids_BL[:, 1:].flatten(), reduction="none").view_as(
         ids_BL[:, 1:]
     )

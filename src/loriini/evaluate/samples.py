@@ -5,6 +5,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
+from loriini.model.labels import labels_of
 
 
 @torch.no_grad()
@@ -16,10 +17,13 @@ def continue_text(
     greedy: bool = False,
     routing: str = "prompt",
     seed: int = 0,
+    label: str | None = None,
 ) -> str:
     """The model's continuation of `prompt`; an empty prompt is the BOS (or EOS) token alone.
 
-    InputError without a token to write, and where segments are to be routed by a design that has none.
+    A label-routed model routes it to the expert of `label`; others have no use for one. InputError without a
+    token to write, without a label where it is needed, and where segments are to be routed by a design that
+    has none.
     """
     if max_new_tokens < 1:
         raise InputError(f"--max-new-tokens {max_new_tokens}: give at least 1")
@@ -35,6 +39,7 @@ def continue_text(
         attention_mask=torch.ones_like(ids),
         max_new_tokens=max_new_tokens,
         inference_routing=routing,
+        routing_labels=labels_of(model, label, 1),
         pad_token_id=model.config.eos_token_id,
         **sampling,
     )

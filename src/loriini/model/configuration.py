@@ -32,6 +32,8 @@ class LoriiniConfig(LlamaConfig):
     With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
     width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
     by the norm of low-rank activations needs one; its default is a third of the hidden size.
+
+    `label_names` says what a label stands for, where routing is by label: name i is routed to expert i.
     """
 
     model_type = "loriini"
@@ -46,6 +48,7 @@ class LoriiniConfig(LlamaConfig):
     num_experts: int = 8
     low_rank: int | None = None
     routing: Any = "lory"
+    label_names: list[str] | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
@@ -65,6 +68,11 @@ class LoriiniConfig(LlamaConfig):
     def scored_by_norm(self) -> bool:
         """Whether experts score themselves, by the norm of their activations."""
         return self.routing.scorer == "activation_norm"
+
+    @property
+    def routed_by_label(self) -> bool:
+        """Whether every call needs `routing_labels`."""
+        return self.routing.scorer == "label" and self.num_experts > 1
 
     @property
     def expert_width(self) -> int:
@@ -150,11 +158,17 @@ def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
     """(refused, reason) for what may not combine beyond the rules of routing itself."""
     routing, llama = c.routing, c.block == "llama"
     gated = ("low_rank", "gate", "activated_gate")
+    names = c.label_names or []
     return [
         (c.num_experts < 1, f"num_experts is {c.num_experts}; it must be at least 1"),
         (
             routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
             f"top_k is {routing.top_k} but num_experts is {c.num_experts}",
+        ),
+        (
+            c.routed_by_label and len(names) > c.num_experts,
+            f"every label needs an expert of its own, but num_experts is {c.num_experts} and there are "
+            f"{len(names)} labels: {', '.join(names)}",
         ),
         (
             c.low_rank is not None and c.scored_by_norm and routing.node != "low_rank",

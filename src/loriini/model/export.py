@@ -10,6 +10,7 @@ from transformers.utils import logging
 
 from loriini.errors import InputError
 from loriini.model.conversion import to_llama
+from loriini.model.labels import labels_of
 from loriini.model.modeling import LoriiniForCausalLM
 
 
@@ -20,17 +21,22 @@ def export_hf(model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, out
 
 @torch.no_grad()
 def export_llama(
-    model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, prompt: str, out: Path
+    model: LoriiniForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    out: Path,
+    label: str | None = None,
 ) -> Path:
     """Write a plain Llama whose FFNs are the experts merged as `prompt` routes them (Lory §3.1, inference).
 
-    Its logits after this prompt are the model's own, prompt-routed. InputError for designs that combine
-    outputs, whose experts do not merge into one FFN.
+    Its logits after this prompt are the model's own, prompt-routed; a label-routed model needs the prompt's
+    `label`. InputError for designs that combine outputs, whose experts do not merge into one FFN.
     """
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].long()
     if not ids.shape[1]:
         ids = torch.tensor([[model.config.eos_token_id]])
-    routings = model(ids, prompt_lengths=torch.tensor([ids.shape[1]])).routings
+    lengths_B, labels_B = torch.tensor([ids.shape[1]]), labels_of(model, label, 1)
+    routings = model(ids, prompt_lengths=lengths_B, routing_labels=labels_B).routings
     try:
         llama = to_llama(model, [routing.gates[0] for routing in routings])
     except ValueError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging
@@ -19,7 +20,7 @@ from transformers.utils import logging
 from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError
-from loriini.model import LoriiniForCausalLM
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
@@ -109,7 +110,7 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
         return
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
-    run.check()
+    run.check(run.label_names(corpus.instances))
     if run.length > corpus.instances.length:
         raise InputError(
             f"the run's context is {run.length} tokens, but the corpus was cut into "
@@ -125,8 +126,7 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
     at, tensors = found or (Progress(), None)
     torch.manual_seed(run.seed)
     dense = at.step <= run.copy_step and run.copy_step > 0
-    config = run.config(corpus.vocab_size, corpus.eos_token_id, 1 if dense else None)
-    model = LoriiniForCausalLM(config).to(pick_device()).train()
+    model = LoriiniForCausalLM(model_config(run, corpus, 1 if dense else None)).to(pick_device()).train()
     optimizer = make_optimizer(model, run.optimizer)
     if tensors is not None:
         checkpoint.restore(model, optimizer, tensors)
@@ -136,16 +136,23 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
 
 def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
     """End the dense phase: the model and its optimizer become the mixture's."""
-    config = run.config(corpus.vocab_size, corpus.eos_token_id)
+    config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(state.model, state.optimizer, config, run.optimizer, run.warmup)
+
+
+def model_config(run: Run, corpus: Corpus, num_experts: int | None = None) -> LoriiniConfig:
+    """The configuration of a run's model on this corpus, or of its dense model of one expert."""
+    names = run.label_names(corpus.instances)
+    return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)
 
 
 def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     """One optimizer step; moves `state` on and returns the step's metrics."""
     started = time.perf_counter()
-    ids, _, position = batches.at(Position(state.at.consumed))
+    ids, instances_B, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
-    loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run)
+    labels_B = routing_labels(state.model, batches.instances, instances_B)
+    loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
     finite = bool(torch.isfinite(norm))
     if finite:
@@ -171,22 +178,34 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
 
 
 def accumulate_gradients(
-    model: LoriiniForCausalLM, ids_BL: Tensor, run: Run
+    model: LoriiniForCausalLM, ids_BL: Tensor, run: Run, labels_B: Tensor | None = None
 ) -> tuple[float, float, list[ExpertUse]]:
-    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use."""
-    parts = ids_BL.split(run.micro_batch_size or len(ids_BL))
+    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
+
+    `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1).
+    """
+    size = run.micro_batch_size or len(ids_BL)
     total = auxiliary = 0.0
     uses: list[ExpertUse] = []
-    for part in parts:
+    for first in range(0, len(ids_BL), size):
+        part = ids_BL[first : first + size]
+        labels = None if labels_B is None else labels_B[first : first + size]
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
-            out = model(part[:, :-1], shift_labels=part[:, 1:])
+            out = model(part[:, :-1], shift_labels=part[:, 1:], routing_labels=labels)
         (out.loss * share).backward()
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
         total += share * (out.loss.item() - added)
         auxiliary += share * added
         uses.append(expert_use(out.routings))
     return total, auxiliary, uses
+
+
+def routing_labels(model: LoriiniForCausalLM, source: Source, ids_B: NDArray[np.int64]) -> Tensor | None:
+    """The labels (B,) of some instances on the model's device; None for a model that asks for none."""
+    if not model.config.routed_by_label:
+        return None
+    return torch.from_numpy(source.labels(ids_B)).to(model.device)
 
 
 def to_device(ids: np.ndarray, length: int) -> Tensor:

@@ -1,10 +1,12 @@
 """A run: everything that determines a training, as one value that is saved beside its results."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
+from loriini.data.batches import Source
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.routing import RoutingConfig
@@ -71,8 +73,8 @@ class Run:
         }
         return cls(**{**{f.name: values[f.name] for f in fields(cls)}, **parts})
 
-    def check(self) -> None:
-        """InputError for settings that cannot be, or that do not fit each other."""
+    def check(self, label_names: Sequence[str] = ()) -> None:
+        """InputError for settings that cannot be, or that do not fit each other or the labels."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
         numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
@@ -84,7 +86,7 @@ class Run:
             if refused:
                 raise InputError(reason)
         try:
-            self.config(vocab_size=1, eos_token_id=0)
+            self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
 
@@ -108,15 +110,21 @@ class Run:
                 f"the context of {self.length} tokens is no longer than a segment of "
                 f"{self.routing.segment_length}; set length higher or routing.segment_length lower",
             ),
-            (
-                mixture and self.routing.scorer == "label",
-                "routing.scorer=label needs a label for every sequence, which no corpus has; "
-                "train it from Python with routing_labels",
-            ),
         ]
 
-    def config(self, vocab_size: int, eos_token_id: int, num_experts: int | None = None) -> LoriiniConfig:
-        """The model's configuration for a corpus of this vocabulary."""
+    def label_names(self, instances: Source) -> tuple[str, ...]:
+        """What the labels of some instances stand for; none where the run does not route by label."""
+        by_label = self.routing.scorer == "label" and self.model.num_experts > 1
+        return instances.label_names if by_label else ()
+
+    def config(
+        self,
+        vocab_size: int,
+        eos_token_id: int,
+        num_experts: int | None = None,
+        label_names: Sequence[str] = (),
+    ) -> LoriiniConfig:
+        """The model's configuration for a corpus of this vocabulary and these labels."""
         shape = asdict(self.model)
         if num_experts is not None:
             shape["num_experts"] = num_experts
@@ -125,6 +133,7 @@ class Run:
             vocab_size=vocab_size,
             max_position_embeddings=self.length,
             routing=self.routing,
+            label_names=list(label_names) or None,
             eos_token_id=eos_token_id,
             bos_token_id=eos_token_id,
         )

@@ -1,0 +1,21 @@
+"""Label routing by name: the labels of text whose domain is known."""
+
+import torch
+from torch import Tensor
+
+from loriini.errors import InputError
+from loriini.model.modeling import LoriiniForCausalLM
+
+
+def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tensor | None:
+    """`routing_labels` (B,) for `batch` sequences of one domain; None for a model that routes otherwise.
+
+    InputError for a domain that the model has no label for, and for none where it needs one.
+    """
+    if not model.config.routed_by_label:
+        return None
+    names = model.config.label_names or []
+    if domain not in names:
+        wrong = "this model routes by label; give one" if domain is None else f"no label is named {domain!r}"
+        raise InputError(f"{wrong}; the model's labels are: {', '.join(names) or 'not in its config'}")
+    return torch.full((batch,), names.index(domain), device=model.device)
