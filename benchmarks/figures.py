@@ -1,17 +1,18 @@
-"""Draw the pictures of docs/experiments.md from the JSON in benchmarks/results/.
+"""Draw the pictures of docs/experiments.md and docs/designs.md from the JSON in benchmarks/results/.
 
 python benchmarks/figures.py
 """
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from loriini.analyze.plots import DENSE, MIXTURE, picture
+from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
 
 HERE = Path(__file__).parent
 RESULTS, PICTURES = HERE / "results", HERE.parent / "docs" / "pictures"
@@ -55,13 +56,60 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
+CLASSES = {"class one": DENSE, "class two": LESS, "class three": MIXTURE}
+
+
+def by_expert(row: dict[str, Any], of: str, switch: int) -> np.ndarray:
+    """What one classifier measured (steps, classes, experts), the expert with class one at `switch` first."""
+    loads = {measured["step"]: measured["load"] for measured in row["measured"]}
+    order = np.argsort(loads[switch][0])[::-1]
+    return np.array([measured[of] for measured in row["measured"]])[..., order]
+
+
+@picture
+def toy(experiment: dict[str, Any]) -> Figure:
+    """AoE beside an MoE: expert A's share of each class, and both experts' activation scales, over steps."""
+    figure = Figure(figsize=(7.2, 6.4), layout="constrained")
+    loads, scales = figure.subplots(2, 2, sharex=True, sharey="row")
+    rows, switch = experiment["results"], experiment["study"]["steps"]
+    steps = [measured["step"] for measured in rows[0]["measured"]]
+    for name, load, scale in zip(experiment["routing"], loads, scales, strict=True):
+        own = [row for row in rows if row["name"] == name]
+        load_of_seeds = np.stack([by_expert(row, "load", switch) for row in own])
+        scale_of_seeds = np.stack([by_expert(row, "scale", switch) for row in own])
+        for c, (label, color) in enumerate(CLASSES.items()):
+            dash = "--" if label == "class two" else "-"  # it often lies on class one
+            load.plot(steps, load_of_seeds[:, :, c, 0].T, color=color, lw=0.6, alpha=0.35)
+            load.plot(steps, load_of_seeds[:, :, c, 0].mean(0), dash, color=color, lw=2, label=label)
+            for expert, style in enumerate("-:"):
+                if label != "class two":  # its scales are those of class one
+                    scale.plot(steps, scale_of_seeds[:, :, c, expert].mean(0), style, color=color, lw=2)
+        load.set_title(name)
+        scale.set_yscale("log", base=2)
+        scale.set_yticks(ticks := [0.5, 1, 2, 4, 8, 16, 32], map(str, ticks))
+        scale.set_xlabel("step")
+        for axes in (load, scale):
+            axes.axvline(switch, color=GREY, lw=1, ls=":")
+    loads[0].set_ylabel("share that expert A takes")
+    scales[0].set_ylabel("activation scale: A solid, B dotted")
+    figure.legend(*loads[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return figure
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "similar_batching": lambda experiment: cells(by_name(experiment)),
+    "choose_defaults": lambda experiment: cells(by_name(experiment)),
+    "aoe_toy": toy,
+}
+
+
 def main() -> None:
     """Draw one picture for each result that is there."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name in ("similar_batching", "choose_defaults"):
+    for name, draw in FIGURES.items():
         path = RESULTS / f"{name}.json"
         if path.exists():
-            svg = cells(by_name(json.loads(path.read_text()))).replace("currentColor", GREY)
+            svg = draw(json.loads(path.read_text())).replace("currentColor", GREY)
             (PICTURES / f"{name}.svg").write_text(svg)
             print(PICTURES / f"{name}.svg")
 

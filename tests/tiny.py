@@ -15,7 +15,7 @@ LENGTH = 11
 
 GRID = [name for name, design in DESIGNS.items() if design.scorer != "activation_norm"]
 MERGED = [name for name in GRID if DESIGNS[name].combination == "parameters"]
-BLOCKS = ["llama", "gpt2"]
+BLOCKS = ["llama", "olmoe", "gpt2"]
 
 
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:

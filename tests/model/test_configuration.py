@@ -159,6 +159,8 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
         ({"block": "gpt2", "routing": "aoe"}, "need experts with a gate, and block=gpt2 has none"),
         ({"block": "gpt2", "low_rank": 8}, "need experts with a gate, and block=gpt2 has none"),
         ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
+        ({"block": "olmoe", "dropout": 0.1}, "dropout is 0.1, but block=olmoe has none"),
+        ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but block=olmoe norms"),
         ({"block": "gpt2", "dropout": 1.0}, r"it must be in \[0, 1\)"),
     ],
     ids=str,

@@ -1,6 +1,7 @@
 """Mixtures that transformers trained: the same logits as rows, and without their routers."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import silu
-from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
+)
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.cli import main
@@ -25,21 +33,29 @@ NODES = ["gate", "up", "activated_gate", "hidden", "output"]
 NORMS = [1, 2, "inf"]
 
 
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.3,
+}
+
+
 def tiny_mixtral(**changes: Any) -> MixtralForCausalLM:
-    config = MixtralConfig(
-        **{
-            "vocab_size": VOCABULARY,
-            "hidden_size": 16,
-            "intermediate_size": 24,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "num_local_experts": 5,
-            "initializer_range": 0.3,
-            **changes,
-        }
-    )
-    return MixtralForCausalLM(config).eval()
+    return MixtralForCausalLM(MixtralConfig(**{**SIZES, "num_local_experts": 5, **changes})).eval()
+
+
+def tiny_olmoe(**changes: Any) -> OlmoeForCausalLM:
+    """An OLMoE whose norms of queries and keys have learned something."""
+    config = OlmoeConfig(**{**SIZES, "num_experts": 5, "num_experts_per_tok": 3, **changes})
+    model = OlmoeForCausalLM(config).eval()
+    for name, weight in model.named_parameters():
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            torch.nn.init.normal_(weight, mean=1.0, std=0.3)
+    return model
 
 
 @pytest.mark.parametrize(
@@ -60,6 +76,32 @@ def test_a_mixtral_is_a_row(changes: dict[str, Any]) -> None:
     torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], **CLOSE)
     tokens = [m.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=2) for m in (model, mixtral)]
     assert torch.equal(*tokens)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"norm_topk_prob": True}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}],
+    ids=str,
+)
+@torch.no_grad()
+def test_an_olmoe_is_a_row(changes: dict[str, Any]) -> None:
+    olmoe, ids = tiny_olmoe(**changes), random_ids()
+    model = from_pretrained_mixture(olmoe)
+    torch.testing.assert_close(model(ids).logits, olmoe(ids).logits, **CLOSE)
+    tokens = [m.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=2) for m in (model, olmoe)]
+    assert torch.equal(*tokens)
+    assert model.config.parameters()[0] == sum(p.numel() for p in set(model.parameters()))
+
+
+def test_an_olmoe_loads_and_runs_without_its_routers(tmp_path: Path) -> None:
+    olmoe, ids = tiny_olmoe(vocab_size=WORDS, eos_token_id=EOS), random_ids()
+    olmoe.save_pretrained(write_tokenizer(tmp_path))
+    model, _ = load_model(tmp_path)
+    torch.testing.assert_close(model(ids).logits, olmoe(ids).logits, **CLOSE)
+    free = router_free(model, "output")
+    assert set((free(ids).routings[0].gates > 0).sum(-1).tolist()) == {3}
+    free.save_pretrained(tmp_path / "free")
+    assert torch.equal(LoriiniForCausalLM.from_pretrained(tmp_path / "free")(ids).logits, free(ids).logits)
 
 
 def test_load_balance_of_one_layer_is_transformers() -> None:
@@ -83,6 +125,13 @@ def test_what_our_block_has_not_is_refused(changes: dict[str, Any]) -> None:
         from_pretrained_mixture(tiny_mixtral(**changes))
 
 
+@pytest.mark.parametrize("changes", [{"clip_qkv": 8.0}, {"attention_bias": True}], ids=str)
+def test_what_our_olmoe_has_not_is_refused(changes: dict[str, Any]) -> None:
+    (name,) = changes
+    with pytest.raises(ValueError, match=f"{name} is .*; only mixtures with"):
+        from_pretrained_mixture(tiny_olmoe(**changes))
+
+
 def router_free_twin(
     x_MD: Tensor, gate_up: Tensor, down: Tensor, node: str, norm: float, k: int
 ) -> tuple[Tensor, Tensor]:
@@ -104,16 +153,24 @@ def router_free_twin(
 
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("tiny", [tiny_mixtral, tiny_olmoe])
 @torch.no_grad()
-def test_without_routers_activations_choose(node: str, norm: int | str) -> None:
-    model, ids = from_pretrained_mixture(tiny_mixtral()), random_ids()
+def test_without_routers_activations_choose(
+    tiny: Callable[[], MixtralForCausalLM | OlmoeForCausalLM], node: str, norm: int | str
+) -> None:
+    model, ids = from_pretrained_mixture(tiny()), random_ids()
     seen: dict[str, Tensor] = {}
     layer = model.model.mixtures[0]
     layer.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output[0]))
     routing = router_free(model, node, norm)(ids).routings[0]
     experts = layer.experts
     y, gates = router_free_twin(
-        seen["x"].flatten(0, 1), experts.gate_up_proj, experts.down_proj, node, float(norm), 2
+        seen["x"].flatten(0, 1),
+        experts.gate_up_proj,
+        experts.down_proj,
+        node,
+        float(norm),
+        model.config.routing.top_k,
     )
     torch.testing.assert_close(routing.gates, gates, **CLOSE)
     torch.testing.assert_close(seen["y"].flatten(0, 1), y, **CLOSE)
@@ -180,5 +237,5 @@ def test_evaluate_takes_it_with_its_routers_and_without(
 def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, **sizes)).save_pretrained(write_tokenizer(tmp_path))
-    with pytest.raises(InputError, match="its type is llama, not loriini or mixtral"):
+    with pytest.raises(InputError, match="its type is llama, not loriini or mixtral or olmoe"):
         load_model(tmp_path)

@@ -1,12 +1,13 @@
-"""The two kinds of transformer block: what stands around a mixture, all of it transformers' own parts."""
+"""The kinds of transformer block: what stands around a mixture, all of it transformers' own parts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.olmoe.modeling_olmoe import OlmoeAttention
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
@@ -41,13 +42,16 @@ class Block:
     experts: type[SwigluExperts] | type[GeluExperts]
 
 
+_llama = Block(
+    norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
+    attention=LlamaAttention,
+    positions=RotaryEmbedding,
+    experts=SwigluExperts,
+)
+
 BLOCKS: dict[str, Block] = {
-    "llama": Block(
-        norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
-        attention=LlamaAttention,
-        positions=RotaryEmbedding,
-        experts=SwigluExperts,
-    ),
+    "llama": _llama,
+    "olmoe": replace(_llama, attention=OlmoeAttention),
     "gpt2": Block(
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.layer_norm_epsilon),
         attention=lambda c, layer: GPT2Attention(c, layer_idx=layer),

@@ -1,7 +1,7 @@
-"""The model's configuration: a Llama's or a GPT-2's, a number of experts, and a row of the routing space."""
+"""The model's configuration: a Llama's, OLMoE's or GPT-2's, a number of experts, and a row of the space."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -27,7 +27,8 @@ class LoriiniConfig(LlamaConfig):
 
     `block` gpt2 makes it a GPT-2 instead: LayerNorm with `layer_norm_epsilon`, GELU, learned positions,
     biases, and `dropout` of embeddings, attention weights and residual branches. Tying the head is a choice
-    of its own, `tie_word_embeddings`; GPT-2 ties it.
+    of its own, `tie_word_embeddings`; GPT-2 ties it. `block` olmoe is a Llama whose queries and keys pass an
+    RMSNorm each, over all heads together.
 
     With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
     width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
@@ -38,11 +39,12 @@ class LoriiniConfig(LlamaConfig):
 
     model_type = "loriini"
     base_model_tp_plan = None
-    # What transformers' GPT2Attention asks of its configuration.
+    # What transformers' GPT2Attention and OlmoeAttention ask of their configuration.
     attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
+    clip_qkv = None
 
-    block: Literal["llama", "gpt2"] = "llama"
+    block: Literal["llama", "olmoe", "gpt2"] = "llama"
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
     num_experts: int = 8
@@ -156,7 +158,7 @@ class LoriiniConfig(LlamaConfig):
 
 def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
     """(refused, reason) for what may not combine beyond the rules of routing itself."""
-    routing, llama = c.routing, c.block == "llama"
+    routing, gpt2 = c.routing, c.block == "gpt2"
     gated = ("low_rank", "gate", "activated_gate")
     names = c.label_names or []
     return [
@@ -175,11 +177,18 @@ def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
             f"node={routing.node} is a node of ordinary experts; set low_rank to None",
         ),
         (
-            not llama and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
+            gpt2 and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
             f"low_rank and routing.node={routing.node} need experts with a gate, "
             f"and block={c.block} has none; use block=llama",
         ),
-        (llama and c.dropout != 0, f"dropout is {c.dropout}, but block=llama has none; use block=gpt2"),
+        (
+            not gpt2 and c.dropout != 0,
+            f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2",
+        ),
+        (
+            c.block == "olmoe" and c.head_dim not in (None, c.hidden_size // c.num_attention_heads),
+            f"head_dim is {c.head_dim}, but block=olmoe norms heads of hidden_size / num_attention_heads",
+        ),
         (not 0 <= c.dropout < 1, f"dropout is {c.dropout}; it must be in [0, 1)"),
     ]
 
@@ -206,6 +215,13 @@ def llama_sizes(c: LoriiniConfig) -> Sizes:
     return Sizes(attention, d, expert, 3 * d * c.shared_width, 0)
 
 
+def olmoe_sizes(c: LoriiniConfig) -> Sizes:
+    """A Llama's and the norms of queries and keys."""
+    sizes = llama_sizes(c)
+    keys = c.hidden_size // c.num_attention_heads * (c.num_key_value_heads or c.num_attention_heads)
+    return replace(sizes, attention=sizes.attention + c.hidden_size + keys)
+
+
 def gpt2_sizes(c: LoriiniConfig) -> Sizes:
     """With the biases of every map and norm."""
     d, f, shared = c.hidden_size, c.expert_width, c.shared_width
@@ -218,4 +234,8 @@ def gpt2_sizes(c: LoriiniConfig) -> Sizes:
     )
 
 
-SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {"llama": llama_sizes, "gpt2": gpt2_sizes}
+SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {
+    "llama": llama_sizes,
+    "olmoe": olmoe_sizes,
+    "gpt2": gpt2_sizes,
+}

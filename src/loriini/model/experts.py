@@ -218,7 +218,10 @@ def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
         dtype = torch.get_autocast_dtype(device)
         x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
     aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
-    if aligned and x_PD.dtype != torch.float64 and len(x_PD):
+    admitted = x_PD.dtype == torch.bfloat16 or (
+        x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only
+    )
+    if aligned and admitted:
         return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
     return grouped_linear_loop(x_PD, weight_EOD, ends_E)
 

@@ -1,0 +1,67 @@
+"""torch.compile without graph breaks: every design is traced whole, and compiled ones equal eager ones."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_model
+
+EAGER_ONLY = ("random", "label")
+"""What torch cannot trace whole: a generator of its own, a check of given labels."""
+
+# From within torch, which traces our autograd function and scripts its own.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> None:
+    torch.compiler.reset()
+
+
+def step(
+    model: Callable[..., Any], parameters: LoriiniForCausalLM, ids: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The logits and gradients of one training step, without the update."""
+    parameters.zero_grad()
+    out = model(ids, labels=ids, use_cache=False)
+    out.loss.backward()
+    return out.logits.detach(), gradients(parameters)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("design", [name for name in DESIGNS if name not in EAGER_ONLY])
+def test_every_design_is_one_graph(design: str, block: str) -> None:
+    if DESIGNS[design].scorer == "activation_norm" and block == "gpt2":
+        pytest.skip("needs experts with a gate")
+    model, ids = tiny_model(design, block=block, num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    (logits, found), (expected, wanted) = step(traced, model, ids), step(model, model, ids)
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted)
+
+
+def test_in_float32_it_is_one_graph_too() -> None:
+    model, ids = tiny_model("mixtral", num_hidden_layers=1).train(), random_ids(2, 8)
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    (logits, found), (expected, wanted) = step(traced, model, ids), step(model, model, ids)
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("design", ["lory", "mixtral"])
+def test_a_compiled_model_equals_the_eager_one(design: str) -> None:
+    model, ids = tiny_model(design, num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
+    compiled = torch.compile(model, fullgraph=True)
+    (logits, found), (expected, wanted) = step(compiled, model, ids), step(model, model, ids)
+    torch.testing.assert_close(logits, expected, rtol=0.05, atol=0.03)
+    assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)
