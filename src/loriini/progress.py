@@ -10,7 +10,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -28,11 +27,10 @@ class Advance(Protocol):
 def progress(name: str, total: int | None = None) -> Iterator[Advance]:
     """A bar for one stage: `with progress("tokens", total) as advance: ... advance(n, "12k tokens/s")`."""
     columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description:<12}"),
+        BarColumn(bar_width=12),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal, refresh_per_second=4) as bar:
