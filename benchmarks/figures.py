@@ -1,8 +1,9 @@
-"""Draw the pictures of docs/experiments.md and docs/designs.md from the JSON in benchmarks/results/.
+"""Draw the pictures of the docs: from the JSON in benchmarks/results/, and from a finished quickstart.
 
-python benchmarks/figures.py
+python benchmarks/figures.py [--quickstart loriini-quickstart]
 """
 
+import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from loriini.analyze import plots
 from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
+from loriini.analyze.routes import ROUTES, Routes
+from loriini.train.metrics import METRICS, read_metrics
 
 HERE = Path(__file__).parent
 RESULTS, PICTURES = HERE / "results", HERE.parent / "docs" / "pictures"
@@ -103,15 +107,31 @@ FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def of_quickstart(folder: Path) -> dict[str, str]:
+    """The pictures that explain Lory, from the mixture of a finished quickstart."""
+    metrics = {name: read_metrics(folder / "runs" / name / METRICS) for name in ("dense", "lory")}
+    routes = Routes.load(folder / "runs" / "lory" / ROUTES)
+    return {
+        "loss_difference": plots.loss_difference(metrics["dense"], metrics["lory"]),
+        "utilisation": plots.utilisation_curves(metrics["lory"]),
+        "gates_by_domain": plots.gates_by_domain(routes.mean_gates, routes.domains),
+    }
+
+
 def main() -> None:
     """Draw one picture for each result that is there."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quickstart", type=Path)
+    quickstart = parser.parse_args().quickstart
+    results = {name: RESULTS / f"{name}.json" for name in FIGURES}
+    pictures = {
+        name: FIGURES[name](json.loads(path.read_text())) for name, path in results.items() if path.exists()
+    }
+    pictures |= of_quickstart(quickstart) if quickstart else {}
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name, draw in FIGURES.items():
-        path = RESULTS / f"{name}.json"
-        if path.exists():
-            svg = draw(json.loads(path.read_text())).replace("currentColor", GREY)
-            (PICTURES / f"{name}.svg").write_text(svg)
-            print(PICTURES / f"{name}.svg")
+    for name, svg in pictures.items():
+        (PICTURES / f"{name}.svg").write_text(svg.replace("currentColor", GREY))
+        print(PICTURES / f"{name}.svg")
 
 
 if __name__ == "__main__":
