@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -65,15 +66,16 @@ def run_one(run: Run, out: Path) -> dict[str, Any]:
         write_json(path, evaluate(model, heldout, skip=SKIPPED_TOKENS))
     metrics = read_metrics(out / METRICS)
     evaluation = json.loads(path.read_text())
-    last = [m["loss"] for m in metrics[-50:]]
+    losses = [m["loss"] for m in metrics]
+    later = [m["tokens_per_second"] for m in metrics[len(metrics) // 2 :]]
     return {
         "perplexity": evaluation["perplexity"],
         "perplexity_all": evaluation["perplexity_all"],
         "mean_perplexity": sum(evaluation["perplexity"].values()) / len(evaluation["perplexity"]),
-        "training_loss": sum(last) / len(last),
-        "losses": [
-            round(sum(m["loss"] for m in metrics[i : i + 25]) / 25, 4) for i in range(0, len(metrics), 25)
-        ],
+        "causality": evaluation["causality"],
+        "training_loss": mean(losses[-50:]),
+        "losses": [round(mean(losses[i : i + 25]), 4) for i in range(0, len(losses), 25)],
+        "tokens_per_second": median(later),
         "tokens": metrics[-1]["tokens"],
     }
 
@@ -90,9 +92,7 @@ def experiment(
     Every (run, seed) is a process of one thread, `--jobs` of them at once.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--text", type=Path, help="folder of DOMAIN.train.jsonl.zst, DOMAIN.heldout.jsonl.zst"
-    )
+    parser.add_argument("--text", type=Path, required=True, help="folder of DOMAIN.{train,heldout}.jsonl.zst")
     parser.add_argument("--out", type=Path, required=True, help="where corpora and runs are made")
     parser.add_argument("--results", type=Path, required=True, help="the JSON to write")
     parser.add_argument("--steps", type=int, default=steps)
