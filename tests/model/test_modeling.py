@@ -307,7 +307,9 @@ def test_gradient_checkpointing_changes_nothing(name: str, block: str) -> None:
     run(model, ids, labels=ids).loss.backward()
     expected = gradients(model)
     model.zero_grad()
-    model.activation_checkpointing_enable()
+    # transformers renamed it within the range that we admit, and warns of the old name
+    renamed = getattr(model, "activation_checkpointing_enable", None)
+    (renamed or model.gradient_checkpointing_enable)()
     run(model, ids, labels=ids).loss.backward()
     assert_same_gradients(gradients(model), expected)
 

@@ -50,8 +50,9 @@ class RoutedCacheLayer(DynamicLayer):
             self.routing["states"] = self.routing["states"][:, : self.get_seq_length()]
 
     def reset(self) -> None:
-        """Forget everything."""
-        super().reset()
+        """Forget everything; dropped rather than zeroed, for zeroed keys would still count as tokens."""
+        self.keys = self.values = None
+        self.is_initialized = False
         self.routing = {}
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> None:
