@@ -112,7 +112,7 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("train", "give a recipe and --out RUN, or --resume RUN"),
         ("train tiny-lory", "give a recipe and --out RUN"),
         ("train tiny-lory --out", "--out: expected one argument"),
-        ("train nothing --out run", "no recipe is named 'nothing'; there are: tiny-dense, "),
+        ("train nothing --out run", "no recipe is named 'nothing'; `loriini recipes` lists them all"),
         ("train tiny-lory --out run --model.sise 8", "--model.sise 8: there is no 'sise' here"),
         ("train tiny-lory --out run --steps", "--steps has no value"),
         ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),

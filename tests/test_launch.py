@@ -20,8 +20,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no recipe is named 'tiny'; there are: tiny-dense, "):
-        train_recipe("tiny", tmp_path / "run", [], [])
+    with pytest.raises(InputError, match=r"no recipe is named 'tiny-lori'; alike are tiny-lory"):
+        train_recipe("tiny-lori", tmp_path / "run", [], [])
     assert not (tmp_path / "run").exists()
 
 

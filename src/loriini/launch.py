@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from loriini.errors import InputError
@@ -16,7 +17,9 @@ from loriini.train.run import Run
 def train_recipe(name: str, out: Path, corpora: Sequence[Path], overrides: Sequence[str]) -> Path:
     """Train a recipe into `out`; InputError for an unknown one, a wrong override or an unfit corpus."""
     if name not in RECIPES:
-        raise InputError(f"no recipe is named {name!r}; there are: {', '.join(RECIPES)}")
+        alike = ", ".join(get_close_matches(name, RECIPES))
+        hint = f"alike are {alike}; " if alike else ""
+        raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
     run = override(RECIPES[name](), overrides)
     if not corpora and not name.startswith("tiny-"):
         raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
