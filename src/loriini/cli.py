@@ -15,7 +15,10 @@ WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its complaints as the one line that every wrong input gets."""
+    """argparse, with its complaints as the one line that every wrong input gets, and no abbreviations."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Raise InputError."""
