@@ -29,7 +29,6 @@ DESIGNS = (
     "label",
     "aoe",
     "aoe-top-p",
-    "aoe-ec",
 )
 
 
