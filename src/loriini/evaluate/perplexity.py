@@ -96,6 +96,12 @@ def evaluate(
     results: dict[str, dict[str, float]] = defaultdict(dict)
     with progress("evaluation", sum(len(h.ids) for h in heldout.values())) as advance:
         for domain, text in heldout.items():
+            instances, length = text.ids.shape[0], text.ids.shape[1] - 1
+            if length <= skip:
+                raise InputError(
+                    f"domain {domain!r} has instances of {length} predicted tokens, none of them after "
+                    f"segment 1 ({skip}); give it more held-out text"
+                )
             later = total = 0.0
             for ids in text.ids.split(batch_size):
                 labels_B = labels_of(model, domain, len(ids))
@@ -103,12 +109,6 @@ def evaluate(
                 total += loss_BL.sum().item()
                 later += loss_BL[:, skip:].sum().item()
                 advance(len(ids), domain)
-            instances, length = text.ids.shape[0], text.ids.shape[1] - 1
-            if length <= skip:
-                raise InputError(
-                    f"domain {domain!r} has instances of {length} predicted tokens, none of them after "
-                    f"segment 1 ({skip}); give it more held-out text"
-                )
             results["perplexity"][domain] = math.exp(later / (instances * (length - skip)))
             results["perplexity_all"][domain] = math.exp(total / (instances * length))
             results["bits_per_byte"][domain] = (
