@@ -126,7 +126,7 @@ def train(arguments: argparse.Namespace) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     """Perplexity of a model per domain."""
     from loriini.data.artifact import write_json
-    from loriini.data.documents import Fields, read_documents
+    from loriini.data.readers import Fields, read_documents
     from loriini.evaluate.perplexity import evaluate as measure
     from loriini.evaluate.perplexity import tokenize_by_domain
     from loriini.model.loading import load_model

@@ -10,15 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loriini.data.documents import (
-    Document,
-    Fields,
-    input_identity,
-    read_documents,
-    split_document,
-    stored_documents,
-    write_documents,
-)
+from loriini.data.documents import Document, split_document, stored_documents, write_documents
+from loriini.data.readers import Fields, input_identity, read_documents
 from loriini.errors import InputError
 
 RECORDS = [{"id": f"d{i}", "text": f"text number {i}", "domain": "web"} for i in range(3)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, routes_by_domain
-from loriini.data.documents import Fields, read_documents
+from loriini.data.readers import Fields, read_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import tokenize_by_domain
 from loriini.model.loading import load_model

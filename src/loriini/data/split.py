@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from loriini.data.documents import Document, read_documents
+from loriini.data.documents import Document
 from loriini.data.local_text import stable_hash
+from loriini.data.readers import read_documents
 from loriini.errors import InputError
 
 TRAIN, HELDOUT = "train", "heldout"

@@ -16,7 +16,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from loriini.data import artifact
 from loriini.data.artifact import Artifact
-from loriini.data.documents import Document, input_identity, stored_documents
+from loriini.data.documents import Document, stored_documents
+from loriini.data.readers import input_identity
 from loriini.errors import InputError
 from loriini.progress import progress
 
