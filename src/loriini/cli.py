@@ -103,6 +103,20 @@ def prepare(arguments: argparse.Namespace) -> None:
     )
 
 
+def convert(arguments: argparse.Namespace) -> None:
+    """A corpus into what other programs read, or tokens of theirs into a corpus."""
+    from loriini.data.exchange import FORMS, export_corpus, import_corpus
+    from loriini.data.prepare import open_corpus
+
+    if arguments.to in FORMS:
+        print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
+    elif not arguments.tokenizer:
+        raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
+    else:
+        made = import_corpus(arguments.out, arguments.source, arguments.tokenizer, arguments.length)
+        print(f"{made.folder}: {len(made.instances):,} instances of {made.instances.length:,}")
+
+
 def inspect(arguments: argparse.Namespace) -> None:
     """Print what a corpus holds."""
     from loriini.data.prepare import open_corpus
@@ -286,6 +300,15 @@ def _parser() -> Parser:
     add("--max-characters", type=int, help="cut longer documents")
     for part in ("text", "id", "domain"):
         add(f"--{part}-field", default=part)
+
+    add = command(convert).add_argument
+    add(
+        "source", type=Path, help="a corpus; or a Megatron prefix, or parquet files with input_ids"
+    )
+    add("--to", choices=("megatron", "dataset", "corpus"), required=True)
+    add("--out", type=Path, required=True)
+    add("--tokenizer", help="of the tokens, for --to corpus")
+    add("--length", type=int, default=1024, help="context in tokens, for --to corpus")
 
     command(inspect).add_argument("corpus", type=Path)
 

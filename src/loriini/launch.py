@@ -25,7 +25,7 @@ def train_recipe(name: str, out: Path, corpora: Sequence[Path], overrides: Seque
         raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
     corpora = corpora or [small_corpus(out.parent / f"tiny-corpus-{run.length}", run.length)]
     run = replace(run, corpus=tuple(path.resolve() for path in corpora))
-    return train(run, read_corpora(run.corpus), out)
+    return train(run, read_corpora(run.corpus, run.corpus_weights), out)
 
 
 def resume(out: Path) -> Path:
@@ -34,4 +34,4 @@ def resume(out: Path) -> Path:
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no run.json); start one with `loriini train RECIPE`")
     run = Run.from_dict(json.loads(path.read_text()))
-    return train(run, read_corpora(run.corpus), out)
+    return train(run, read_corpora(run.corpus, run.corpus_weights), out)

@@ -38,6 +38,7 @@ class Run:
     """One training run. `length` is the context in tokens, `batch_size` counts instances a step.
 
     `micro_batch_size` instances go through the model at once, the rest is gradient accumulation; 0: all.
+    `corpus_weights` are how often an epoch comes round each corpus (`Joined`); none: once.
     `precision` bf16 computes in bfloat16 over float32 weights; `auto` does so where the hardware has it.
     """
 
@@ -54,6 +55,7 @@ class Run:
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = 0
     corpus: tuple[Path, ...] = ()
+    corpus_weights: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON object."""
@@ -70,6 +72,7 @@ class Run:
             "warmup": WarmupConfig(**values["warmup"]),
             "checkpoint": CheckpointConfig(**values["checkpoint"]),
             "corpus": tuple(Path(path) for path in values["corpus"]),
+            "corpus_weights": tuple(values["corpus_weights"]),
         }
         return cls(**{**{f.name: values[f.name] for f in fields(cls)}, **parts})
 
