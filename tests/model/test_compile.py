@@ -49,6 +49,26 @@ def test_every_design_is_one_graph(design: str, block: str) -> None:
     assert_same_gradients(found, wanted)
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_merge_is_kept_or_made_anew_by_compiled_models_too(recompute: bool) -> None:
+    model, ids = tiny_model("lory", num_hidden_layers=1, recompute_merge=recompute).train(), random_ids(4, 16)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    kept: set[int] = set()
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.add(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        logits, found = step(compiled, model, ids)
+    expected, wanted = step(model, model, ids)
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
+    units = ids.numel() // model.config.routing.segment_length
+    merged = units * model.model.mixtures[0].experts.gate_up_proj[0].numel()
+    assert (merged in kept) is not recompute
+
+
 def test_in_float32_it_is_one_graph_too() -> None:
     model, ids = tiny_model("mixtral", num_hidden_layers=1).train(), random_ids(2, 8)
     traced = torch.compile(model, backend="eager", fullgraph=True)

@@ -34,6 +34,9 @@ class LoriiniConfig(LlamaConfig):
     width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
     by the norm of low-rank activations needs one; its default is a third of the hidden size.
 
+    With `recompute_merge` the backward pass merges experts again instead of keeping what the forward pass
+    merged, for less memory and a little more time.
+
     `label_names` says what a label stands for, where routing is by label: name i is routed to expert i.
     """
 
@@ -49,6 +52,7 @@ class LoriiniConfig(LlamaConfig):
     layer_norm_epsilon: float = 1e-5
     num_experts: int = 8
     low_rank: int | None = None
+    recompute_merge: bool = False
     routing: Any = "lory"
     label_names: list[str] | None = None
     bos_token_id: int | None = None

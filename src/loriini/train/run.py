@@ -19,7 +19,7 @@ from loriini.train.upcycle import WarmupConfig
 class ModelShape:
     """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too.
 
-    The fields are `LoriiniConfig`'s: its docstring tells what `block`, `dropout` and `low_rank` mean.
+    The fields are `LoriiniConfig`'s: its docstring tells what `block` and what follows it mean.
     """
 
     hidden_size: int = 1024
@@ -31,6 +31,7 @@ class ModelShape:
     block: Literal["llama", "olmoe", "gpt2"] = "llama"
     dropout: float = 0.0
     low_rank: int | None = None
+    recompute_merge: bool = False
 
 
 @dataclass(frozen=True)
