@@ -26,7 +26,7 @@ from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
-from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
+from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate
 from loriini.train.run import Run
 from loriini.train.upcycle import upcycle
@@ -152,12 +152,12 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     ids, instances_B, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
-    loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
+    loss, auxiliary, use = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
     finite = bool(torch.isfinite(norm))
     if finite:
         state.optimizer.step()
-        update_balance_bias(state.model, uses)
+        update_balance_bias(state.model, use)
     state.optimizer.zero_grad(set_to_none=True)
     tokens = len(ids) * run.length
     state.at = replace(
@@ -173,19 +173,19 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
         "experts": state.model.config.num_experts,
         "skipped": not finite,
         "tokens_per_second": tokens / (time.perf_counter() - started),
-        **expert_metrics(uses),
+        **expert_metrics(use, run.routing, state.at.step % run.per_expert_every == 0),
     }
 
 
 def accumulate_gradients(
     model: LoriiniForCausalLM, ids_BL: Tensor, run: Run, labels_B: Tensor | None = None
-) -> tuple[float, float, list[ExpertUse]]:
+) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
     `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1).
     """
     size = run.micro_batch_size or len(ids_BL)
-    total = auxiliary = 0.0
+    cross_entropy = auxiliary = 0.0
     uses: list[ExpertUse] = []
     for first in range(0, len(ids_BL), size):
         part = ids_BL[first : first + size]
@@ -195,10 +195,10 @@ def accumulate_gradients(
             out = model(part[:, :-1], shift_labels=part[:, 1:], routing_labels=labels)
         (out.loss * share).backward()
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
-        total += share * (out.loss.item() - added)
+        cross_entropy += share * (out.loss.item() - added)
         auxiliary += share * added
         uses.append(expert_use(out.routings))
-    return total, auxiliary, uses
+    return cross_entropy, auxiliary, total(uses)
 
 
 def routing_labels(model: LoriiniForCausalLM, source: Source, ids_B: NDArray[np.int64]) -> Tensor | None:

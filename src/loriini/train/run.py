@@ -40,6 +40,7 @@ class Run:
 
     `micro_batch_size` instances go through the model at once, the rest is gradient accumulation; 0: all.
     `corpus_weights` are how often an epoch comes round each corpus (`Joined`); none: once.
+    `metrics.jsonl` tells of every expert by itself in each `per_expert_every`-th step, of layers in all.
     `precision` bf16 computes in bfloat16 over float32 weights; `auto` does so where the hardware has it.
     """
 
@@ -55,6 +56,7 @@ class Run:
     length: int = 1024
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = 0
+    per_expert_every: int = 10
     corpus: tuple[Path, ...] = ()
     corpus_weights: tuple[float, ...] = ()
 
@@ -80,7 +82,7 @@ class Run:
     def check(self, label_names: Sequence[str] = ()) -> None:
         """InputError for settings that cannot be, or that do not fit each other or the labels."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
-        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1}
+        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
         for name, least in {**numbers, **sizes}.items():
             value = attrgetter(name)(self)
