@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from loriini.cli import main
 from loriini.routing import DESIGNS
-from runs import after_step, metrics, signal_self
+from loriini.train.upcycle import WarmupConfig
+from runs import after_step, metrics, signal_self, tiny_run, trained
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
@@ -286,6 +287,39 @@ def test_analyze_writes_routes_and_a_report(
         np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
     assert call(capsys, "analyze", made.run, *documents).out == f"{made.run / 'report.html'}\n"
     assert (made.run / "routes.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("design", "training", "evaluation"),
+    [
+        ("smear", "this design is not causal: a token's experts", "this design is not causal: a token's"),
+        ("ec-token", "this design is not causal in training: experts choose", None),
+        ("mixtral", None, None),
+        ("dense", None, None),
+    ],
+)
+def test_what_is_not_causal_says_so_once(
+    design: str,
+    training: str | None,
+    evaluation: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def assert_told(errors: str, words: str | None) -> None:
+        assert errors.count("not causal") == (words is not None)
+        assert words is None or f"warning: {words}" in errors
+
+    capsys.readouterr()
+    run = trained(tiny_run(design, steps=2, warmup=WarmupConfig(dense_share=0)), tmp_path)
+    assert_told(capsys.readouterr().err, training)
+    text = tmp_path / "held-out.txt"
+    text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
+    ended = call(capsys, "evaluate", run, "--documents", text)
+    assert_told(ended.err, evaluation)
+    assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
+    if design != "dense":
+        call(capsys, "analyze", run, "--documents", text)
+        assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)
 
 
 def test_a_dense_model_has_no_routes_to_analyze(

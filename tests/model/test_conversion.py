@@ -13,7 +13,7 @@ COPIED = [
     "prefix",
     "smear",
     "mixtral",
-    "sequence-top1",
+    "label",
     "sequence-top2",
     "global-top2",
     "frozen",
@@ -40,7 +40,9 @@ def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: s
             assert weight.is_contiguous()
 
 
-@pytest.mark.parametrize("name", ["switch", "ec-token", "ec-segment", "token-ec2"])
+@pytest.mark.parametrize(
+    "name", ["switch", "sequence-top1", "global-top1", "ec-token", "ec-segment", "token-ec2"]
+)
 def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
     selection = DESIGNS[name].selection
     with pytest.raises(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from loriini import DESIGNS, RoutingConfig
+from loriini.routing import not_causal
 
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
@@ -19,9 +20,9 @@ ROWS = {
     "token-top-p": "token layer linear top_p softmax_selected outputs",
     "switch": "token layer mlp top_k softmax_all outputs",
     "mixtral": "token layer linear top_k softmax_selected outputs",
-    "sequence-top1": "sequence layer mlp top_k softmax_twice outputs",
+    "sequence-top1": "sequence layer mlp top_k softmax_all outputs",
     "sequence-top2": "sequence layer mlp top_k softmax_twice outputs",
-    "global-top1": "sequence global mlp top_k softmax_twice outputs",
+    "global-top1": "sequence global mlp top_k softmax_all outputs",
     "global-top2": "sequence global mlp top_k softmax_twice outputs",
     "frozen": "token layer frozen top_k softmax_selected outputs",
     "random": "token layer random top_k softmax_selected outputs",
@@ -145,9 +146,17 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
         "ec-segment",
         "token-ec2",
         "switch",
+        "sequence-top1",
+        "global-top1",
         "aoe",
         "aoe-top-p",
         "aoe-ec",
         "relu",
         "deepseek-v3",
     }
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_what_is_not_causal_is_told_in_words(name: str) -> None:
+    assert (not_causal(DESIGNS[name]) is not None) == (name in LEAKY)
+    assert (not_causal(DESIGNS[name], training=True) is not None) == (name in LEAKY | LEAKY_IN_TRAINING)

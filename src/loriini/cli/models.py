@@ -27,6 +27,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
     from loriini.evaluate.perplexity import evaluate as measure
     from loriini.evaluate.perplexity import tokenize_by_domain
     from loriini.model.loading import load_model
+    from loriini.progress import warn
+    from loriini.routing import not_causal
 
     if arguments.tasks:
         raise InputError("--tasks is not there yet; use --documents")
@@ -38,6 +40,8 @@ def evaluate(arguments: argparse.Namespace) -> None:
     documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
     length = arguments.length or model.config.max_position_embeddings
     heldout = tokenize_by_domain(documents, tokenizer, length, label_names=model.config.label_names)
+    if model.config.num_experts > 1 and (remark := not_causal(model.config.routing)):
+        warn(remark)
     results = measure(model, heldout)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ class RoutingConfig:
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
-      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); equal
+      the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
       (`uniform`); the positive logits themselves (`relu`: ReMoE); or the sigmoids of the selected logits,
       made to sum to 1 (`sigmoid`: DeepSeek-V3).
     - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
@@ -124,6 +124,25 @@ class RoutingConfig:
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
 
+def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
+    """What a reader must know of a mixture whose tokens see later ones, in a sentence; None for the others.
+
+    Those that leak in segment 1 alone count as causal: their perplexity leaves it out.
+    """
+    if design.causality == "none":
+        return (
+            "this design is not causal: a token's experts depend on its whole sequence, later tokens "
+            "included, so neither loss nor perplexity compares with a causal model's"
+        )
+    if training and design.training_causality == "none":
+        return (
+            "this design is not causal in training: experts choose among the tokens of a whole batch, later "
+            f"ones included, so its training loss compares with no other's; in evaluation it is "
+            f"{design.causality}"
+        )
+    return None
+
+
 def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
     """(refused, reason) for every rule of the space."""
     pooled = c.unit != "token"
@@ -195,9 +214,9 @@ DESIGNS: dict[str, RoutingConfig] = {
     "ec-segment": replace(_expert_choice, unit="segment"),
     "switch": replace(_top1, load_balance=0.01),
     "mixtral": _mixtral,
-    "sequence-top1": replace(_sequence, top_k=1),
+    "sequence-top1": replace(_top1, unit="sequence"),
     "sequence-top2": _sequence,
-    "global-top1": replace(_sequence, scope="global", top_k=1),
+    "global-top1": replace(_top1, unit="sequence", scope="global"),
     "global-top2": replace(_sequence, scope="global"),
     "frozen": replace(_sparse, scorer="frozen"),
     "random": replace(_sparse, scorer="random"),

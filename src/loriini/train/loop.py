@@ -21,7 +21,8 @@ from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.progress import progress
+from loriini.progress import progress, warn
+from loriini.routing import not_causal
 from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
@@ -65,6 +66,8 @@ def train(run: Run, corpus: Corpus, out: Path) -> Path:
     claim(run, corpus, out)
     if finished.exists():
         return finished
+    if run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
+        warn(remark)
     keep_freed_memory()
     state = start_or_resume(run, corpus, out)
     batches = Batches(corpus.instances, run.batch_size, run.seed)
