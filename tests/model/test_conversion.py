@@ -70,7 +70,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     ids = random_ids()
     for model in (dense, mixture, back):
         assert model.dtype == dtype
-        rotary = model.model.rotary_emb if model is back else model.model.positions
+        rotary = model.model.rotary_emb if model is back else model.model.positions.angles
         assert torch.equal(rotary.inv_freq, llama.model.rotary_emb.inv_freq)
     torch.testing.assert_close(dense(ids).logits, llama(ids).logits)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits)

@@ -114,6 +114,8 @@ def test_json_round_trip(name: str) -> None:
         ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
         ("mixtral", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"gates": "relu"}, "set selection=positive"),
+        ("lory", {"gates": "sparse_mixer"}, "set selection=top_k"),
+        ("mixtral", {"jitter": -1.0}, r"jitter is -1\.0; it must not be negative"),
         ("mixtral", {"balance_bias": 0.001}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),

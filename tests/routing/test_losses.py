@@ -16,7 +16,7 @@ MIXTRAL = DESIGNS["mixtral"]
 
 def routing_of(logits: Tensor, k: int = 2, valid: Tensor | None = None) -> Routing:
     mask = SELECTIONS["top_k"](logits, replace(MIXTRAL, top_k=k), valid, True)
-    return Routing(logits, GATES["softmax_selected"](logits, mask), (1, len(logits)), valid)
+    return Routing(logits, GATES["softmax_selected"](logits, mask, MIXTRAL), (1, len(logits)), valid)
 
 
 def test_load_balance_by_hand() -> None:

@@ -233,7 +233,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         super().__init__(config)
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def forward(

@@ -1,7 +1,8 @@
 """The space of routing designs: a design is a row of choices, and a paper's system is one row.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
-2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024) and DeepSeek-V3 (2024).
+2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024), DeepSeek-V3 (2024) and GRIN (Liu et
+al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,9 @@ Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
 Scorer = Literal["linear", "linear_segment", "mlp", "frozen", "random", "label", "activation_norm"]
 Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
-Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid"]
+Gates = Literal[
+    "softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid", "sparse_mixer"
+]
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
@@ -34,8 +37,9 @@ class RoutingConfig:
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
       the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
-      (`uniform`); the positive logits themselves (`relu`: ReMoE); or the sigmoids of the selected logits,
-      made to sum to 1 (`sigmoid`: DeepSeek-V3).
+      (`uniform`); the positive logits themselves (`relu`: ReMoE); the sigmoids of the selected logits, made
+      to sum to 1 (`sigmoid`: DeepSeek-V3); or each one's softmax among those that come close behind it, by
+      `jitter` (`sparse_mixer`: Phi-3.5-MoE).
     - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
       counts in the selection and not in the gates, moves this much towards an even load; 0: no bias.
     - `num_shared_experts`: experts that every token passes through besides its own, without a gate.
@@ -56,6 +60,7 @@ class RoutingConfig:
     top_p: float = 0.6
     capacity_factor: float = 1.0
     gates: Gates = "softmax_all"
+    jitter: float = 0.01
     balance_bias: float = 0.0
     num_shared_experts: int = 0
     combination: Combination = "parameters"
@@ -120,7 +125,7 @@ class RoutingConfig:
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
-        sums_to_one = self.selection == "all" or self.gates != "softmax_all"
+        sums_to_one = self.selection == "all" or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
 
@@ -181,6 +186,12 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             c.gates == "relu" and c.selection != "positive",
             f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
         ),
+        (
+            c.gates == "sparse_mixer" and c.selection != "top_k",
+            f"gates=sparse_mixer weighs the best of a unit, one after the other, and selection={c.selection} "
+            "may choose others; set selection=top_k",
+        ),
+        (c.jitter < 0, f"jitter is {c.jitter}; it must not be negative"),
         (
             c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
             "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",

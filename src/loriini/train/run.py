@@ -28,7 +28,7 @@ class ModelShape:
     num_attention_heads: int = 16
     num_experts: int = 1
     tie_word_embeddings: bool = False
-    block: Literal["llama", "olmoe", "gpt2"] = "llama"
+    block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
     dropout: float = 0.0
     low_rank: int | None = None
     recompute_merge: bool = False
