@@ -210,7 +210,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
             prompt_lengths = prompt_lengths.to(x_BLD.device)
         else:
             mode = None
-        if self.training and routing.scorer == "random":
+        drawn = self.training and routing.scorer == "random"
+        if drawn:
             self.draws += 1
         return Call(
             batch=B,
@@ -219,7 +220,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             positions_BH=positions,
             prompt_lengths_B=prompt_lengths,
             labels_B=labels,
-            draw=int(self.draws) if self.training and routing.scorer == "random" else 0,
+            draw=self.draws.clone() if drawn else 0,
             routing=mode or ("training" if prompt_lengths is None else "prompt"),
         )
 
