@@ -196,3 +196,8 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
     for training in (False, True):
         copied: LoriiniForCausalLM = copy_into_experts(dense.train(training), tiny_config())
         assert copied.training == training
+
+
+def test_a_merged_llama_has_no_bias_in_its_head() -> None:
+    with pytest.raises(ValueError, match="output head has no bias"):
+        to_llama(tiny_model("lory", lm_head_bias=True), [torch.full((4,), 0.25)] * 2)

@@ -158,6 +158,11 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
     }
 
 
+@pytest.mark.parametrize(("gates", "sums_to_one"), [("softmax_twice", True), ("sparse_mixer", False)])
+def test_a_copy_needs_gates_that_sum_to_one(gates: str, sums_to_one: bool) -> None:
+    assert replace(DESIGNS["mixtral"], gates=gates).preserves_dense == sums_to_one
+
+
 @pytest.mark.parametrize("name", DESIGNS)
 def test_what_is_not_causal_is_told_in_words(name: str) -> None:
     assert (not_causal(DESIGNS[name]) is not None) == (name in LEAKY)
