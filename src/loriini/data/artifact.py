@@ -70,7 +70,11 @@ def build(
     temporary = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    counts = write(temporary)
+    try:
+        counts = write(temporary)
+    except OSError as error:
+        error.filename = error.filename or str(temporary)  # a full disk does not say where
+        raise
     files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
     write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
