@@ -50,15 +50,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         remedy = _remedy(error)
         if remedy is None:
             raise
-        told = error.strerror or str(error)
-        print(f"loriini: {error.filename or 'a file'}: {told}; {remedy}", file=sys.stderr)
+        told = error.strerror or error.args[0]
+        print(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
 
 
 def _remedy(error: OSError) -> str | None:
     """What the user can do about an error of the disk; None when it is of another kind."""
     # numpy's own complaint of a full disk has no number: "4096 requested and 512 written".
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error.args):
         return "free some space; the same command goes on where it stopped"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "allow it, or choose another place; the same command goes on where it stopped"

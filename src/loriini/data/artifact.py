@@ -63,7 +63,7 @@ def build(
             if there != values:
                 changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
                 raise InputError(
-                    f"{folder}: was made with other {part} ({', '.join(changed)}); "
+                    f"{folder}: was made with other {part} ({_first_few(changed)}); "
                     "choose another output folder or remove this one"
                 )
         return artifact
@@ -72,15 +72,21 @@ def build(
     temporary.mkdir(parents=True)
     try:
         counts = write(temporary)
+        files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
+        write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
     except OSError as error:
-        error.filename = error.filename or str(temporary)  # a full disk does not say where
+        if error.errno and not error.filename:  # a full disk does not say where it is
+            error.filename = str(temporary)
         raise
-    files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
-    write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
     sync(folder.parent)
     return load(folder)
+
+
+def _first_few(names: list[str], shown: int = 5) -> str:
+    more = [f"and {len(names) - shown} more"] if len(names) > shown else []
+    return ", ".join([*names[:shown], *more])
 
 
 def load(folder: Path) -> Artifact:

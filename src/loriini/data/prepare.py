@@ -55,9 +55,12 @@ class PrepareSettings:
 
     def __post_init__(self) -> None:
         # now, rather than when the stage that needs it begins, hours later
-        for name, least in (("length", 1), ("neighbors", 1), ("workers", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        at_least = {"length": 1, "neighbors": 1, "workers": 1, "seed": 0}
+        at_least |= {"max_characters": 1, "min_characters": 0, "max_document_characters": 1}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
         if self.order not in METHODS:
             raise InputError(f"order {self.order!r} is unknown; choose one of: {', '.join(METHODS)}")
 
