@@ -221,7 +221,7 @@ def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.Capt
     [
         (
             OSError(errno.ENOSPC, "No space left"),
-            "/c/.tokens.unfinished: No space left; free some space; the",
+            "/c/.tokens.unfinished: No space left; free some space",
         ),
         (OSError("9 requested and 3 written"), "the disk: 9 requested and 3 written; free some space; the"),
         (PermissionError(errno.EACCES, "Permission denied"), "unfinished: Permission denied; allow it, or"),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,13 +45,14 @@ def files_at(path: str | Path) -> list[str] | None:
             raise InputError(f"{path}: no such file or folder; check the path")
         return list(_walk(path)) if os.path.isdir(path) else None
     system, name = _system(str(path))
-    if "*" in name:
-        found = system.glob(name)
-    else:
-        if _info(path)["type"] != "directory":
+    with _reaching(path):
+        if "*" in name:
+            found = system.glob(name)
+        elif system.info(name)["type"] != "directory":
             return None
-        hidden = len(name.rstrip("/"))
-        found = [file for file in system.find(name) if "/." not in file[hidden:]]
+        else:
+            hidden = len(name.rstrip("/"))
+            found = [file for file in system.find(name) if "/." not in file[hidden:]]
     if not found:
         raise InputError(f"{path}: no file here; check the address")
     return sorted(system.unstrip_protocol(file) for file in found)
@@ -59,8 +61,11 @@ def files_at(path: str | Path) -> list[str] | None:
 def state(path: str | Path) -> dict[str, Any]:
     """What changes when a file does: size and mtime here; elsewhere all that is told of it, as its ETag."""
     if is_remote(path):
+        system, name = _system(str(path))
+        with _reaching(path):
+            info = system.info(name)
         # A URL may come with a signature that is new each time.
-        return {key: str(value) for key, value in _info(path).items() if key != "url"}
+        return {key: str(value) for key, value in info.items() if key != "url"}
     stat = os.stat(local_path(path))
     return {"size": stat.st_size, "mtime": stat.st_mtime_ns}
 
@@ -83,15 +88,15 @@ def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
             yield entry.path
 
 
-def _info(url: str | Path) -> dict[str, Any]:
-    system, name = _system(str(url))
+@contextmanager
+def _reaching(url: str | Path) -> Iterator[None]:
+    """InputError for whatever another machine, or the package that asks it, answers but a file."""
     try:
-        info: dict[str, Any] = system.info(name)
+        yield
     except FileNotFoundError:
         raise InputError(f"{url}: no such file or folder; check the address") from None
-    except OSError as error:
+    except Exception as error:
         raise InputError(f"{url}: cannot be reached ({error}); check the address and your access") from None
-    return info
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -100,5 +105,5 @@ def _system(url: str) -> tuple[Any, str]:
         return fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise InputError(
-            f"{url}: {error}; install the package that gives fsspec this protocol, as s3fs or gcsfs"
+            f"{url}: {error}; install what reads this protocol, as s3fs, gcsfs or fsspec[http]"
         ) from None

@@ -87,7 +87,7 @@ def texts(path: Path | str, **reading: Any) -> list[str]:
     return [document.text for document in read(path, **reading)]
 
 
-def skipping(path: Path, **reading: Any) -> tuple[list[str], list[Dropped]]:
+def skipping(path: Path | str, **reading: Any) -> tuple[list[str], list[Dropped]]:
     """The texts that are read when flaws are skipped, and what is dropped."""
     dropped: list[Dropped] = []
     return texts(path, on_error="skip", drop=dropped.append, **reading), dropped
@@ -298,6 +298,26 @@ def test_an_unreadable_file_among_many(tmp_path: Path, monkeypatch: pytest.Monke
         (f"{tmp_path}/b.jsonl", "unreadable file"),
         (f"{tmp_path}/nothing.jsonl", "unreadable file"),
     ]
+
+
+def test_a_file_elsewhere_may_break_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
+
+    class Gone(Exception):
+        """As those of HTTP clients, which are no OSError."""
+
+    def breaking(path: str, longest: int) -> Any:
+        yield GOOD
+        raise Gone("connection lost")
+
+    monkeypatch.setattr(records, "read_lines", breaking)
+    try:
+        with pytest.raises(InputError, match=r"a\.jsonl:2: unreadable file \(connection lost\)"):
+            read("memory://bucket/a.jsonl")
+        assert skipping("memory://bucket")[0] == ["good"]
+    finally:
+        system.store.clear()
 
 
 @pytest.mark.parametrize(("name", "megabytes"), [("a.jsonl", 50), ("a.csv", 5)])

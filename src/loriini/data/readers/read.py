@@ -7,6 +7,7 @@ import pyarrow
 
 from loriini.data.compressed import DAMAGE
 from loriini.data.documents import Document
+from loriini.data.files import is_remote
 from loriini.data.readers.formats import format_of, text_file
 from loriini.data.readers.hub import shard_records
 from loriini.data.readers.inputs import Part, parts
@@ -57,7 +58,12 @@ def read_part(part: Part, reading: Reading) -> Iterator[Document]:
                 yield from reading.selected(document, where, part.weight)
     except Flaw as flaw:
         reading.report(flaw, _place(part))
-    except (*DAMAGE, pyarrow.ArrowException, OSError) as error:
+    except InputError:
+        raise
+    except Exception as error:
+        # What a file elsewhere raises depends on the package that reaches it.
+        if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(part.path):
+            raise
         after = f":{number + 1}" if number else ""
         reading.report(Flaw(_what_failed(error), error, mend="file"), _place(part) + after)
 
