@@ -19,8 +19,8 @@ from loriini.data.readers.reading import LONGEST, Fields, Flaw
 
 Records = Iterator[tuple[int, Mapping[str, Any] | Flaw]]
 
-BATCH_BYTES = 1 << 24
-"""Bytes of parquet rows that are in memory at once."""
+BATCH_BYTES = 1 << 22
+"""Bytes of parquet, packed and unpacked, that are in memory at once, or one row when it is longer."""
 
 
 def json_lines(path: str, fields: Fields) -> Records:
@@ -45,7 +45,8 @@ def tab_separated(path: str, fields: Fields) -> Records:
 
 def parquet(path: str, fields: Fields) -> Records:
     """The rows of a parquet file, only the columns needed."""
-    with open_binary(path) as packed, pyarrow.parquet.ParquetFile(packed) as file:
+    small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # else whole columns are read at once
+    with open_binary(path) as packed, pyarrow.parquet.ParquetFile(packed, **small) as file:
         columns = fields.among(file.schema_arrow.names)
         groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
         row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
