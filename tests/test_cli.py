@@ -221,10 +221,10 @@ def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.Capt
     [
         (
             OSError(errno.ENOSPC, "No space left"),
-            "/c/.tokens.unfinished: No space left; free some space",
+            "the disk: No space left; free some space; the",
         ),
         (OSError("9 requested and 3 written"), "the disk: 9 requested and 3 written; free some space; the"),
-        (PermissionError(errno.EACCES, "Permission denied"), "unfinished: Permission denied; allow it, or"),
+        (PermissionError(errno.EACCES, "Permission denied"), "the disk: Permission denied; allow it, or"),
     ],
 )
 def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
@@ -242,7 +242,7 @@ def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.data.tokens.np.save", refuse)
+        patch.setattr("loriini.data.prepare.write_json", refuse)
         ended = call(capsys, *prepare, *settings)
     assert_refused(ended, told)
     finished = (tmp_path / "c" / "documents" / "manifest.json").stat()

@@ -5,7 +5,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from loriini.data.files import files_at, is_remote, local_path, open_binary, state
+from loriini.data.files import files_at, is_remote, local_path, open_binary, size_of, state
 from loriini.errors import InputError
 
 
@@ -70,6 +70,8 @@ def test_the_state_changes_with_the_file(tmp_path: Path, memory: fsspec.Abstract
     path = tmp_path / "a"
     path.write_text("x")
     before = state(path), state("memory://bucket/b.txt")
+    assert size_of(path) == size_of("memory://bucket/b.txt") == 1
+    assert size_of(tmp_path / "absent") is None
     assert (state(path), state("memory://bucket/b.txt")) == before
     path.write_text("xy")
     memory.pipe("/bucket/b.txt", b"bb")

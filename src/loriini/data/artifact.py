@@ -70,14 +70,9 @@ def build(
     temporary = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    try:
-        counts = write(temporary)
-        files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
-        write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
-    except OSError as error:
-        if error.errno and not error.filename:  # a full disk does not say where it is
-            error.filename = str(temporary)
-        raise
+    counts = write(temporary)
+    files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
+    write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
     sync(folder.parent)

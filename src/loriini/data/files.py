@@ -88,6 +88,15 @@ def _walk(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
             yield entry.path
 
 
+def size_of(path: str | Path) -> int | None:
+    """A file's bytes; None when nobody tells."""
+    try:
+        size = state(path).get("size", "")
+    except OSError:
+        return None
+    return int(size) if str(size).isdigit() else None
+
+
 @contextmanager
 def _reaching(url: str | Path) -> Iterator[None]:
     """InputError for whatever another machine, or the package that asks it, answers but a file."""

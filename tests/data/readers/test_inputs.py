@@ -49,9 +49,9 @@ def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     found = parts([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
     assert found == [
-        Part(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True),
-        Part(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True),
-        Part(f"{tmp_path}/deep/b.txt", "b.txt", "b"),
+        Part(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "b.txt", "b", size=1),
     ]
     assert pickle.loads(pickle.dumps(found)) == found
 

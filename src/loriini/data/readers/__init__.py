@@ -3,9 +3,10 @@
 Reading is a stream: memory does not grow with the input.
 """
 
+from loriini.data.dropped import Dropped
 from loriini.data.readers.inputs import Input, Part, input_identity, parse_input, parts
 from loriini.data.readers.read import read_documents, read_part
-from loriini.data.readers.reading import Dropped, Fields, Flaw, OnError, Reading
+from loriini.data.readers.reading import Fields, Flaw, OnError, Reading
 
 __all__ = [
     "Dropped",

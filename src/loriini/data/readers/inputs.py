@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.data.artifact import digest
-from loriini.data.files import files_at, is_remote, local_path, open_binary, state
+from loriini.data.files import files_at, is_remote, local_path, open_binary, size_of, state
 from loriini.data.readers.formats import format_of
 from loriini.data.readers.hub import PREFIX, is_data_set, plain_name, revision, shard_count
 from loriini.data.readers.reading import domain_of
@@ -44,6 +44,8 @@ class Part:
     """The share of the documents to take."""
     in_folder: bool = False
     """Whether the file was found, and not given by name."""
+    size: int | None = None
+    """Bytes, packed as they are; None when unknown."""
     shard: tuple[int, int] | None = None
     """(i, n) for shard i of n of a data set."""
 
@@ -96,7 +98,7 @@ def _parts(one: Input) -> list[Part]:
     files = files_at(one.path)
     if files is None:
         name = os.path.basename(one.path)
-        return [Part(one.path, name, one.name or domain_of(name), one.weight)]
+        return [Part(one.path, name, one.name or domain_of(name), one.weight, size=size_of(one.path))]
     if any(file.endswith(".arrow") for file in files):
         files = [file for file in files if os.path.basename(file) not in SAVED_NOTES]
     return [_part_in_folder(one, file) for file in files]
@@ -110,7 +112,7 @@ def _part_in_folder(one: Input, file: str) -> Part:
     else:
         folder = root if is_remote(root) else os.path.abspath(root)
         domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
-    return Part(file, name, one.name or domain, one.weight, in_folder=True)
+    return Part(file, name, one.name or domain, one.weight, in_folder=True, size=size_of(file))
 
 
 def _files(one: Input) -> list[str]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from loriini.data.documents import Document
+from loriini.data.dropped import Dropped
 from loriini.errors import InputError
 
 OnError = Literal["stop", "skip"]
@@ -47,18 +48,6 @@ class Flaw(Exception):
     def __init__(self, reason: str, detail: object = "", mend: str | None = "record") -> None:
         super().__init__(f"{reason} ({detail})" if detail else reason)
         self.reason, self.detail, self.mend = reason, str(detail), mend
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A document that is left out: its id where it had one, its place where known, and why."""
-
-    id: str | None
-    where: str | None
-    reason: str
-    """What is counted: the same words for all of a kind."""
-    detail: str = ""
-    """What only this one shows."""
 
 
 def unrecorded(dropped: Dropped) -> None:
