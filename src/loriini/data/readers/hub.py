@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 from typing import Any
 
 from loriini.data.readers.reading import Fields, Flaw, needed
@@ -53,6 +54,8 @@ def revision(path: str) -> str:
 def _open(path: str) -> Any:
     name, config, split = _split(path)
     load = needed("datasets", path).load_dataset
+    # Its bars never show, but their lock across processes would be left behind by a worker that is ended.
+    needed("tqdm", path).tqdm.set_lock(threading.RLock())
     try:
         return load(name, config, split=split, streaming=True)
     except Exception as error:
