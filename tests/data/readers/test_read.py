@@ -340,6 +340,17 @@ def test_a_record_beyond_the_limit_is_a_flaw(tmp_path: Path, monkeypatch: pytest
         assert [d.reason for d in dropped] == ["longer than 1 GiB"]
 
 
+def test_an_error_of_who_is_told_is_not_taken_for_the_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(b"no JSON", GOOD))
+
+    def full(dropped: Dropped) -> None:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        texts(path, on_error="skip", drop=full)
+
+
 def test_documents_of_the_wrong_length_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*({"text": "x" * n, "id": n} for n in (1, 5, 9))))

@@ -43,29 +43,34 @@ def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None)
 
 def read_part(part: Part, reading: Reading) -> Iterator[Document]:
     """Stream one part's documents; what is left out is told to `reading`."""
+    for number, record in _to_the_end(part, reading.fields):
+        line = f":{number}" if number else ""
+        where = (f"{part.path} (shard {part.shard[0]})" if part.shard else part.path) + line
+        try:
+            if isinstance(record, Flaw):
+                raise record
+            document = to_document(record, reading.fields, part.name + line, part.domain)
+        except Flaw as flaw:
+            reading.report(flaw, where)
+        else:
+            yield from reading.selected(document, where, part.weight)
+
+
+def _to_the_end(part: Part, fields: Fields) -> Records:
+    """A part's records; what ends the reading early is the last of them, as a Flaw."""
     number = 0
     try:
-        for number, record in _records(part, reading.fields):
-            line = f":{number}" if number else ""
-            where = _place(part) + line
-            try:
-                if isinstance(record, Flaw):
-                    raise record
-                document = to_document(record, reading.fields, part.name + line, part.domain)
-            except Flaw as flaw:
-                reading.report(flaw, where)
-            else:
-                yield from reading.selected(document, where, part.weight)
+        for number, record in _records(part, fields):
+            yield number, record
     except Flaw as flaw:
-        reading.report(flaw, _place(part))
+        yield 0, flaw
     except InputError:
         raise
     except Exception as error:
         # What a file elsewhere raises depends on the package that reaches it.
         if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(part.path):
             raise
-        after = f":{number + 1}" if number else ""
-        reading.report(Flaw(_what_failed(error), error, mend="file"), _place(part) + after)
+        yield number and number + 1, Flaw(_what_failed(error), error, mend="file")
 
 
 def _records(part: Part, fields: Fields) -> Records:
@@ -73,10 +78,6 @@ def _records(part: Part, fields: Fields) -> Records:
         return shard_records(part.path, part.shard, fields)
     records = format_of(part.path, part.in_folder)
     return records(part.path, fields) if records else text_file(part.path, fields, part.in_folder)
-
-
-def _place(part: Part) -> str:
-    return f"{part.path} (shard {part.shard[0]})" if part.shard else part.path
 
 
 def _what_failed(error: Exception) -> str:
