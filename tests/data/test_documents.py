@@ -181,17 +181,22 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
     built = write_documents(tmp_path / "documents", source, {"seed": 0})
     assert [(d.id, d.text) for d in stored_documents(built)] == [
         ("a", "first"),
-        ("a#2", "second"),
-        ("a#2#2", "third"),
+        ("a#2@1", "second"),
+        ("a#2", "third"),
     ]
     assert built.counts == {
+        "documents_in": 4,
         "documents": 3,
         "characters": 16,
         "domains": {"x": 1, "y": 2},
         "skipped": {"no text": 5},
         "duplicates": 1,
-        "renamed_ids": 2,
+        "renamed_ids": 1,
+        "cuts": 0,
+        "shards": [3],
     }
+    dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert dropped == [{"id": "b", "domain": "x", "reason": "exact duplicate", "repeats": 0}]
     assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
     assert len(calls) == 1
     with pytest.raises(InputError, match="other settings"):
