@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from loriini.data import neighbors
 from loriini.data.artifact import Artifact, build
+from loriini.data.processes import Processes
 
 
 def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
@@ -87,7 +88,7 @@ def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(neighbors, "CELL", 200)
     embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
     one, two = (
-        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, workers=workers)
+        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=Processes(workers))
         for workers in (1, 2)
     )
     assert one.files == two.files

@@ -2,8 +2,8 @@
 
 A stage writes its files into a temporary sibling folder; they are hashed, synced to disk and renamed into
 place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage whose
-settings and inputs are unchanged is not done again. What its tasks have finished (`loriini.data.tasks`) lies in
-another sibling until then, and is kept for the next attempt if that has the same settings and inputs.
+settings and inputs are unchanged is not done again. What its tasks have finished (`loriini.data.tasks`) lies
+in another sibling until then, and is kept for the next attempt if that has the same settings and inputs.
 """
 
 import errno

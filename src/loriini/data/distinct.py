@@ -1,6 +1,6 @@
 """Which documents repeat an earlier text, and which ids an earlier id: decided from hashes alone.
 
-Texts are told apart by 128 bits, so that none is ever lost to chance; ids by 64, where chance costs a new name.
+Texts are told apart by 128 bits, so that none is lost to chance; ids by 64, where chance costs a new name.
 
 Axes: D documents read, P pieces they are cut into.
 """

@@ -1,9 +1,9 @@
 """The `documents` artefact that every later stage reads: distinct texts, each with a name of its own.
 
-It is made in three steps. Every source is read by a task into shards, beside hashes of texts and ids. One task
-compares the hashes of all: which documents repeat an earlier text, which ids an earlier id. Then every shard
-is written anew by a task, without the ones and with new names for the others. Memory holds a shard, and in
-the second step some 60 bytes a document.
+It is made in three steps. Every source is read by a task into shards, beside hashes of texts and ids. One
+task compares the hashes of all: which documents repeat an earlier text, which ids an earlier id. Then every
+shard is written anew by a task, without the ones and with new names for the others. Memory holds a shard, and
+in the second step some 60 bytes a document.
 
 Axes: N documents stored, D documents read, P pieces they are cut into.
 """

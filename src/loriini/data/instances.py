@@ -106,10 +106,10 @@ def write_instances(
     def write(temporary: Path) -> dict[str, Any]:
         parts = parts_of(temporary)
         (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], temporary, execute)
-        count = planned["instances"]
+        count, total = planned["instances"], planned["tokens_in"]
         if not count:
             raise InputError(
-                f"{tokens.folder}: {planned['tokens_in']} tokens are too few for one instance of {length} + 1; "
+                f"{tokens.folder}: {total} tokens are too few for one instance of {length} + 1; "
                 "use a shorter --length or more documents"
             )
         bounds = pairwise([*range(0, count, max(1, TOKENS_AT_ONCE // size)), count])
@@ -129,7 +129,7 @@ def write_instances(
         return {
             **planned,
             "tokens": written,
-            "tokens_left_out": planned["tokens_in"] - written,
+            "tokens_left_out": total - written,
             **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
         }
 
@@ -226,9 +226,9 @@ def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: A
     order_M = np.load(order.path("order.npy"))
     total = _check_accounts(offsets, order_M)
     pieces = cut(offsets, order_M, size)
-    arrays = (pieces.starts_I, pieces.documents_P, pieces.lengths_P, _begins(pieces, offsets))
-    for name, array in zip((*PIECES, BEGINS), arrays, strict=True):
-        np.save(folder / name, array)
+    for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
+        np.save(folder / name, np.asarray(array))
+    np.save(folder / BEGINS, _begins(pieces, offsets))
     return {
         "instances": len(pieces),
         "documents_in": len(order_M),

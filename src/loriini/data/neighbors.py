@@ -7,22 +7,26 @@ split, so that the result does not depend on how many threads there are.
 Axes: N documents, K neighbours, D embedding width, M documents of a cell.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from loriini.data.artifact import Artifact, build
-from loriini.progress import progress
+from loriini.data.artifact import Artifact, build, parts_of
+from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.floating]
 
+NEIGHBORS, SIMILARITIES, IDS = "neighbors.npy", "similarities.npy", "ids.npy"
 CELL = 20_000
 FAN_OUT = 64
 """The most cells one k-means splits into: recursion makes the rest, at a cost that grows with log N."""
@@ -31,34 +35,31 @@ BLOCK = 8192
 
 
 def write_neighbors(
-    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, workers: int = 1
+    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, execute: Executor = IN_PROCESS
 ) -> Artifact:
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
     Files: `neighbors.npy` int32 (N, k) (int64 from 2^31 documents), -1 where there is none;
-    `similarities.npy` float16 (N, k), 0 where there is none. Neighbours share their document's cell. The
-    same bytes whatever the `workers` (threads); each holds one cell in memory.
+    `similarities.npy` float16 (N, k), 0 where there is none. Neighbours share their document's cell. One task
+    splits, then each takes cells of some thousand documents together.
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
-        count = len(vectors_ND)
-        dtype = np.int32 if count < 1 << 31 else np.int64
-        create = np.lib.format.open_memmap
-        neighbors_NK = create(temporary / "neighbors.npy", "w+", dtype, (count, k))
-        similarities_NK = create(temporary / "similarities.npy", "w+", np.float16, (count, k))
-
-        def fill(ids: Ids) -> int:
-            neighbors_NK[ids], similarities_NK[ids] = search(vectors_ND, ids, k)
-            return len(ids)
-
-        with ThreadPoolExecutor(workers) as pool, progress("neighbors", count) as advance:
-            cells = split(vectors_ND, np.arange(count), seed, pool, CELL)
-            for done in pool.map(fill, cells):
-                advance(done)
-        neighbors_NK.flush()
-        similarities_NK.flush()
-        return {"documents": count, "cells": len(cells)}
+        parts = parts_of(temporary)
+        vectors = embeddings.path("embeddings.npy")
+        count = len(np.load(vectors, mmap_mode="r"))
+        split_all = Task("cells", partial(_split, vectors, seed, execute.workers, CELL))
+        (cells,) = run_tasks("cells", [split_all], temporary, execute)
+        bounds = accumulate(cells["documents"], initial=0)
+        tasks = [
+            Task(f"near-{i:05d}", partial(_search, vectors, parts / "cells", group, k), group[-1] - group[0])
+            for i, group in enumerate(_groups(list(bounds), CELL))
+        ]
+        run_tasks("neighbors", tasks, temporary, execute)
+        found = [parts / task.name for task in tasks]
+        _scatter(found, temporary / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
+        _scatter(found, temporary / SIMILARITIES, np.float16, (count, k))
+        return {"documents": count, "cells": len(cells["documents"])}
 
     return build(folder, {"k": k, "seed": seed}, {"embeddings": embeddings.digest}, write)
 
@@ -120,3 +121,49 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def _split(
+    vectors: Path, seed: int, threads: int, cell: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write the ids of every cell, one cell after the other."""
+    vectors_ND = np.load(vectors, mmap_mode="r")
+    with ThreadPoolExecutor(threads) as pool:
+        cells = split(vectors_ND, np.arange(len(vectors_ND)), seed, pool, cell)
+    np.save(folder / IDS, np.concatenate(cells))
+    return {"documents": [len(ids) for ids in cells]}
+
+
+def _groups(bounds: list[int], documents: int) -> Iterator[list[int]]:
+    """The bounds of consecutive cells, as many as it takes to reach so many documents together."""
+    group = bounds[:1]
+    for bound in bounds[1:]:
+        group.append(bound)
+        if bound - group[0] >= documents or bound == bounds[-1]:
+            yield group
+            group = [bound]
+
+
+def _search(
+    vectors: Path, cells: Path, bounds: list[int], k: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write the ids of some cells' documents, their neighbours and the similarities."""
+    vectors_ND = np.load(vectors, mmap_mode="r")
+    ids_M = np.load(cells / IDS, mmap_mode="r")[bounds[0] : bounds[-1]]
+    found = []
+    for first, last in pairwise(np.array(bounds) - bounds[0]):
+        found.append(search(vectors_ND, ids_M[first:last], k))
+        advance(int(last - first))
+    neighbors, similarities = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    np.save(folder / IDS, ids_M)
+    np.save(folder / NEIGHBORS, neighbors)
+    np.save(folder / SIMILARITIES, similarities.astype(np.float16))
+    return {}
+
+
+def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
+    """Write the parts' rows to the places of their documents."""
+    rows_NK = np.lib.format.open_memmap(target, "w+", dtype, shape)
+    for part in parts:
+        rows_NK[np.load(part / IDS)] = np.load(part / target.name)
+    rows_NK.flush()

@@ -6,7 +6,8 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -16,6 +17,9 @@ from typing import Any
 from loriini.data.tasks import IN_PROCESS, Task, perform
 from loriini.errors import InputError
 from loriini.progress import Advance
+
+ENVIRONMENT = {"LORIINI_DATA_WORKER": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+"""Of a worker: without the model, on one thread."""
 
 
 @dataclass
@@ -73,7 +77,8 @@ def _start(task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    process.start()
+    with _environment(ENVIRONMENT):
+        process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
     worker.give(task)
@@ -118,6 +123,21 @@ def _work(pipe: Connection, parts: Path) -> None:
         except Exception:
             message = traceback.format_exc()
         pipe.send(message)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the processes started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _end_with_parent() -> None:

@@ -1,8 +1,8 @@
 """A stage as independent tasks: each is done whole or not at all, and not again.
 
 A task writes its files into a folder of its own, which is synced to disk and renamed into place with its
-`result.json`. What a task is, is decided by the data, never by who does it: the same tasks give the same bytes
-on one process, on many (`loriini.data.processes`), or on a cluster (`loriini.data.cluster`).
+`result.json`. What a task is, is decided by the data, never by who does it: the same tasks give the same
+bytes on one process, on many (`loriini.data.processes`), or on a cluster (`loriini.data.cluster`).
 """
 
 import json
@@ -72,12 +72,12 @@ def run_tasks(
     parts = parts_of(temporary)
     for leftover in parts.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    left = [task for task in tasks if not _finished(parts, task)]
+    left = [task for task in tasks if not finished(parts, task)]
     with progress(title, total or sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    missing = [task.name for task in tasks if not _finished(parts, task)]
+    missing = [task.name for task in tasks if not finished(parts, task)]
     if missing:
         raise RuntimeError(f"{parts}: {len(missing)} tasks were not done, {missing[0]} the first of them")
     return [json.loads((parts / task.name / RESULT).read_text()) for task in tasks]
@@ -93,7 +93,7 @@ def perform(task: Task, parts: Path, advance: Advance) -> None:
                 sync(path)
             write_json(temporary / RESULT, result)
             sync(temporary)
-            if not _finished(parts, task):  # a job that was put back in a queue may have been done meanwhile
+            if not finished(parts, task):  # a job that was put back in a queue may have been done meanwhile
                 os.replace(temporary, parts / task.name)
             sync(parts)
         finally:
@@ -116,5 +116,6 @@ def adopt(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _finished(parts: Path, task: Task) -> bool:
+def finished(parts: Path, task: Task) -> bool:
+    """Whether the task is done."""
     return (parts / task.name / RESULT).exists()

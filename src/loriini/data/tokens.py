@@ -198,7 +198,7 @@ def _encode_shard(
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
                 ids = encoded.ids
                 ids.append(eos)
-                file.write(np.array(ids, dtype))
+                file.write(np.array(ids, dtype).data)
                 lengths.append(len(ids))
             domains.extend(index[document.domain] for document in batch)
             sizes.extend(len(text.encode()) for text in texts)
