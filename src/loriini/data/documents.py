@@ -201,7 +201,7 @@ def _check_sources(sources: Sequence[Source], read: Sequence[Mapping[str, Any]])
         found[source.name] += sum(counts["documents"])
     for name, documents in found.items():
         if not documents:
-            raise InputError(f"{name}: no document found; give files or folders with text")
+            raise InputError(f"{name}: no document found; give .jsonl, .parquet or text files")
 
 
 def _shards(parts: Sequence[Path], read: Sequence[Mapping[str, Any]]) -> Iterator[_Shard]:
