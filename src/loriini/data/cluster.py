@@ -24,6 +24,7 @@ from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
 from loriini.data.artifact import write_json
+from loriini.data.processes import ENVIRONMENT, environment
 from loriini.data.tasks import Task, finished, perform
 from loriini.errors import InputError
 from loriini.progress import Advance
@@ -117,7 +118,8 @@ def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Pa
     """Submit an array of jobs and wait for it; what is left of it is cancelled when we are interrupted."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
-        jobs.run()
+        with environment(ENVIRONMENT):  # which sbatch hands on
+            jobs.run()
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise InputError(
             f"executor 'slurm': sbatch failed ({error}); run it where jobs are submitted"
@@ -140,7 +142,12 @@ def _run_on_ray(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path
     import ray
 
     if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": ENVIRONMENT},
+        )
     cluster.jobs(RayPipelineExecutor, tasks, parts, logs).run()
 
 

@@ -77,7 +77,7 @@ def _start(task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with _environment(ENVIRONMENT):
+    with environment(ENVIRONMENT):
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
@@ -126,7 +126,7 @@ def _work(pipe: Connection, parts: Path) -> None:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables for the processes started meanwhile."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
