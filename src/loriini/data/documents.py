@@ -116,7 +116,10 @@ def write_documents(
     def write(temporary: Path) -> dict[str, Any]:
         given = [Source(str(folder), sources)] if callable(sources) else sources
         parts = parts_of(temporary)
-        reads = [Task(f"read-{i:05d}", partial(_read, s.read, max_characters)) for i, s in enumerate(given)]
+        reads = [
+            Task(f"read-{i:05d}", partial(_read, source.read, SHARD_CHARACTERS, max_characters))
+            for i, source in enumerate(given)
+        ]
         read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
         _check_sources(given, read)
         shards = list(_shards([parts / task.name for task in reads], read))
@@ -170,10 +173,12 @@ def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Doc
         yield batch
 
 
-def _read(read: Read, max_characters: int | None, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write what a source has as shards of lines, each beside the arrays that tell of it."""
+def _read(
+    read: Read, characters: int, max_characters: int | None, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write what a source has as shards of so many characters, each beside the arrays that tell of it."""
     skipped, documents, pieces = Counter[str](), [], []
-    for i, batch in enumerate(batches(read(skipped), SHARD_CHARACTERS)):
+    for i, batch in enumerate(batches(read(skipped), characters)):
         arrays = _describe(batch, max_characters)
         with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
             for document in batch:

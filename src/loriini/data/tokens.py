@@ -214,7 +214,7 @@ def _encode_shard(
 def _open_backend(folder: Path, digest: str) -> Tokenizer:
     """The tokenizer in `folder`, whose contents `digest` tells apart, without padding
     and truncation; to it every text is only text."""
-    backend = read_tokenizer(folder).backend_tokenizer
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
