@@ -131,6 +131,8 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("prepare c --documents DOCUMENTS --out . --min-characters 999", "(240 left out: fewer than 999"),
         ("prepare c --documents DOCUMENTS:2 --out .", "the weight 2 is not in (0, 1]"),
         ("prepare c --documents DOCUMENTS --out . --on-error cry", "--on-error: invalid choice: 'cry'"),
+        ("prepare c --documents DOCUMENTS --out . --executor cloud", "executor 'cloud' is unknown"),
+        ("prepare c --documents DOCUMENTS --out . --executor slurm", "--executor-options partition="),
         ("inspect empty", "empty: no finished corpus here"),
         ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
         ("evaluate RUN", "give --documents PATH"),

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,10 @@ def raise_value_error(folder: Path, advance: Advance) -> dict[str, Any]:
 
 def fill_the_disk(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def tell_surroundings(folder: Path, advance: Advance) -> dict[str, Any]:
+    return {"model": "torch" in sys.modules, "threads": os.environ["OMP_NUM_THREADS"]}
 
 
 def squares(count: int) -> list[Task]:
@@ -107,6 +112,18 @@ def test_a_process_that_dies_is_told_with_its_task(tmp_path: Path) -> None:
     assert not (tmp_path / ".stage.parts" / "killer").exists()
     build_with(tmp_path / "stage", squares(2), Processes(2))
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    tasks = [Task(f"tell-{i}", tell_surroundings) for i in range(2)]
+
+    def write(temporary: Path) -> dict[str, Any]:
+        return {"told": run_tasks("tell", tasks, temporary, Processes(2))}
+
+    told = build(tmp_path / "stage", {}, {}, write).counts["told"]
+    assert told == [{"model": False, "threads": "1"}] * 2
+    assert "OMP_NUM_THREADS" not in os.environ
 
 
 def test_parts_of_other_settings_are_dropped(tmp_path: Path) -> None:
