@@ -12,7 +12,9 @@ from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_mode
 pytestmark = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 
 
-def trained_once(model: LoriiniForCausalLM, targets: Tensor, **arguments: bool) -> tuple[Tensor, dict[str, Tensor]]:
+def trained_once(
+    model: LoriiniForCausalLM, targets: Tensor, **arguments: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
     model.zero_grad()
     out = model(random_ids_of(targets), shift_labels=targets, **arguments)
     assert (out.logits is None) == bool(arguments)

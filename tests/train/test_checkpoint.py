@@ -10,7 +10,7 @@ from loriini.train.checkpoint import Progress, newest, restore, save
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
-AT = Progress(step=3, consumed=24, tokens=999)
+AT = Progress(step=3, consumed=24, tokens=999, skips=1)
 
 
 def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
@@ -107,4 +107,4 @@ def flip_a_bit(path: Path) -> None:
 def test_the_state_is_told_in_json(tmp_path: Path) -> None:
     save(tmp_path, *stepped(), AT, keep=1)
     state = json.loads((tmp_path / "step-00000003" / "state.json").read_text())
-    assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999}
+    assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999, "skips": 1}

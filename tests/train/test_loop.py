@@ -282,7 +282,7 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_told(corpus: Corpus)
     record = loop.training_step(state, run, batches)
     assert record["skipped"]
     assert record["gradient_norm"] is None
-    assert state.at == Progress(step=2, consumed=2 * 4, tokens=2 * 4 * 32)
+    assert state.at == Progress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
     assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
     hook.remove()
     assert not loop.training_step(state, run, batches)["skipped"]

@@ -26,11 +26,15 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: `step` steps done, `consumed` instances read, `tokens` trained on."""
+    """Where a run stands: `step` steps done, `consumed` instances read, `tokens` trained on.
+
+    `skips` of the last steps in a row were left out.
+    """
 
     step: int = 0
     consumed: int = 0
     tokens: int = 0
+    skips: int = 0
 
 
 TENSORS, STATE = "tensors.safetensors", "state.json"

@@ -4,9 +4,9 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,21 @@ from transformers.utils import logging
 
 from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
+from loriini.train.guard import check_skips, write_skipped
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
+from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
 from loriini.train.optimizer import make_optimizer, rate, set_rate
 from loriini.train.run import Run
+from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
+from loriini.train.watch import check_sinks, pace, recording
 
 
 @dataclass(frozen=True)
@@ -56,41 +60,56 @@ class Interrupted(KeyboardInterrupt):
     """Training was asked to stop; everything is saved."""
 
 
-def train(run: Run, corpus: Corpus, out: Path) -> Path:
+def train(
+    run: Run,
+    corpus: Corpus,
+    out: Path,
+    measures: Sequence[Measure] = (),
+    minutes: float = math.inf,
+) -> Path:
     """Train `run` into the folder `out` and return its `model/` folder; go on where a former call stopped.
 
-    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM.
+    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM, and Unfinished when
+    the `minutes` are over before the run is; both have saved.
     """
-    finished = out / "model"
+    finished, deadline = out / "model", time.monotonic() + 60 * minutes
+    check_sinks(run.watch.sinks)
     claim(run, corpus, out)
     if finished.exists():
         return finished
     keep_freed_memory()
     state = start_or_resume(run, corpus, out)
+    rewind_all(measures, state.at.step, out)
     batches = Batches(corpus.instances, run.batch_size, run.seed)
     with (
         interruptible() as stopped,
-        open(out / METRICS, "a") as metrics,
+        recording(run.watch, run.name, run.to_dict(), out, state.at.step) as record,
         progress(run.name, run.steps) as advance,
     ):
         advance(state.at.step)
         while state.at.step < run.steps:
             if state.at.step == run.copy_step and state.model.config.num_experts < run.model.num_experts:
                 copy_dense(state, run, corpus)
-            record = training_step(state, run, batches)
-            metrics.write(json.dumps(record) + "\n")
-            metrics.flush()
-            loss = "not finite" if record["loss"] is None else f"{record['loss']:.3f}"
-            advance(1, f"loss {loss}  {record['tokens_per_second']:,.0f} tokens/s")
+            position = Position(state.at.consumed)
+            metrics = training_step(state, run, batches)
+            measured, _ = measure_all(measures, state.model, state.at.step, run.steps, out)
+            record(metrics, measured)
+            loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
+            advance(1, f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s")
+            if metrics["skipped"]:
+                write_skipped(out, state.at.step, batches, position)
+                check_skips(out, state.at.step, state.at.skips, run.guard)
+            late = time.monotonic() > deadline and state.at.step < run.steps
             due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
-            if due or stopped():
+            if due or late or stopped():
                 checkpoint.save(
                     out / "checkpoints", state.model, state.optimizer, state.at, run.checkpoint.keep
                 )
+            where = f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
             if stopped():
-                raise Interrupted(
-                    f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
-                )
+                raise Interrupted(where)
+            if late:
+                raise Unfinished(where)
     return save_model(state.model, corpus, finished)
 
 
@@ -127,6 +146,7 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
     torch.manual_seed(run.seed)
     dense = at.step <= run.copy_step and run.copy_step > 0
     model = LoriiniForCausalLM(model_config(run, corpus, 1 if dense else None)).to(pick_device()).train()
+    speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
     if tensors is not None:
         checkpoint.restore(model, optimizer, tensors)
@@ -138,6 +158,7 @@ def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
     """End the dense phase: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(state.model, state.optimizer, config, run.optimizer, run.warmup)
+    speed_up(state.model, run.speed)
 
 
 def model_config(run: Run, corpus: Corpus, num_experts: int | None = None) -> LoriiniConfig:
@@ -154,14 +175,18 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     labels_B = routing_labels(state.model, batches.instances, instances_B)
     loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
-    finite = bool(torch.isfinite(norm))
+    finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
         state.optimizer.step()
         update_balance_bias(state.model, uses)
     state.optimizer.zero_grad(set_to_none=True)
     tokens = len(ids) * run.length
-    state.at = replace(
-        state.at, step=state.at.step + 1, consumed=position.consumed, tokens=state.at.tokens + tokens
+    speed = tokens / (time.perf_counter() - started)
+    state.at = Progress(
+        step=state.at.step + 1,
+        consumed=position.consumed,
+        tokens=state.at.tokens + tokens,
+        skips=0 if finite else state.at.skips + 1,
     )
     return {
         "step": state.at.step,
@@ -172,7 +197,7 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
         "skipped": not finite,
-        "tokens_per_second": tokens / (time.perf_counter() - started),
+        **pace(state.model.config, run.watch, run.length, speed, devices=1),
         **expert_metrics(uses),
     }
 
@@ -192,7 +217,12 @@ def accumulate_gradients(
         labels = None if labels_B is None else labels_B[first : first + size]
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
-            out = model(part[:, :-1], shift_labels=part[:, 1:], routing_labels=labels)
+            out = model(
+                part[:, :-1],
+                shift_labels=part[:, 1:],
+                routing_labels=labels,
+                skip_logits=run.speed.fuses_loss,
+            )
         (out.loss * share).backward()
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
         total += share * (out.loss.item() - added)
