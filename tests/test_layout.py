@@ -11,10 +11,11 @@ SOURCE = Path(__file__).parents[1] / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 350
 
-SHARED = {"errors", "progress"}
+SHARED = {"errors", "progress", "table"}
 OPENS = {
     "errors": set(),
     "progress": set(),
+    "table": set(),
     "routing": set(),
     "data": SHARED,
     "model": {"routing", *SHARED},

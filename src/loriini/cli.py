@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
+from loriini.table import table
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"loriini: {error}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
+    except Unfinished as note:
+        print(f"loriini: {note}", file=sys.stderr)
     except KeyboardInterrupt as error:
         print(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}", file=sys.stderr)
         sys.exit(INTERRUPTED)
@@ -112,15 +115,19 @@ def inspect(arguments: argparse.Namespace) -> None:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train a recipe, or go on with a run."""
-    from loriini.launch import resume, train_recipe
+    from loriini.launch import dry_run, resume, train_recipe
 
-    if arguments.resume:
-        folder = resume(arguments.resume)
+    if arguments.max_minutes <= 0:
+        raise InputError(f"--max-minutes {arguments.max_minutes:g}: give more than 0")
+    a = arguments
+    if a.recipe and a.dry_run:
+        print(dry_run(a.recipe, a.overrides, a.gpus, a.memory, a.vocab_size, a.json))
+    elif arguments.resume and not arguments.dry_run:
+        print(resume(arguments.resume, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
-        folder = train_recipe(arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-    print(folder)
+        print(train_recipe(a.recipe, a.out, a.corpus, a.overrides, a.heldout, a.max_minutes))
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -238,10 +245,7 @@ def _show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    cells = [[_cell(row[column]) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for line in (list(columns), *cells):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(table(columns, [[_cell(row[column]) for column in columns] for row in rows]))
 
 
 def _cell(value: Any) -> str:
@@ -294,6 +298,13 @@ def _parser() -> Parser:
     add("--out", type=Path)
     add("--corpus", type=Path, nargs="+", default=[])
     add("--resume", type=Path, metavar="RUN")
+    add("--heldout", type=Path, nargs="+", default=[], help="documents to evaluate on while training")
+    add("--max-minutes", type=float, default=float("inf"), help="save and stop after so long")
+    add("--dry-run", action="store_true", help="only estimate what the run needs")
+    add("--gpus", type=int, default=1, help="of the estimate")
+    add("--memory", metavar="GiB", help="of each of these GPUs, as 80GiB")
+    add("--vocab-size", type=int, help="of the estimate (that of the recipe's paper)")
+    add("--json", action="store_true", help="the estimate as JSON")
 
     add = command(evaluate).add_argument
     add("model", type=Path, metavar="RUN")

@@ -10,8 +10,10 @@ from typing import Any
 
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
-from loriini.recipes import RECIPES
+from loriini.recipes import RECIPES, VOCABULARY
 from loriini.train.corpora import read_corpora, small_corpus
+from loriini.train.estimate import Cluster, estimate, parse_memory
+from loriini.train.estimate_text import estimate_text
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
@@ -61,7 +63,24 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     """Train a run on its corpus, and measure of it what it asks for."""
     corpus = read_corpora(run.corpus)
     run.check(run.label_names(corpus.instances))
-    return train(run, corpus, out, tuple(measures(run, corpus)), minutes)
+    measured = () if (out / "model").exists() else tuple(measures(run, corpus))
+    return train(run, corpus, out, measured, minutes)
+
+
+def dry_run(
+    name: str,
+    overrides: Sequence[str],
+    gpus: int,
+    memory: str | None,
+    vocab_size: int | None,
+    as_json: bool,
+) -> str:
+    """The estimate of a recipe as text; without a `vocab_size`, with that of its paper."""
+    run = recipe(name, overrides)
+    default = VOCABULARY["gpt2" if run.model.block == "gpt2" else "llama"]
+    cluster = Cluster(gpus, None if memory is None else parse_memory(memory))
+    found = estimate(run, default if vocab_size is None else vocab_size, cluster)
+    return json.dumps(found.to_dict(), indent=1) if as_json else estimate_text(found)
 
 
 def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
@@ -75,7 +94,7 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
     settings, names = run.evaluate, run.label_names(corpus.instances)
     tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
     if settings.heldout:
-        documents = read_documents([str(path) for path in settings.heldout])
+        documents = read_documents(settings.heldout)
         texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
         config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
         skip = first_segment(config)  # the dense phase skips it too, so that all steps compare

@@ -40,9 +40,11 @@ class Footprint:
         return self.rest + kept
 
 
-def footprint(config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype) -> Footprint:
+def footprint(
+    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool = False
+) -> Footprint:
     """What so many instances keep, computed in `dtype` over float32 weights."""
-    one, two = (_saved_at_depth(config, layers, instances, length, dtype) for layers in (1, 2))
+    one, two = (_saved_at_depth(config, layers, instances, length, dtype, fused_loss) for layers in (1, 2))
     return Footprint(
         layer=two - one,
         merged=merged_parameters(config, instances, length) * dtype.itemsize,
@@ -77,7 +79,7 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
 
 
 def _saved_at_depth(
-    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype
+    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
 ) -> int:
     """What a model of so many layers saves. The copies of weights that autocast makes are left out."""
     shallow = copy(config)
@@ -91,7 +93,8 @@ def _saved_at_depth(
                 parameter.data = parameter.data.to(dtype)
         ids = torch.zeros(instances, length, dtype=torch.long)
         labels = torch.zeros(instances, dtype=torch.long)
-        return saved_bytes(model, lambda: model(ids, shift_labels=ids, routing_labels=labels))
+        inputs = {"shift_labels": ids, "routing_labels": labels, "skip_logits": fused_loss}
+        return saved_bytes(model, lambda: model(ids, **inputs))
 
 
 class StandIns(TorchFunctionMode):
