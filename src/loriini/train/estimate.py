@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import gcd
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
-from loriini.train.footprint import footprint, merged_parameters
+from loriini.train.footprint import footprint
 from loriini.train.hardware import peak_flops
 from loriini.train.run import Run
 from loriini.train.traffic import MASTER, Traffic, Work, expert_parallel, expert_wise, fsdp, parts
@@ -42,7 +43,7 @@ class Holding:
 
     `gathered` are the weights that layers compute with: two whole layers and what is outside the layers, or
     on one GPU the copies that autocast makes. `merged`, the weights of merged experts, are a part of
-    `activations`. `working` are the largest gradients of either.
+    `activations`. `working` are the largest gradients on their way.
     """
 
     parameters: float
@@ -117,7 +118,8 @@ def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
         raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster)}")
     total, active = config.parameters()
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
-    group = next(n for n in range(min(NODE, cluster.gpus), 0, -1) if cluster.gpus % n == 0)
+    shard = cluster.shard or cluster.gpus
+    group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
     work = work_of(run, options[0].micro_batch_size, cluster.gpus)
     one = Work(work.instances, work.length, 1, work.itemsize)
     return Estimate(
@@ -132,7 +134,7 @@ def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
         peak_flops=run.watch.peak_flops or peak_flops(),
         options=options,
         group=group,
-        traffic=traffic(config, work, cluster.gpus, cluster.shard or cluster.gpus, group),
+        traffic=traffic(config, work, cluster.gpus, shard, group),
         paper={gpus: traffic(config, one, gpus, gpus, NODE) for gpus in PAPER_GPUS},
     )
 
@@ -193,7 +195,6 @@ def held(
     else:
         layer = (here.experts / cluster.experts + here.layers) / layers
         gathered = 2 * layer * dtype.itemsize + here.root * MASTER
-    logits = 0 if fused else micro_batch_size * run.length * config.vocab_size * (MASTER + dtype.itemsize)
     return Holding(
         parameters=master,
         gradients=master,
@@ -201,17 +202,21 @@ def held(
         gathered=gathered,
         activations=kept.activations(layers, checkpointing),
         merged=kept.merged * (1 if checkpointing else layers),
-        working=max(logits, merged_parameters(config, micro_batch_size, run.length) * dtype.itemsize),
+        working=kept.working(checkpointing),
     )
 
 
 def traffic(
     config: LoriiniConfig, work: Work, gpus: int, shard: int, group: int
 ) -> dict[str, Traffic | None]:
-    """What a rank receives in a step, by parallelism; None for one that the design does not admit."""
+    """What a rank receives in a step, by parallelism; None for one that the design does not admit.
+
+    Expert parallelism works in smaller groups where there are fewer experts.
+    """
+    whole = gcd(group, config.num_experts)
     return {
         "fsdp": fsdp(config, work, gpus, shard),
-        "expert_parallel": expert_parallel(config, work, gpus, shard, group),
+        "expert_parallel": expert_parallel(config, work, gpus, shard, whole),
         "expert_wise": expert_wise(config, work, gpus, shard, group),
     }
 

@@ -26,30 +26,41 @@ class Footprint:
     """Bytes that one micro-batch keeps of every layer, and outside the layers.
 
     `merged` is the part of a layer's that is weights of merged experts; `boundary` are the states between two
-    layers, all that activation checkpointing keeps of one.
+    layers, all that activation checkpointing keeps of one. `logits` are the gradients of those.
     """
 
     layer: int
     merged: int
     boundary: int
     rest: int
+    logits: int
 
     def activations(self, layers: int, checkpointing: bool) -> int:
         """All of it at its peak; with activation checkpointing one layer at a time is made again."""
         kept = layers * self.boundary + self.layer if checkpointing else layers * self.layer
         return self.rest + kept
 
+    def working(self, checkpointing: bool) -> int:
+        """The largest gradients on their way besides: of the logits, or of a layer's merged weights.
+
+        With activation checkpointing those of the logits are gone before a layer is made again.
+        """
+        return max(self.logits - (self.layer if checkpointing else 0), self.merged)
+
 
 def footprint(
     config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool = False
 ) -> Footprint:
     """What so many instances keep, computed in `dtype` over float32 weights."""
+    merged = merged_parameters(config, instances, length) * dtype.itemsize
+    logits = 0 if fused_loss else instances * length * config.vocab_size * (4 + dtype.itemsize)
     one, two = (_saved_at_depth(config, layers, instances, length, dtype, fused_loss) for layers in (1, 2))
     return Footprint(
         layer=two - one,
-        merged=merged_parameters(config, instances, length) * dtype.itemsize,
+        merged=merged,
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
+        logits=logits,
     )
 
 

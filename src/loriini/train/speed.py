@@ -33,7 +33,9 @@ class SpeedConfig:
 def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> LoriiniForCausalLM:
     """Apply the switches to a model, in place; the names of its parameters stay."""
     if config.activation_checkpointing:
-        model.gradient_checkpointing_enable()
+        # transformers renamed it between 5.17 and 5.23, and warns of the old name
+        newer = hasattr(model, "activation_checkpointing_enable")
+        (model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable)()
     if config.compile:
         for layer in model.model.layers:
             layer.compile()

@@ -98,9 +98,11 @@ def expert_wise(config: LoriiniConfig, work: Work, ranks: int, shard: int, group
 def expert_parallel(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic | None:
     """Each rank of a group holds whole experts, and tokens travel to those they chose and back.
 
-    With an even load. None where every token needs every expert, as merged ones do.
+    With an even load. None where every token needs every expert, as of merged ones, and where a group cannot
+    share them evenly.
     """
-    if config.routing.combination == "parameters" or config.num_experts % group:
+    chosen = config.num_experts > 1 and config.routing.combination == "outputs"
+    if not chosen or config.num_experts % group:
         return None
     weights = _with_sliced_experts(config, work, ranks, shard, group)
     states = work.tokens * config.experts_per_token * config.hidden_size * work.itemsize
