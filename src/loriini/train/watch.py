@@ -47,8 +47,10 @@ def tensorboard(name: str, settings: Settings, out: Path, step: int) -> Iterator
         for key, value in scalars.items():
             writer.add_scalar(key, value, at)
 
-    yield log
-    writer.close()
+    try:
+        yield log
+    finally:
+        writer.close()
 
 
 @contextmanager
@@ -64,8 +66,10 @@ def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
         dir=str(out),
         resume="allow",
     )
-    yield lambda at, scalars: tracker.log(dict(scalars), step=at)
-    tracker.finish()
+    try:
+        yield lambda at, scalars: tracker.log(dict(scalars), step=at)
+    finally:
+        tracker.finish()
 
 
 @contextmanager
@@ -74,8 +78,10 @@ def trackio(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log
     import trackio as tracker
 
     tracker.init(project=PROJECT, name=f"{name}-{_identity(out)}", config=dict(settings), resume="allow")
-    yield lambda at, scalars: tracker.log(dict(scalars), step=at)
-    tracker.finish()
+    try:
+        yield lambda at, scalars: tracker.log(dict(scalars), step=at)
+    finally:
+        tracker.finish()
 
 
 SINKS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log]]] = {
