@@ -1,6 +1,7 @@
 """From a recipe's name to a finished run, and from a run's folder on."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ import pytest
 from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.launch import resume, train_recipe
+from loriini.recipes import RECIPES
 from loriini.train import corpora
+from loriini.train.override import override
+from loriini.train.run import Run
+from loriini.train.watch import WatchConfig
 from runs import after_step, metrics, prepared, signal_self
 
 SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
@@ -82,3 +87,28 @@ def test_small_recipes_make_their_corpus_beside_the_run(
     train_recipe("tiny-dense", tmp_path / "runs" / "b", [], ["--steps", "1", "--length", "32"])
     settings = json.loads((tmp_path / "runs" / "b" / "run.json").read_text())
     assert settings["corpus"] == [str(made)]
+
+
+def test_a_run_comes_back_from_its_json() -> None:
+    run = override(
+        RECIPES["tiny-lory"](),
+        [
+            *("--watch.sinks", "tensorboard,wandb", "--optimizer.betas", "0.9,0.99"),
+            *("--speed.activation_checkpointing", "true", "--evaluate.heldout", "a.jsonl,b.jsonl"),
+        ],
+    )
+    assert run.evaluate.heldout == (Path("a.jsonl"), Path("b.jsonl"))
+    values = json.loads(json.dumps(run.to_dict()))
+    assert Run.from_dict(values) == run
+    del values["watch"], values["guard"]["max_skips"]
+    assert Run.from_dict({**values, "corpus_digest": "1"}) == replace(run, watch=WatchConfig())
+
+
+def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
+    corpus: Path, tmp_path: Path
+) -> None:
+    short = tmp_path / "web.jsonl"
+    short.write_text('{"text": "two"}\n')
+    with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
+    assert not (tmp_path / "run").exists()

@@ -77,6 +77,8 @@ def dry_run(
 ) -> str:
     """The estimate of a recipe as text; without a `vocab_size`, with that of its paper."""
     run = recipe(name, overrides)
+    if vocab_size is not None and vocab_size < 1:
+        raise InputError(f"--vocab-size {vocab_size}: give at least 1")
     default = VOCABULARY["gpt2" if run.model.block == "gpt2" else "llama"]
     cluster = Cluster(gpus, None if memory is None else parse_memory(memory))
     found = estimate(run, default if vocab_size is None else vocab_size, cluster)

@@ -1,5 +1,6 @@
 """The switches leave losses and gradients as they are."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from loriini.train import loop, run, speed
 from loriini.train.speed import SpeedConfig, speed_up
 from runs import metrics, tiny_corpus, tiny_run
 from tiny import BLOCKS, GRID, assert_same_gradients, gradients, label_arguments, random_ids, tiny_model
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
+)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -53,7 +58,8 @@ def test_a_run_with_a_switch_has_the_losses_of_one_without(switches: SpeedConfig
     assert switched == pytest.approx(plain, rel=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script")  # torch._inductor's own
+@needs_a_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
 def test_a_compiled_run_has_the_losses_of_an_eager_one(tmp_path: Path) -> None:
     corpus = tiny_corpus(tmp_path / "tokenizer")
     for name in ("eager", "compiled"):
