@@ -29,6 +29,7 @@ DESIGNS = (
     "label",
     "aoe",
     "aoe-top-p",
+    "aoe-ec",
 )
 
 

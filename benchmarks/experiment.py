@@ -98,6 +98,7 @@ def experiment(
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--add", action="store_true", help="keep the rows in RESULTS; run those it lacks")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -126,33 +127,42 @@ def experiment(
         subprocess.run([sys.executable, script, *map(str, options)], check=True)
         print(f"{time.strftime('%H:%M:%S')} {name} seed {seed}", flush=True)
 
+    before = json.loads(a.results.read_text()) if a.add else {"runs": {}, "results": []}
+    kept = {(row["name"], row["seed"]) for row in before["results"]}
+    tasks = [(name, seed) for seed in range(a.seeds) for name in runs if (name, seed) not in kept]
     with ThreadPoolExecutor(a.jobs) as pool:
-        list(pool.map(start, [(name, seed) for seed in range(a.seeds) for name in runs]))
-    collect(a.out, runs, range(a.seeds), a.results, **about)
+        list(pool.map(start, tasks))
+    collect(a.out, runs, tasks, a.results, before, **about)
 
 
-def collect(out: Path, runs: Mapping[str, Run], seeds: Iterable[int], results: Path, **about: Any) -> None:
-    """Write every finished run's figures, the settings that made them and the machine to `results`."""
-    rows = [
-        {
-            "name": name,
-            "seed": seed,
-            **run_one(replace(run, seed=seed), out / "runs" / f"{name}-{seed}"),
-        }
-        for name, run in runs.items()
-        for seed in seeds
-    ]
+def collect(
+    out: Path,
+    runs: Mapping[str, Run],
+    tasks: Iterable[tuple[str, int]],
+    results: Path,
+    before: Mapping[str, Any],
+    **about: Any,
+) -> None:
+    """Write every finished run's figures, the settings that made them and the machine to `results`.
+
+    The rows and settings of `before`, an older file, stay as they are; every row has its own date.
+    """
+    today = time.strftime("%Y-%m-%d")
+    rows = [{"date": before.get("date"), **row} for row in before["results"]]
+    for name, seed in tasks:
+        row = run_one(replace(runs[name], seed=seed), out / "runs" / f"{name}-{seed}")
+        rows.append({"name": name, "seed": seed, "date": today, **row})
     results.parent.mkdir(parents=True, exist_ok=True)
     write_json(
         results,
         {
             **about,
-            "date": time.strftime("%Y-%m-%d"),
+            "date": today,
             "machine": describe_machine(),
-            "runs": {name: _portable(run) for name, run in runs.items()},
+            "runs": {name: _portable(run) for name, run in runs.items()} | before["runs"],
             "skipped_tokens": SKIPPED_TOKENS,
             "characters": CHARACTERS,
-            "results": rows,
+            "results": sorted(rows, key=lambda row: (list(runs).index(row["name"]), row["seed"])),
         },
     )
 

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from loriini.cli import main
 from loriini.routing import DESIGNS
-from runs import after_step, metrics, signal_self
+from loriini.train.upcycle import WarmupConfig
+from runs import after_step, metrics, signal_self, tiny_run, trained
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
@@ -301,6 +302,39 @@ def test_analyze_writes_routes_and_a_report(
     assert (made.run / "routes.npz").exists()
 
 
+@pytest.mark.parametrize(
+    ("design", "training", "evaluation"),
+    [
+        ("smear", "this design is not causal: a token's experts", "this design is not causal: a token's"),
+        ("ec-token", "this design is not causal in training: experts choose", None),
+        ("mixtral", None, None),
+        ("dense", None, None),
+    ],
+)
+def test_what_is_not_causal_says_so_once(
+    design: str,
+    training: str | None,
+    evaluation: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def assert_told(errors: str, words: str | None) -> None:
+        assert errors.count("not causal") == (words is not None)
+        assert words is None or f"warning: {words}" in errors
+
+    capsys.readouterr()
+    run = trained(tiny_run(design, steps=2, warmup=WarmupConfig(dense_share=0)), tmp_path)
+    assert_told(capsys.readouterr().err, training)
+    text = tmp_path / "held-out.txt"
+    text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
+    ended = call(capsys, "evaluate", run, "--documents", text)
+    assert_told(ended.err, evaluation)
+    assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
+    if design != "dense":
+        call(capsys, "analyze", run, "--documents", text)
+        assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)
+
+
 def test_a_dense_model_has_no_routes_to_analyze(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -359,3 +393,20 @@ def test_a_run_measures_itself_and_stops_in_time(
     assert [(entry["step"], entry["prompt"]) for entry in samples] == [(20, "the owl"), (24, "the owl")]
     final = call(capsys, "evaluate", tmp_path, "--documents", made.documents)
     assert json.loads(final.out)["perplexity"] == pytest.approx(evaluated[-1]["perplexity"], rel=1e-4)
+
+
+@pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])
+def test_a_corpus_goes_to_other_formats_and_back(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str
+) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
+    assert ended == Ended(0, f"{there}\n", "")
+    to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
+    assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
+    assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0
+    names = [folder / "instances" / "instances.bin" for folder in (made.corpus, back)]
+    assert names[0].read_bytes() == names[1].read_bytes()
+    train = ("train", "tiny-dense", "--out", tmp_path / "run", "--corpus", made.corpus, back)
+    ended = call(capsys, *train, "--corpus-weights", "2,0.5", "--steps", 1, "--length", 64)
+    assert (ended.code, ended.err) == (0, "")

@@ -11,11 +11,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 350
 
-SHARED = {"errors", "progress", "table"}
+SHARED = {"errors", "progress"}
 OPENS = {
     "errors": set(),
     "progress": set(),
-    "table": set(),
     "routing": set(),
     "data": SHARED,
     "model": {"routing", *SHARED},

@@ -102,9 +102,10 @@ def test_every_row_of_the_design_choices_tables() -> None:
 
 def test_gates_of_the_design_choices_paper() -> None:
     gates = {name: run.routing.gates for name, run in CHOICES.items()}
-    assert gates[f"{NAME}-token-top1"] == DESIGNS["switch"].gates == "softmax_all"
+    for unit in ("token", "sequence", "global"):  # equation 1
+        assert gates[f"{NAME}-{unit}-top1"] == DESIGNS["switch"].gates == "softmax_all"
     assert gates[f"{NAME}-token-top3"] == DESIGNS["mixtral"].gates == "softmax_selected"
-    assert gates[f"{NAME}-sequence-top3"] == gates[f"{NAME}-global-top1"] == "softmax_twice"
+    assert gates[f"{NAME}-sequence-top3"] == gates[f"{NAME}-global-top2"] == "softmax_twice"
 
 
 def test_training_is_as_published() -> None:

@@ -12,8 +12,7 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.recipes import RECIPES, VOCABULARY
 from loriini.train.corpora import read_corpora, small_corpus
-from loriini.train.estimate import Cluster, estimate, parse_memory
-from loriini.train.estimate_text import estimate_text
+from loriini.train.estimate import Cluster, Estimate, estimate
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
@@ -61,28 +60,17 @@ def resume(out: Path, minutes: float = math.inf) -> Path:
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     """Train a run on its corpus, and measure of it what it asks for."""
-    corpus = read_corpora(run.corpus)
+    corpus = read_corpora(run.corpus, run.corpus_weights)
     run.check(run.label_names(corpus.instances))
     measured = () if (out / "model").exists() else tuple(measures(run, corpus))
     return train(run, corpus, out, measured, minutes)
 
 
-def dry_run(
-    name: str,
-    overrides: Sequence[str],
-    gpus: int,
-    memory: str | None,
-    vocab_size: int | None,
-    as_json: bool,
-) -> str:
-    """The estimate of a recipe as text; without a `vocab_size`, with that of its paper."""
+def dry_run(name: str, overrides: Sequence[str], cluster: Cluster, vocab_size: int | None = None) -> Estimate:
+    """The estimate of a recipe; without a `vocab_size`, with that of its paper."""
     run = recipe(name, overrides)
-    if vocab_size is not None and vocab_size < 1:
-        raise InputError(f"--vocab-size {vocab_size}: give at least 1")
     default = VOCABULARY["gpt2" if run.model.block == "gpt2" else "llama"]
-    cluster = Cluster(gpus, None if memory is None else parse_memory(memory))
-    found = estimate(run, default if vocab_size is None else vocab_size, cluster)
-    return json.dumps(found.to_dict(), indent=1) if as_json else estimate_text(found)
+    return estimate(run, default if vocab_size is None else vocab_size, cluster)
 
 
 def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:

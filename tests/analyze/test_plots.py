@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from loriini.analyze import plots
-from loriini.analyze.curves import running_mean, thin, utilisation
+from loriini.analyze.curves import running_mean, smooth, thin, utilisation
 
 GATES = np.array([[[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]] * 3)
 
@@ -15,10 +15,13 @@ GATES = np.array([[[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]] * 3)
 def steps(count: int, dense: int = 0, active: tuple[int, ...] = (0b0001, 0b0011)) -> list[dict[str, object]]:
     """Metrics of `count` steps, the first `dense` of them without experts."""
     routed = {"experts": 4, "active": list(active), "gate_entropy": [0.5, 1.0]}
-    return [
+    steps = [
         {"step": i, "tokens": 100 * i, "loss": 3 - 0.01 * i, **({"experts": 1} if i <= dense else routed)}
         for i in range(1, count + 1)
     ]
+    for step in steps[10::10]:
+        step |= {"load": [[0.7, 0.3, 0.0, 0.0]] * 3, "activation_norms": [[1.0, 2.0, 3.0, 4.0]] * 3}
+    return steps
 
 
 PICTURES: dict[str, Callable[[], str]] = {
@@ -28,7 +31,9 @@ PICTURES: dict[str, Callable[[], str]] = {
     "perplexity": lambda: plots.perplexity_bars({"a": 9.0, "b": 20.0}, {"a": 8.0, "b": 21.0}, "lory"),
     "gates": lambda: plots.gates_by_domain(GATES, ["a", "b"]),
     "utilisation": lambda: plots.utilisation_curves(steps(40, dense=5)),
-    "entropy": lambda: plots.entropy_curves(steps(40, dense=5)),
+    "entropy": lambda: plots.entropy_curves(steps(40)[5:], "gate_entropy", "experts"),
+    "load": lambda: plots.load_bands(steps(40)),
+    "norms": lambda: plots.activation_norms(steps(40)),
     "order": lambda: plots.order_bars({"random": 0.1, "similar": 0.4}),
     "stages": lambda: plots.stage_bars({"tokens": 2.0, "train": 75.0}),
 }
@@ -77,3 +82,9 @@ def test_thin_keeps_both_ends() -> None:
     assert kept[0] == 0
     assert kept[-1] == 999
     assert len(kept) <= 11
+
+
+def test_a_statistic_is_taken_from_the_steps_that_tell_it() -> None:
+    tokens, load_SLE = smooth(steps(40), "load")
+    assert tokens.tolist() == [1100, 2100, 3100]
+    np.testing.assert_allclose(load_SLE, np.broadcast_to([0.7, 0.3, 0.0, 0.0], (3, 3, 4)))

@@ -59,7 +59,8 @@ class Page(HTMLParser):
 
 
 def metrics(dense: int, steps: int = 24) -> str:
-    routed = {"experts": 4, "mean_gates": [[0.25] * 4] * 2, "gate_entropy": [1.3, 1.2], "active": [1, 6]}
+    routed = {"experts": 4, "gate_entropy": [1.3, 1.2], "active": [1, 6]}
+    routed |= {"load": [[0.25] * 4] * 2, "load_entropy": [1.4, 1.4], "confidence_entropy": [1.3, 1.3]}
     rows = (
         {"step": i, "loss": 5 - i / 10, "tokens": 64 * i, "tokens_per_second": 100.0}
         | ({"experts": 1} if i <= dense else routed)
@@ -193,8 +194,11 @@ def test_the_report_of_one_run(job: Path) -> None:
     run, out = job / "runs/lory", job / "analysis"
     settings = {"name": HOSTILE, "steps": 24, "routing": {"unit": "segment"}, "corpus": ["/somewhere"]}
     dump(run / "run.json", settings)
-    page = Page(write_run_report(run, out).read_text())
+    page = Page(write_run_report(run, out, remark=HOSTILE).read_text())
     assert page.headings == [HOSTILE, "Learning", "Use of experts", "Settings"]
+    assert f"Remember: {HOSTILE}" in page.text
+    assert all(words in page.text for words in ("a band for each expert", "the confidence entropy"))
+    assert "activation" not in page.text
     assert "routing.unit" in page.text
     assert "/somewhere" not in page.text
     (run / "routes.npz").rename(out / "routes.npz")

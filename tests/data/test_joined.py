@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.data.batches import Batches, Joined, Position
+from loriini.data.batches import Batches, Joined, Position, mixed
 from loriini.errors import InputError
 
 
@@ -78,3 +78,40 @@ def test_an_epoch_of_batches_holds_every_instance_once() -> None:
 def test_sources_of_different_lengths_are_not_joined() -> None:
     with pytest.raises(ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; cut them alike"):
         Joined((Numbered(0, 2), Numbered(2, 2, length=4)))
+
+
+@pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
+def test_weights_are_how_often_an_epoch_comes_round_a_source(weights: tuple[float, ...]) -> None:
+    sizes = (40, 6, 20)
+    shares = [round(w * n) for w, n in zip(weights, sizes, strict=True)]
+    bounds = np.cumsum([0, *sizes])
+    for epoch in range(3):
+        ids = mixed(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
+        assert np.histogram(ids, bounds)[0].tolist() == shares
+
+
+def test_a_source_comes_round_before_an_instance_comes_again() -> None:
+    sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
+    for epochs in (1, 2, 7):
+        ids = mixed(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
+        for own in (np.bincount(ids, minlength=46)[:40], np.bincount(ids, minlength=46)[40:]):
+            assert own.max() - own.min() <= 1
+
+
+def test_a_mixture_is_a_function_of_the_place() -> None:
+    joined = Joined(JOINED.parts, (2.0, 1.0, 0.5))
+    whole = Batches(joined, batch_size=12, seed=3)
+    shared = [Batches(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
+    for consumed in (0, 12, 120):
+        ids = whole.at(Position(consumed))[1]
+        assert np.concatenate([b.at(Position(consumed))[1] for b in shared]).tolist() == ids.tolist()
+    assert not np.array_equal(ids, Batches(joined, batch_size=12, seed=4).at(Position(120))[1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [((1.0,), "1 weights for 3 sources"), ((1.0, 0.0, 1.0), "must be positive numbers")],
+)
+def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Joined(JOINED.parts, weights)

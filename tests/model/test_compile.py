@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_model
-
-EAGER_ONLY = ("random", "label")
-"""What torch cannot trace whole: a generator of its own, a check of given labels."""
+from tiny import BLOCKS, assert_same_gradients, gradients, label_arguments, random_ids, tiny_model
 
 # From within torch, which traces our autograd function and scripts its own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -32,13 +29,14 @@ def step(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The logits and gradients of one training step, without the update."""
     parameters.zero_grad()
-    out = model(ids, labels=ids, use_cache=False)
+    parameters.model.draws.zero_()
+    out = model(ids, labels=ids, use_cache=False, **label_arguments(parameters, len(ids)))
     out.loss.backward()
     return out.logits.detach(), gradients(parameters)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("design", [name for name in DESIGNS if name not in EAGER_ONLY])
+@pytest.mark.parametrize("design", DESIGNS)
 def test_every_design_is_one_graph(design: str, block: str) -> None:
     if DESIGNS[design].scorer == "activation_norm" and block == "gpt2":
         pytest.skip("needs experts with a gate")
@@ -47,6 +45,26 @@ def test_every_design_is_one_graph(design: str, block: str) -> None:
     (logits, found), (expected, wanted) = step(traced, model, ids), step(model, model, ids)
     torch.testing.assert_close(logits, expected)
     assert_same_gradients(found, wanted)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_merge_is_kept_or_made_anew_by_compiled_models_too(recompute: bool) -> None:
+    model, ids = tiny_model("lory", num_hidden_layers=1, recompute_merge=recompute).train(), random_ids(4, 16)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    kept: set[int] = set()
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.add(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        logits, found = step(compiled, model, ids)
+    expected, wanted = step(model, model, ids)
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
+    units = ids.numel() // model.config.routing.segment_length
+    merged = units * model.model.mixtures[0].experts.gate_up_proj[0].numel()
+    assert (merged in kept) is not recompute
 
 
 def test_in_float32_it_is_one_graph_too() -> None:

@@ -13,7 +13,7 @@ COPIED = [
     "prefix",
     "smear",
     "mixtral",
-    "sequence-top1",
+    "label",
     "sequence-top2",
     "global-top2",
     "frozen",
@@ -40,7 +40,9 @@ def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: s
             assert weight.is_contiguous()
 
 
-@pytest.mark.parametrize("name", ["switch", "ec-token", "ec-segment", "token-ec2"])
+@pytest.mark.parametrize(
+    "name", ["switch", "sequence-top1", "global-top1", "ec-token", "ec-segment", "token-ec2"]
+)
 def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
     selection = DESIGNS[name].selection
     with pytest.raises(
@@ -68,7 +70,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
     ids = random_ids()
     for model in (dense, mixture, back):
         assert model.dtype == dtype
-        rotary = model.model.rotary_emb if model is back else model.model.positions
+        rotary = model.model.rotary_emb if model is back else model.model.positions.angles
         assert torch.equal(rotary.inv_freq, llama.model.rotary_emb.inv_freq)
     torch.testing.assert_close(dense(ids).logits, llama(ids).logits)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits)
@@ -194,3 +196,8 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
     for training in (False, True):
         copied: LoriiniForCausalLM = copy_into_experts(dense.train(training), tiny_config())
         assert copied.training == training
+
+
+def test_a_merged_llama_has_no_bias_in_its_head() -> None:
+    with pytest.raises(ValueError, match="output head has no bias"):
+        to_llama(tiny_model("lory", lm_head_bias=True), [torch.full((4,), 0.25)] * 2)

@@ -64,7 +64,35 @@ def test_merging_equals_its_twin(kind: str, experts: int, d: int, f: int, dtype:
     module = make_experts(experts, d, f, dtype, kind)
     gates = torch.randn(5, experts, dtype=dtype).softmax(-1)
     x = torch.randn(5, 3, d, dtype=dtype)
-    assert_twins(module, module.by_parameters, lambda x, g: by_parameters_loop(module, x, g), x, gates)
+    for recompute in (False, True):
+        merged = partial(module.by_parameters, recompute=recompute)
+        assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
+
+
+def test_a_merge_that_is_made_anew_is_not_kept() -> None:
+    module, x = make_experts(4, 16, 24, torch.float32), torch.randn(5, 3, 16)
+    gates = torch.randn(5, 4).softmax(-1).requires_grad_()
+
+    def largest_kept(recompute: bool) -> int:
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            module.by_parameters(x, gates, recompute)
+        return max(kept)
+
+    assert largest_kept(False) == 5 * 2 * 24 * 16
+    assert largest_kept(True) == 4 * 2 * 24 * 16  # the experts themselves
+
+
+def test_a_recomputed_merge_under_autocast() -> None:
+    module, x = make_experts(4, 16, 24, torch.float32), torch.randn(5, 3, 16)
+    gates = torch.randn(5, 4).softmax(-1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        kept, anew = (outcome(module, partial(module.by_parameters, recompute=r), x, gates) for r in (0, 1))
+    assert kept[0].dtype == anew[0].dtype == torch.bfloat16
+    torch.testing.assert_close(anew[0], kept[0], rtol=0.02, atol=0.02)
+    for name, gradient in kept[1].items():
+        assert anew[1][name].dtype == gradient.dtype
+        torch.testing.assert_close(anew[1][name], gradient, rtol=0.05, atol=0.1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

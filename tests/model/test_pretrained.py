@@ -16,6 +16,9 @@ from transformers import (
     MixtralForCausalLM,
     OlmoeConfig,
     OlmoeForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
+    PreTrainedModel,
 )
 
 from loriini import DESIGNS, LoriiniForCausalLM
@@ -49,12 +52,22 @@ def tiny_mixtral(**changes: Any) -> MixtralForCausalLM:
 
 
 def tiny_olmoe(**changes: Any) -> OlmoeForCausalLM:
-    """An OLMoE whose norms of queries and keys have learned something."""
     config = OlmoeConfig(**{**SIZES, "num_experts": 5, "num_experts_per_tok": 3, **changes})
-    model = OlmoeForCausalLM(config).eval()
+    return taught(OlmoeForCausalLM(config).eval())
+
+
+def tiny_phimoe(**changes: Any) -> PhimoeForCausalLM:
+    """A Phi-3.5-MoE with every bias, and with a jitter so wide that gates are often not 1."""
+    biases = {"attention_bias": True, "lm_head_bias": True}
+    routing = {"num_local_experts": 5, "router_jitter_noise": 0.3, "input_jitter_noise": 0.01}
+    return taught(PhimoeForCausalLM(PhimoeConfig(**{**SIZES, **biases, **routing, **changes})).eval())
+
+
+def taught(model: PreTrainedModel) -> PreTrainedModel:
+    """A model whose norms and biases have learned something."""
     for name, weight in model.named_parameters():
-        if name.endswith(("q_norm.weight", "k_norm.weight")):
-            torch.nn.init.normal_(weight, mean=1.0, std=0.3)
+        if "norm" in name or name.endswith("bias"):
+            torch.nn.init.normal_(weight, mean=float("norm.weight" in name), std=0.3)
     return model
 
 
@@ -80,7 +93,13 @@ def test_a_mixtral_is_a_row(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"norm_topk_prob": True}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}],
+    [
+        {},
+        {"norm_topk_prob": True},
+        {"num_key_value_heads": 4},
+        {"tie_word_embeddings": True},
+        {"attention_bias": True},
+    ],
     ids=str,
 )
 @torch.no_grad()
@@ -91,6 +110,56 @@ def test_an_olmoe_is_a_row(changes: dict[str, Any]) -> None:
     tokens = [m.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=2) for m in (model, olmoe)]
     assert torch.equal(*tokens)
     assert model.config.parameters()[0] == sum(p.numel() for p in set(model.parameters()))
+
+
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.5],
+    "long_factor": [2.0, 4.0],
+    "short_mscale": 1.2,
+    "long_mscale": 1.4,
+    "original_max_position_embeddings": 8,
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"attention_bias": False, "lm_head_bias": False},
+        {"rope_parameters": LONG},
+        {"router_jitter_noise": 0.01, "sliding_window": 4096 * 32},
+        {"tie_word_embeddings": True},
+    ],
+    ids=str,
+)
+@torch.no_grad()
+def test_a_phimoe_is_a_row(changes: dict[str, Any]) -> None:
+    phimoe, ids = tiny_phimoe(**changes), random_ids()
+    model = from_pretrained_mixture(phimoe)
+    for length in (6, 11):  # positions are scaled otherwise from 8 on
+        out = model(ids[:, :length])
+        torch.testing.assert_close(out.logits, phimoe(ids[:, :length]).logits, **CLOSE)
+    assert all(((r.gates > 0).sum(-1) == 2).all() for r in out.routings)
+    assert any(((r.gates > 0) & (r.gates < 1)).any() for r in out.routings)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    ours, theirs = model(ids, attention_mask=mask).logits, phimoe(ids, attention_mask=mask).logits
+    torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], **CLOSE)
+    tokens = [m.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=2) for m in (model, phimoe)]
+    assert torch.equal(*tokens)
+    assert model.config.parameters()[0] == sum(p.numel() for p in set(model.parameters()))
+
+
+def test_a_phimoe_loads_and_runs_without_its_routers(tmp_path: Path) -> None:
+    phimoe, ids = tiny_phimoe(vocab_size=WORDS, eos_token_id=EOS, rope_parameters=LONG), random_ids()
+    phimoe.save_pretrained(write_tokenizer(tmp_path))
+    model, _ = load_model(tmp_path)
+    torch.testing.assert_close(model(ids).logits, phimoe(ids).logits, **CLOSE)
+    free = router_free(model, "output")
+    free.save_pretrained(tmp_path / "free")
+    assert torch.equal(LoriiniForCausalLM.from_pretrained(tmp_path / "free")(ids).logits, free(ids).logits)
 
 
 def test_an_olmoe_loads_and_runs_without_its_routers(tmp_path: Path) -> None:
@@ -125,11 +194,16 @@ def test_what_our_block_has_not_is_refused(changes: dict[str, Any]) -> None:
         from_pretrained_mixture(tiny_mixtral(**changes))
 
 
-@pytest.mark.parametrize("changes", [{"clip_qkv": 8.0}, {"attention_bias": True}], ids=str)
-def test_what_our_olmoe_has_not_is_refused(changes: dict[str, Any]) -> None:
-    (name,) = changes
-    with pytest.raises(ValueError, match=f"{name} is .*; only mixtures with"):
-        from_pretrained_mixture(tiny_olmoe(**changes))
+def test_what_our_olmoe_and_phimoe_have_not_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"clip_qkv is 8\.0; only mixtures with None"):
+        from_pretrained_mixture(tiny_olmoe(clip_qkv=8.0))
+    with pytest.raises(ValueError, match="num_experts_per_tok is 3; only mixtures with 2"):
+        from_pretrained_mixture(tiny_phimoe(num_experts_per_tok=3))
+    with pytest.raises(ValueError, match="sliding_window is 8; only mixtures with None"):
+        from_pretrained_mixture(tiny_phimoe(sliding_window=8))
+
+
+TINY = [tiny_mixtral, tiny_olmoe, tiny_phimoe]
 
 
 def router_free_twin(
@@ -153,10 +227,10 @@ def router_free_twin(
 
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("tiny", [tiny_mixtral, tiny_olmoe])
+@pytest.mark.parametrize("tiny", TINY)
 @torch.no_grad()
 def test_without_routers_activations_choose(
-    tiny: Callable[[], MixtralForCausalLM | OlmoeForCausalLM], node: str, norm: int | str
+    tiny: Callable[[], PreTrainedModel], node: str, norm: int | str
 ) -> None:
     model, ids = from_pretrained_mixture(tiny()), random_ids()
     seen: dict[str, Tensor] = {}
@@ -212,10 +286,11 @@ def test_a_folder_of_a_mixtral_loads(tmp_path: Path) -> None:
     assert tokenizer.eos_token_id == EOS
 
 
+@pytest.mark.parametrize("tiny", TINY)
 def test_evaluate_takes_it_with_its_routers_and_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Callable[..., PreTrainedModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny_mixtral(vocab_size=WORDS).save_pretrained(write_tokenizer(tmp_path))
+    tiny(vocab_size=WORDS).save_pretrained(write_tokenizer(tmp_path))
     text = tmp_path / "held-out.txt"
     text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
     evaluate = ["evaluate", str(tmp_path), "--documents", str(text), "--length", "32"]
@@ -237,5 +312,5 @@ def test_evaluate_takes_it_with_its_routers_and_without(
 def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, **sizes)).save_pretrained(write_tokenizer(tmp_path))
-    with pytest.raises(InputError, match="its type is llama, not loriini or mixtral or olmoe"):
+    with pytest.raises(InputError, match="its type is llama, not loriini or mixtral or olmoe or phimoe"):
         load_model(tmp_path)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from loriini import DESIGNS, RoutingConfig
+from loriini.routing import not_causal
 
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
@@ -19,9 +20,9 @@ ROWS = {
     "token-top-p": "token layer linear top_p softmax_selected outputs",
     "switch": "token layer mlp top_k softmax_all outputs",
     "mixtral": "token layer linear top_k softmax_selected outputs",
-    "sequence-top1": "sequence layer mlp top_k softmax_twice outputs",
+    "sequence-top1": "sequence layer mlp top_k softmax_all outputs",
     "sequence-top2": "sequence layer mlp top_k softmax_twice outputs",
-    "global-top1": "sequence global mlp top_k softmax_twice outputs",
+    "global-top1": "sequence global mlp top_k softmax_all outputs",
     "global-top2": "sequence global mlp top_k softmax_twice outputs",
     "frozen": "token layer frozen top_k softmax_selected outputs",
     "random": "token layer random top_k softmax_selected outputs",
@@ -113,6 +114,8 @@ def test_json_round_trip(name: str) -> None:
         ("prefix", {"first_segment": "skip_loss"}, "needs first_segment=self"),
         ("mixtral", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"gates": "relu"}, "set selection=positive"),
+        ("lory", {"gates": "sparse_mixer"}, "set selection=top_k"),
+        ("mixtral", {"jitter": -1.0}, r"jitter is -1\.0; it must not be negative"),
         ("mixtral", {"balance_bias": 0.001}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),
@@ -145,9 +148,22 @@ def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
         "ec-segment",
         "token-ec2",
         "switch",
+        "sequence-top1",
+        "global-top1",
         "aoe",
         "aoe-top-p",
         "aoe-ec",
         "relu",
         "deepseek-v3",
     }
+
+
+@pytest.mark.parametrize(("gates", "sums_to_one"), [("softmax_twice", True), ("sparse_mixer", False)])
+def test_a_copy_needs_gates_that_sum_to_one(gates: str, sums_to_one: bool) -> None:
+    assert replace(DESIGNS["mixtral"], gates=gates).preserves_dense == sums_to_one
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_what_is_not_causal_is_told_in_words(name: str) -> None:
+    assert (not_causal(DESIGNS[name]) is not None) == (name in LEAKY)
+    assert (not_causal(DESIGNS[name], training=True) is not None) == (name in LEAKY | LEAKY_IN_TRAINING)

@@ -16,7 +16,7 @@ MIXTRAL = DESIGNS["mixtral"]
 
 def routing_of(logits: Tensor, k: int = 2, valid: Tensor | None = None) -> Routing:
     mask = SELECTIONS["top_k"](logits, replace(MIXTRAL, top_k=k), valid, True)
-    return Routing(logits, GATES["softmax_selected"](logits, mask), (1, len(logits)), valid)
+    return Routing(logits, GATES["softmax_selected"](logits, mask, MIXTRAL), (1, len(logits)), valid)
 
 
 def test_load_balance_by_hand() -> None:
@@ -88,9 +88,20 @@ def test_statistics_by_hand() -> None:
     assert losses.load(routing).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert losses.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
     assert losses.active_experts(routing).tolist() == [True, False, True, False]
+    assert losses.units(routing).item() == 2
+    assert losses.mean_logits(replace(routing, logits=gates)).tolist() == losses.mean_gates(routing).tolist()
+    assert losses.shares(torch.zeros(4)).tolist() == [0.0] * 4
 
 
-STATISTICS = [losses.choices, losses.load, losses.mean_gates, losses.gate_entropy, losses.active_experts]
+STATISTICS = [
+    losses.units,
+    losses.choices,
+    losses.load,
+    losses.mean_gates,
+    losses.mean_logits,
+    losses.gate_entropy,
+    losses.active_experts,
+]
 EVERY = [*losses.LOSSES.values(), *STATISTICS]
 
 

@@ -90,10 +90,17 @@ def test_expert_choice_at_evaluation_is_top_k_of_each_unit(logits: Tensor, capac
     assert torch.equal(SELECTIONS["expert_choice"](logits, config, None, False), expected)
 
 
+CLOSE = token_choice(jitter=0.25)
+
+
+def close(own: float, other: float) -> bool:
+    return 0 <= own - other <= 0.5 * max(own, abs(other))
+
+
 @given(LOGITS, st.integers(0, 2**32))
 def test_gates(logits: Tensor, seed: int) -> None:
     mask = torch.rand(logits.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
-    gates = {name: gate(logits, mask).tolist() for name, gate in GATES.items()}
+    gates = {name: gate(logits, mask, CLOSE).tolist() for name, gate in GATES.items()}
     for n, (row, chosen) in enumerate(zip(logits.tolist(), as_sets(mask), strict=True)):
         order, p = sorted(chosen), softmax(row)
         expected = {
@@ -103,6 +110,7 @@ def test_gates(logits: Tensor, seed: int) -> None:
             "uniform": [1 / len(order) for _ in order],
             "sigmoid": normalized([1 / (1 + math.exp(-row[i])) for i in order]),
             "relu": [max(row[i], 0.0) for i in order],
+            "sparse_mixer": [1 / sum(math.exp(x - row[i]) for x in row if close(row[i], x)) for i in order],
         }
         for name, weights in expected.items():
             by_expert = dict(zip(order, weights, strict=True))
@@ -113,7 +121,7 @@ def test_gates(logits: Tensor, seed: int) -> None:
 def test_gates_of_a_unit_nobody_selected_are_zero_with_finite_gradients(name: str) -> None:
     logits = torch.randn(2, 3, requires_grad=True)
     mask = torch.tensor([[False, False, False], [True, False, True]])
-    gates = GATES[name](logits, mask)
+    gates = GATES[name](logits, mask, CLOSE)
     assert torch.equal(gates[0], torch.zeros(3))
     if gates.requires_grad:
         gates.sum().backward()

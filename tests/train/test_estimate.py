@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from loriini.cli.estimate import estimate_text
 from loriini.errors import InputError
 from loriini.launch import dry_run
 from loriini.recipes import RECIPES
@@ -76,20 +77,20 @@ def test_memory_is_read_in_the_usual_units() -> None:
 @pytest.mark.parametrize("name", ["0.3b-lory-8e", "7b-lory-4e", "732m-aoe-256-aux", "gpt2-small-token-top2"])
 def test_recipes_of_full_size_are_estimated(name: str) -> None:
     run = RECIPES[name]()
-    found = json.loads(dry_run(name, [], 8, "100000GiB", None, as_json=True))
+    found = json.loads(json.dumps(dry_run(name, [], Cluster(8, 1e15)).to_dict()))
     total, active = run.config(50_257 if run.model.block == "gpt2" else 32_000, 0).parameters()
     assert (found["parameters_total"], found["parameters_active"]) == (total, active)
     assert all(option["fits"] for option in found["options"])
     assert found["options"][0]["holding"]["total"] > 16 * total / 8
     merged = run.routing.combination == "parameters"
     assert (found["paper"]["4096"]["expert_parallel"] is None) == merged
-    text = dry_run(name, [], 8, None, None, as_json=False)
+    text = estimate_text(dry_run(name, [], Cluster(8)))
     assert f"{total:,}" in text
     assert ("not for this design" in text) == merged
 
 
 def test_expert_wise_parallelism_wins_where_experts_are_large() -> None:
     large = ["--model.num_experts", "32", "--micro_batch_size", "1"]
-    paper = json.loads(dry_run("7b-lory-4e", large, 64, None, None, as_json=True))["paper"]["4096"]
-    received = {name: sum(sizes.values()) for name, sizes in paper.items() if sizes}
+    paper = dry_run("7b-lory-4e", large, Cluster(64)).paper[4096]
+    received = {name: moved.total for name, moved in paper.items() if moved}
     assert received["expert_wise"] < received["fsdp"] / 4

@@ -97,6 +97,16 @@ def test_merged_weights_are_counted_by_unit() -> None:
     assert footprint(config("mixtral"), BATCH, LENGTH, torch.float32).merged == 0
 
 
+def test_merging_again_keeps_no_merged_weights() -> None:
+    again = config("lory")
+    again.recompute_merge = True
+    real = measured(LoriiniForCausalLM(again).train(), torch.float32)
+    counted, kept = (footprint(c, BATCH, LENGTH, torch.float32) for c in (again, config("lory")))
+    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    assert counted.merged == 0
+    assert kept.layer - counted.layer == pytest.approx(kept.merged, rel=0.02)
+
+
 class Live(TorchDispatchMode):
     """The most bytes of tensors made inside that were alive at once."""
 

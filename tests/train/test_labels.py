@@ -90,7 +90,7 @@ def test_a_dense_phase_asks_for_no_labels() -> None:
 
 def test_a_run_trains_every_expert_and_remembers_the_labels(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    train(tiny_run("label"), tiny_corpus(tmp_path / "tokenizer"), out)
+    train(tiny_run("label", per_expert_every=1), tiny_corpus(tmp_path / "tokenizer"), out)
     model, _ = load_model(out)
     assert model.config.label_names == ["one", "two", "three"]
     experts = model.model.mixtures[0].experts.down_proj

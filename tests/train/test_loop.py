@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from loriini import DESIGNS
 from loriini.data.batches import Batches, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
-from loriini.routing import Routing
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
 from loriini.train.loop import Corpus, Interrupted, State, accumulate_gradients, start_or_resume, train
-from loriini.train.metrics import METRICS, expert_metrics, expert_use
+from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
@@ -292,33 +290,6 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_told(corpus: Corpus)
 def fresh_state(run: Run) -> State:
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     return State(model, loop.make_optimizer(model, run.optimizer), Progress())
-
-
-def gates(rows: list[list[float]], valid: list[bool] | None = None) -> Routing:
-    values = torch.tensor(rows)
-    counted: Tensor | None = None if valid is None else torch.tensor(valid)
-    return Routing(values, values, (1, len(rows)), counted)
-
-
-def test_expert_metrics_by_hand() -> None:
-    even = gates([[0.25] * 4, [0.25] * 4])
-    chosen = gates([[0.6, 0.4, 0, 0], [0.0, 0.45, 0.0, 0.55], [0, 0, 1.0, 0]], valid=[True, True, False])
-    measured: dict[str, Any] = expert_metrics([expert_use((even, chosen))])
-    assert measured["mean_gates"] == [[0.25] * 4, [0.3, 0.425, 0.0, 0.275]]
-    by_hand = -(0.6 * math.log(0.6) + 0.4 * math.log(0.4) + 0.45 * math.log(0.45) + 0.55 * math.log(0.55)) / 2
-    assert measured["gate_entropy"] == [round(math.log(4), 4), round(by_hand, 4)]
-    assert measured["active"] == [0, 0b1001]  # only weights over 2/4 count: expert 0's and expert 3's
-
-
-def test_a_dense_model_has_no_expert_metrics() -> None:
-    assert expert_metrics([expert_use((gates([[1.0]]),))]) == {}
-
-
-def test_expert_metrics_cover_every_micro_batch() -> None:
-    first, second = gates([[1.0, 0.0, 0.0, 0.0]]), gates([[0.0, 0.0, 0.0, 1.0]])
-    measured = expert_metrics([expert_use((first,)), expert_use((second,))])
-    assert measured["mean_gates"] == [[0.5, 0.0, 0.0, 0.5]]
-    assert measured["active"] == [0b1001]
 
 
 @pytest.mark.parametrize(

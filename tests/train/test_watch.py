@@ -20,6 +20,7 @@ from runs import STEPS, after_step, signal_self, tiny_corpus, tiny_run
 RECORD = {
     "step": 20,
     "loss": 2.5,
+    "experts": 2,
     "gradient_norm": None,
     "skipped": False,
     "mean_gates": [[0.25, 0.75], [1.0, 0.0]],
@@ -36,6 +37,7 @@ def test_metrics_are_flattened_by_layer_and_expert() -> None:
     assert dict(flatten(RECORD)) == {
         "step": 20.0,
         "loss": 2.5,
+        "experts": 2.0,
         "skipped": 0.0,
         "mean_gates/0/0": 0.25,
         "mean_gates/0/1": 0.75,
@@ -95,7 +97,7 @@ def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> Non
     assert [event.step for event in events.Scalars("loss")] == list(range(2, STEPS + 1, 2))
     written = {m["step"]: m["loss"] for m in read_metrics(out / METRICS)}
     assert losses == pytest.approx({step: written[step] for step in losses}, rel=1e-6)
-    assert {"gradient_norm", "tokens_per_second", "utilisation/0", "mean_gates/1/2"} <= set(
+    assert {"gradient_norm", "tokens_per_second", "utilisation/0", "load/1/2"} <= set(
         events.Tags()["scalars"]
     )
 

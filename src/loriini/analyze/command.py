@@ -9,6 +9,7 @@ from loriini.data.readers import Fields, read_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import tokenize_by_domain
 from loriini.model.loading import load_model
+from loriini.routing import not_causal
 
 
 def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Path | None = None) -> Path:
@@ -26,4 +27,4 @@ def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Pat
     out = out or run
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
-    return write_run_report(run, out)
+    return write_run_report(run, out, not_causal(model.config.routing))

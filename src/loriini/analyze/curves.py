@@ -17,13 +17,19 @@ WINDOW = 10
 
 
 def column(metrics: Metrics, key: str) -> Floats:
-    """One number a step."""
+    """What each step tells of `key`: a number or nested lists of them."""
     return np.array([m[key] for m in metrics], np.float64)
 
 
 def routed_steps(metrics: Metrics) -> Metrics:
     """The steps that had experts to choose from."""
     return [m for m in metrics if "active" in m]
+
+
+def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
+    """A statistic of experts over the steps that tell it: their tokens (S,) and its running mean (S, …)."""
+    told = [m for m in metrics if key in m]
+    return column(told, "tokens"), np.apply_along_axis(running_mean, 0, column(told, key))
 
 
 def utilisation(metrics: Metrics, window: int = WINDOW) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.analyze.curves import Floats, Metrics, column, routed_steps, running_mean, thin, utilisation
+from loriini.analyze.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
 from loriini.analyze.wording import duration, percent
 
 P = ParamSpec("P")
@@ -166,19 +166,14 @@ def gates_by_domain(mean_gates: ArrayLike, domains: Sequence[str]) -> Figure:
     layers, rows, experts = gates.shape
     ratios = np.log(np.maximum(gates * experts, 1e-9))
     scale = next((s for s in SCALES if math.log(s) >= np.abs(ratios).max()), SCALES[-1])
-    columns = min(layers, 2 if layers <= 8 else 4)
-    lines = math.ceil(layers / columns)
-    figure = Figure(figsize=(WIDTH, 0.8 + lines * (0.4 + 0.24 * rows)), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    numbered = np.arange(0, experts, math.ceil(experts * columns / 16))
-    for layer, axes in enumerate(panels[:layers]):
+    figure, panels = _panels(layers, 0.24 * rows)
+    numbered = np.arange(0, experts, math.ceil(experts * (2 if layers <= 8 else 4) / 16))
+    for layer, axes in enumerate(panels):
         tiles = _tiles(axes, ratios[layer], math.log(scale))
         axes.set_title(f"layer {layer}")
         axes.set_yticks(np.arange(rows) + 0.5, [_short(d, 14) for d in domains])
         axes.set_xticks(numbered + 0.5, numbered)
-    for axes in panels[layers:]:
-        axes.remove()
-    bar = figure.colorbar(tiles, ax=panels[:layers], location="bottom", aspect=30, shrink=0.8)
+    bar = figure.colorbar(tiles, ax=panels, location="bottom", aspect=30, shrink=0.8)
     bar.set_ticks([-math.log(scale), 0, math.log(scale)])
     bar.set_ticklabels([f"÷ {scale:g}", f"even, 1/{experts}", f"× {scale:g}"])
     bar.outline.set_visible(False)
@@ -197,17 +192,43 @@ def utilisation_curves(metrics: Metrics) -> Figure:
 
 
 @picture
-def entropy_curves(metrics: Metrics) -> Figure:
-    """Effective number of experts, exp(gate entropy): a line a layer, and their mean."""
+def entropy_curves(metrics: Metrics, key: str, title: str) -> Figure:
+    """Effective number of experts, the exponential of an entropy: a line a layer, and their mean."""
     figure, axes = _axes(2.9)
-    routed = routed_steps(metrics)
-    experts = routed[-1]["experts"]
-    entropy = np.array([m["gate_entropy"] for m in routed], np.float64)
-    _layer_lines(axes, column(routed, "tokens"), np.exp(np.apply_along_axis(running_mean, 0, entropy)))
+    experts = metrics[-1]["experts"]
+    tokens, entropy = smooth(metrics, key)
+    _layer_lines(axes, tokens, np.exp(entropy))
     axes.axhline(experts, color=INK, linestyle=":", linewidth=1)
     axes.set_ylim(1, experts * 1.04)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    _over_tokens(axes, "effective number of experts")
+    _over_tokens(axes, title)
+    return figure
+
+
+@picture
+def load_bands(metrics: Metrics) -> Figure:
+    """One panel a layer: a band for each expert, as high as its share of the load."""
+    tokens, load_SLE = smooth(metrics, "load")
+    figure, panels = _panels(load_SLE.shape[1], 1)
+    for layer, axes in enumerate(panels):
+        x, shares_SE = thin(tokens, load_SLE[:, layer], 100)
+        axes.stackplot(x, shares_SE.T, colors=_shades(shares_SE.shape[1]), edgecolor=INK, linewidth=0.3)
+        _over_tokens(axes, f"layer {layer}", ticks=2)
+        axes.set(xlim=(x[0], x[-1]), ylim=(0, 1), yticks=(0, 1))
+    return figure
+
+
+@picture
+def activation_norms(metrics: Metrics) -> Figure:
+    """One panel a layer: a line for each expert's mean activation norm."""
+    tokens, norms_SLE = smooth(metrics, "activation_norms")
+    figure, panels = _panels(norms_SLE.shape[1], 1, sharey=False)
+    for layer, axes in enumerate(panels):
+        for expert, shade in enumerate(_shades(norms_SLE.shape[2])):
+            axes.plot(*thin(tokens, norms_SLE[:, layer, expert], 100), color=shade, linewidth=1)
+        _over_tokens(axes, f"layer {layer}", ticks=2)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(3))
     return figure
 
 
@@ -217,11 +238,28 @@ def _axes(height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _over_tokens(axes: Axes, title: str) -> None:
-    """Title, and tokens with few ticks along the bottom."""
+def _panels(count: int, height: float, sharey: bool = True) -> tuple[Figure, Sequence[Axes]]:
+    """A figure of `count` panels of a height, two or four beside each other."""
+    columns = min(count, 2 if count <= 8 else 4)
+    lines = math.ceil(count / columns)
+    figure = Figure(figsize=(WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=sharey).ravel()
+    for axes in panels[count:]:
+        axes.remove()
+    return figure, list(panels[:count])
+
+
+def _shades(count: int) -> NDArray[Any]:
+    """Colours from cool to warm."""
+    return LinearSegmentedColormap.from_list("shades", [LESS, MORE])(np.linspace(0, 1, count))
+
+
+def _over_tokens(axes: Axes, title: str, ticks: int = 4) -> None:
+    """Title, and tokens with few ticks along the bottom of the figure."""
     axes.set_title(title)
-    axes.set_xlabel("tokens")
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    place = axes.get_subplotspec()
+    axes.set_xlabel("tokens" if place is None or place.is_last_row() else "")
+    axes.xaxis.set_major_locator(MaxNLocator(ticks))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
 
 
@@ -235,8 +273,7 @@ def _mark_copy(axes: Axes, metrics: Metrics) -> None:
 def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
     """A thin line for each column of `values` (points, layers), cool to warm, and their mean in ink."""
     layers = values.shape[1]
-    shades = LinearSegmentedColormap.from_list("layers", [LESS, MORE])(np.linspace(0, 1, layers))
-    for layer, shade in enumerate(shades):
+    for layer, shade in enumerate(_shades(layers)):
         label = f"layer {layer}" if layer in (0, layers - 1) else None
         axes.plot(*thin(x, values[:, layer]), color=shade, alpha=0.7, linewidth=1, label=label)
     axes.plot(*thin(x, values.mean(1)), color=INK, linewidth=2, label="mean")

@@ -7,7 +7,7 @@ from typing import Any
 
 from loriini.analyze import comparison as compare
 from loriini.analyze.comparison import Comparison
-from loriini.analyze.page import Html, element, join, page, table
+from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
 from loriini.errors import InputError
@@ -41,10 +41,11 @@ def write_report(folder: Path) -> Path:
     )
 
 
-def write_run_report(run: Path, out: Path) -> Path:
+def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     """Write `out/report.html` about one run's training, and its routes if there is an `out/routes.npz`.
 
-    What is absent is left out: a plain model folder has routes alone. InputError when nothing is there.
+    It opens with a `remark` that a reader must know. What is absent is left out: a plain model folder has
+    routes alone. InputError when nothing is there.
     """
     settings, metrics = read_json(run / "run.json", {}), read_metrics(run / METRICS)
     routes = read_routes(out / ROUTES)
@@ -54,6 +55,7 @@ def write_run_report(run: Path, out: Path) -> Path:
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
         element("h1", name),
+        paragraph(strong("Remember: "), remark) if remark else "",
         training_cards(metrics) if metrics else "",
     )
     sections = {

@@ -63,12 +63,53 @@ def use_of_experts(metrics: Metrics) -> Html | None:
                 f"Active: a weight over 2/{experts}, twice the even share, at least once in {WINDOW} steps.",
             ),
             p.figure(
-                plots.entropy_curves(metrics),
+                plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
                 "The exponential of the gates' mean entropy: 1 when one expert takes all, "
                 f"{experts} (dotted) when all weigh the same.",
             ),
         ),
+        _loads(routed),
+        _scores(routed),
     )
+
+
+def _loads(routed: Metrics) -> Html:
+    """How the load falls on the experts over training, where enough steps tell it."""
+    if sum("load" in m for m in routed) < 2:
+        return p.join()
+    return p.pair(
+        p.figure(
+            plots.load_bands(routed),
+            "The load: a band for each expert, as high as its share of the choices (of the weights, where "
+            "every unit takes every expert). Bands of one height: an even load; one band alone: collapse.",
+        ),
+        p.figure(
+            plots.entropy_curves(routed, "load_entropy", "experts that carry the load"),
+            "The exponential of the load's entropy: 1 when one expert has it all, "
+            f"{routed[-1]['experts']} (dotted) when it is even.",
+        ),
+    )
+
+
+def _scores(routed: Metrics) -> Html:
+    """How sure scores are, where gates do not tell it already, and norms where these are the scores."""
+    last, figures = routed[-1], []
+    if "confidence_entropy" in last and last["confidence_entropy"] != last["gate_entropy"]:
+        figures.append(
+            p.figure(
+                plots.entropy_curves(routed, "confidence_entropy", "experts in doubt"),
+                "The exponential of the entropy of the softmax of all scores, the confidence entropy: 1 when "
+                f"a decision is sure, {last['experts']} (dotted) when all scores are the same.",
+            )
+        )
+    if sum("activation_norms" in m for m in routed) >= 2:
+        figures.append(
+            p.figure(
+                plots.activation_norms(routed),
+                "The mean norm of each expert's own activation, by which it is chosen: a line for each.",
+            )
+        )
+    return p.pair(*figures)
 
 
 def who_routes_where(routes: Routes | None) -> Html | None:

@@ -4,6 +4,7 @@ The place in the data is a value, `Position`: save it, and training goes on with
 another batch size or number of processes if need be. Within an epoch every instance comes exactly once.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -42,11 +43,20 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Joined:
-    """Several sources one after the other, as one; they must be of one length (ValueError)."""
+    """Several sources one after the other, as one; they must be of one length (ValueError).
+
+    `weights`, where given, are how often an epoch of the whole comes round each source: 2 reads it twice,
+    0.5 every other half of it. A source's instances all come once before one comes again.
+    """
 
     parts: tuple[Source, ...]
+    weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.weights and len(self.weights) != len(self.parts):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.parts)} sources; give each one")
+        if any(not 0 < weight < math.inf for weight in self.weights):
+            raise ValueError(f"weights {self.weights} must be positive numbers")
         lengths = {part.length for part in self.parts}
         if len(lengths) != 1:
             raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; cut them alike")
@@ -139,12 +149,39 @@ class Batches:
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The instances that come at `places` of the endless sequence of epochs."""
-        size = len(self.instances)
-        epochs, indices = np.divmod(places, size)
-        ids = np.empty_like(places)
-        for epoch in np.unique(epochs):
-            ids[epochs == epoch] = permute(indices[epochs == epoch], size, (self.seed, int(epoch)))
-        return ids
+        source = self.instances
+        if isinstance(source, Joined) and source.weights:
+            return mixed(places, tuple(map(len, source.parts)), source.weights, self.seed)
+        return shuffled(places, len(source), self.seed)
+
+
+def shuffled(places: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
+    """Which of `size` things comes at each place of endless epochs, each of them shuffled by itself."""
+    epochs, indices = np.divmod(places, size)
+    ids = np.empty_like(places)
+    for epoch in np.unique(epochs):
+        ids[epochs == epoch] = permute(indices[epochs == epoch], size, (*key, int(epoch)))
+    return ids
+
+
+def mixed(
+    places: NDArray[np.int64], sizes: Sequence[int], weights: Sequence[float], seed: int
+) -> NDArray[np.int64]:
+    """Which instance comes at each place of a mixture of sources of some sizes, all of them numbered through.
+
+    An epoch gives source i round(weights[i] · sizes[i]) places, at least one, shuffled among the others'. The
+    source fills them from an endless sequence of its own, so that what one epoch leaves out the next has.
+    """
+    shares = np.array([max(1, round(w * n)) for w, n in zip(weights, sizes, strict=True)])
+    ends, starts = np.cumsum(shares), np.cumsum([0, *sizes])
+    slots = shuffled(places, int(ends[-1]), seed)
+    owners = np.searchsorted(ends, slots, side="right")
+    turns = places // ends[-1] * shares[owners] + slots - (ends - shares)[owners]
+    ids = np.empty_like(places)
+    for i in np.unique(owners):
+        here = owners == i
+        ids[here] = starts[i] + shuffled(turns[here], sizes[i], seed, int(i) + 1)
+    return ids
 
 
 def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np.int64]:

@@ -59,22 +59,22 @@ class Tokens:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
 
-def write_tokenizer(folder: Path, spec: str, documents: Artifact, workers: int = 1) -> Artifact:
+def write_tokenizer(folder: Path, spec: str, documents: Artifact | None, workers: int = 1) -> Artifact:
     """Build the `tokenizer` artefact, a folder that transformers' AutoTokenizer loads.
 
     `spec` is `bpe:SIZE`, which trains a byte-level BPE of SIZE tokens on `documents`, or the path of a
     Hugging Face tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder
     with GPT-2's `encoder.json` and `vocab.bpe`. Raises InputError for any other, and for one without EOS.
     """
-    trained = spec.startswith("bpe:")
-    inputs = {"documents": documents.digest} if trained else input_identity([spec])
+    texts = documents if spec.startswith("bpe:") else None
+    inputs = {"documents": texts.digest} if texts else input_identity([spec])
 
     def write(temporary: Path) -> dict[str, Any]:
-        tokenizer = train_bpe(documents, _bpe_size(spec), workers) if trained else read_tokenizer(Path(spec))
+        tokenizer = train_bpe(texts, _bpe_size(spec), workers) if texts else read_tokenizer(Path(spec))
         tokenizer.save_pretrained(temporary)
         return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 
-    return artifact.build(folder, {"tokenizer": spec if trained else "path"}, inputs, write)
+    return artifact.build(folder, {"tokenizer": spec if texts else "path"}, inputs, write)
 
 
 def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":

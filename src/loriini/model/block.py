@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.olmoe.modeling_olmoe import OlmoeAttention
+from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
@@ -16,12 +17,16 @@ Placed = tuple[Tensor, dict[str, Any]]
 """States that know their positions (B, L, D), and what attention must be told besides."""
 
 
-class RotaryEmbedding(LlamaRotaryEmbedding):
-    """Positions that attention turns its queries and keys by."""
+class Rotary(nn.Module):
+    """Positions that attention turns its queries and keys by; `angles` tells their cosines and sines."""
+
+    def __init__(self, angles: nn.Module) -> None:
+        super().__init__()
+        self.angles = angles
 
     def forward(self, x_BLD: Tensor, position_ids: Tensor) -> Placed:
         """The states as they are, and the angles for attention."""
-        return x_BLD, {"position_embeddings": super().forward(x_BLD, position_ids)}
+        return x_BLD, {"position_embeddings": self.angles(x_BLD, position_ids)}
 
 
 class LearnedEmbedding(nn.Embedding):
@@ -45,13 +50,18 @@ class Block:
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
     attention=LlamaAttention,
-    positions=RotaryEmbedding,
+    positions=lambda c: Rotary(LlamaRotaryEmbedding(c)),
     experts=SwigluExperts,
 )
 
 BLOCKS: dict[str, Block] = {
     "llama": _llama,
     "olmoe": replace(_llama, attention=OlmoeAttention),
+    "phimoe": replace(
+        _llama,
+        norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps),
+        positions=lambda c: Rotary(PhimoeRotaryEmbedding(c)),
+    ),
     "gpt2": Block(
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.layer_norm_epsilon),
         attention=lambda c, layer: GPT2Attention(c, layer_idx=layer),

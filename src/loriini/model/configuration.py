@@ -1,4 +1,4 @@
-"""The model's configuration: a Llama's, OLMoE's or GPT-2's, a number of experts, and a row of the space."""
+"""The model's configuration: a transformer of some kind of block, a number of experts, a row of the space."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,11 +28,15 @@ class LoriiniConfig(LlamaConfig):
     `block` gpt2 makes it a GPT-2 instead: LayerNorm with `layer_norm_epsilon`, GELU, learned positions,
     biases, and `dropout` of embeddings, attention weights and residual branches. Tying the head is a choice
     of its own, `tie_word_embeddings`; GPT-2 ties it. `block` olmoe is a Llama whose queries and keys pass an
-    RMSNorm each, over all heads together.
+    RMSNorm each, over all heads together; phimoe is a Llama with LayerNorm, whose rotary positions may be
+    scaled as Phi-3.5-MoE's are (`rope_parameters`). `attention_bias` and `lm_head_bias` add biases.
 
     With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
     width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
     by the norm of low-rank activations needs one; its default is a third of the hidden size.
+
+    With `recompute_merge` the backward pass merges experts again instead of keeping what the forward pass
+    merged, for less memory and a little more time.
 
     `label_names` says what a label stands for, where routing is by label: name i is routed to expert i.
     """
@@ -44,11 +48,13 @@ class LoriiniConfig(LlamaConfig):
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
     clip_qkv = None
 
-    block: Literal["llama", "olmoe", "gpt2"] = "llama"
+    block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
+    lm_head_bias: bool = False
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
     num_experts: int = 8
     low_rank: int | None = None
+    recompute_merge: bool = False
     routing: Any = "lory"
     label_names: list[str] | None = None
     bos_token_id: int | None = None
@@ -117,6 +123,7 @@ class LoriiniConfig(LlamaConfig):
         """
         sizes, layers = SIZES[self.block](self), self.num_hidden_layers
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        embeddings += self.vocab_size if self.lm_head_bias else 0
         rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
         rest += layers * sizes.shared
         rest += self._router_parameters()
@@ -207,10 +214,12 @@ class Sizes:
 
 
 def llama_sizes(c: LoriiniConfig) -> Sizes:
-    """Of SwiGLU experts, factorised ones included, and without biases."""
+    """Of SwiGLU experts, factorised ones included, which have no biases."""
     d, f, r = c.hidden_size, c.expert_width, c.low_rank
-    heads = c.num_attention_heads + (c.num_key_value_heads or c.num_attention_heads)
-    attention = 2 * d * heads * (c.head_dim or d // c.num_attention_heads)
+    width = c.head_dim or d // c.num_attention_heads
+    keys = (c.num_key_value_heads or c.num_attention_heads) * width
+    queries = c.num_attention_heads * width
+    attention = 2 * d * (queries + keys) + (queries + 2 * keys + d if c.attention_bias else 0)
     expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
     return Sizes(attention, d, expert, 3 * d * c.shared_width, 0)
 
@@ -220,6 +229,11 @@ def olmoe_sizes(c: LoriiniConfig) -> Sizes:
     sizes = llama_sizes(c)
     keys = c.hidden_size // c.num_attention_heads * (c.num_key_value_heads or c.num_attention_heads)
     return replace(sizes, attention=sizes.attention + c.hidden_size + keys)
+
+
+def phimoe_sizes(c: LoriiniConfig) -> Sizes:
+    """A Llama's, with a bias in every norm."""
+    return replace(llama_sizes(c), norm=2 * c.hidden_size)
 
 
 def gpt2_sizes(c: LoriiniConfig) -> Sizes:
@@ -237,5 +251,6 @@ def gpt2_sizes(c: LoriiniConfig) -> Sizes:
 SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {
     "llama": llama_sizes,
     "olmoe": olmoe_sizes,
+    "phimoe": phimoe_sizes,
     "gpt2": gpt2_sizes,
 }

@@ -125,6 +125,8 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
         raise ValueError("only designs with combination=parameters merge into one Llama")
     if model.config.block != "llama" or model.config.low_rank is not None:
         raise ValueError("only experts of block=llama without low_rank are a Llama's FFNs")
+    if model.config.lm_head_bias:
+        raise ValueError("a Llama's output head has no bias")
     if model.config.num_shared_experts:
         raise ValueError("shared experts are not merged into a Llama")
     config = LlamaConfig(**_shared(model.config.to_dict()))

@@ -54,10 +54,15 @@ class Experts(nn.Module):
             for name, weight in self.stacked().items()
         }
 
-    def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
-        """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D)."""
+    def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
+        """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D).
+
+        With `recompute` the merged weights are not kept for the backward pass but merged again there.
+        """
         if self.num_experts == 1:
             return self.single(x_NSD)
+        if recompute:
+            return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
         return self.ffn(x_NSD, self.merge(gates_NE), affine_by_unit)
 
     def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
@@ -175,6 +180,57 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = N
         return linear(x_NSD[0], weight_NOD[0], None if bias_NO is None else bias_NO[0])[None]
     y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
+
+
+def affine_by_merging(gates_NE: Tensor) -> Affine:
+    """The affine map that takes each unit through the merge of its experts' weights and biases."""
+
+    def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+        device = x_NSD.device.type
+        on = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if on else weight_EOD.dtype
+        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
+        if bias_EO is None:
+            return y_NSO
+        return y_NSO + (gates_NE.to(dtype) @ bias_EO.to(dtype))[:, None]
+
+    return affine
+
+
+@torch.library.custom_op("loriini::merged_linear", mutates_args=())
+def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
+
+    An operator of its own since torch.compile would keep the merge that the backward pass makes anew.
+    """
+    return x_NSD @ merged_weight(gates_NE, weight_EOD).mT
+
+
+@merged_linear.register_fake
+def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
+
+
+def merged_weight(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """Σ_i e_i W_i of each unit, in the gates' dtype; (N, O, D)."""
+    return (gates_NE @ weight_EOD.to(gates_NE.dtype).flatten(1)).unflatten(-1, weight_EOD.shape[1:])
+
+
+def _keep_what_was_merged(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _merge_again(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of states, gates and weights, from a second merge."""
+    x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
+    dx_NSD = dy_NSO @ merged_weight(gates_NE, weight_EOD)
+    dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
+    dgates_NE = dmerged_NP @ weight_EOD.to(gates_NE.dtype).flatten(1).T
+    dweight_EOD = (gates_NE.T @ dmerged_NP).view_as(weight_EOD).to(weight_EOD.dtype)
+    return dx_NSD, dgates_NE, dweight_EOD
+
+
+merged_linear.register_autograd(_merge_again, setup_context=_keep_what_was_merged)
 
 
 class BatchedLinear(torch.autograd.Function):

@@ -38,7 +38,7 @@ def _read(folder: Path) -> LoriiniForCausalLM:
     """The model of a Hugging Face folder; ValueError for a kind whose weights would be left out."""
     kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
     if kind in PRETRAINED:
-        return from_pretrained_mixture(PRETRAINED[kind].from_pretrained(folder))
+        return from_pretrained_mixture(PRETRAINED[kind].model.from_pretrained(folder))
     if kind != LoriiniConfig.model_type:
         raise ValueError(f"its type is {kind}, not {' or '.join([LoriiniConfig.model_type, *PRETRAINED])}")
     return LoriiniForCausalLM.from_pretrained(folder)

@@ -8,7 +8,7 @@ from transformers.cache_utils import DynamicLayer
 
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, affine_by_unit
+from loriini.model.experts import affine_by_unit
 from loriini.routing import Router, Routing
 from loriini.routing.router import sources
 from loriini.routing.unit import Call, Grid
@@ -103,7 +103,7 @@ class Mixture(nn.Module):
         assert routing is not None
         if self.config.routing.combination == "parameters":
             x_NSD = grid.group(x_BLD).flatten(0, 1)
-            y_NSD = by_parameters(self.experts, x_NSD, routing.gates, call, cache)
+            y_NSD = self._by_parameters(x_NSD, routing.gates, call, cache)
             y_BLD = grid.ungroup(y_NSD.unflatten(0, (-1, grid.units)), length)
         else:
             low_MER = None
@@ -126,17 +126,17 @@ class Mixture(nn.Module):
         gates_BUSE = gates_BUE[:, :, None].expand(-1, -1, grid.slots_per_unit, -1)
         return grid.ungroup(gates_BUSE, length).flatten(0, 1)
 
+    def _by_parameters(
+        self, x_NSD: Tensor, gates_NE: Tensor, call: Call, cache: RoutedCacheLayer | None
+    ) -> Tensor:
+        """Merge and apply; a prompt's FFN is merged once and kept with its cache.
 
-def by_parameters(
-    experts: Experts, x_NSD: Tensor, gates_NE: Tensor, call: Call, cache: RoutedCacheLayer | None
-) -> Tensor:
-    """Merge and apply; a prompt's FFN is merged once and kept with its cache.
-
-    What is kept never takes more memory than the experts do.
-    """
-    kept = cache is not None and call.routing == "prompt" and call.batch <= experts.num_experts
-    if cache is None or not kept or torch.is_grad_enabled():
-        return experts.by_parameters(x_NSD, gates_NE)
-    if "down_proj" not in cache.routing:
-        cache.routing.update(experts.merge(gates_NE))
-    return experts.ffn(x_NSD, cache.routing, affine_by_unit)
+        What is kept never takes more memory than the experts do.
+        """
+        experts = self.experts
+        kept = cache is not None and call.routing == "prompt" and call.batch <= experts.num_experts
+        if cache is None or not kept or torch.is_grad_enabled():
+            return experts.by_parameters(x_NSD, gates_NE, self.config.recompute_merge)
+        if "down_proj" not in cache.routing:
+            cache.routing.update(experts.merge(gates_NE))
+        return experts.ffn(x_NSD, cache.routing, affine_by_unit)

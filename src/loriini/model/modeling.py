@@ -211,7 +211,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
             prompt_lengths = prompt_lengths.to(x_BLD.device)
         else:
             mode = None
-        if self.training and routing.scorer == "random":
+        drawn = self.training and routing.scorer == "random"
+        if drawn:
             self.draws += 1
         return Call(
             batch=B,
@@ -220,7 +221,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             positions_BH=positions,
             prompt_lengths_B=prompt_lengths,
             labels_B=labels,
-            draw=int(self.draws) if self.training and routing.scorer == "random" else 0,
+            draw=self.draws.clone() if drawn else 0,
             routing=mode or ("training" if prompt_lengths is None else "prompt"),
         )
 
@@ -234,7 +235,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         super().__init__(config)
         self.model = LoriiniModel(config)
         self.vocab_size = config.vocab_size
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def forward(

@@ -1,16 +1,21 @@
 """Pretrained mixtures of transformers as rows of the space, with their routers or without."""
 
-from dataclasses import replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from transformers import MixtralForCausalLM, OlmoeForCausalLM
+from transformers import (
+    MixtralForCausalLM,
+    OlmoeForCausalLM,
+    PhimoeForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
-from loriini.routing import DESIGNS, Router
-
-PRETRAINED = {"mixtral": MixtralForCausalLM, "olmoe": OlmoeForCausalLM}
-"""What `from_pretrained_mixture` takes, by its `model_type`."""
+from loriini.routing import DESIGNS, Router, RoutingConfig
 
 SHARED = (
     "vocab_size",
@@ -31,45 +36,71 @@ SHARED = (
 )
 """The settings that mean the same in all configurations."""
 
-USUAL = {
-    "hidden_act": "silu",
-    "sliding_window": None,
-    "router_jitter_noise": 0.0,
-    "attention_bias": False,
-    "clip_qkv": None,
+OPTIONAL = ("head_dim", "attention_bias", "lm_head_bias")
+"""Those that some configurations have."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A kind of pretrained mixture: its class, our block, and the settings it must have for that block."""
+
+    model: type[PreTrainedModel]
+    block: str
+    usual: Mapping[str, Any] = field(default_factory=dict)
+
+
+PRETRAINED = {
+    "mixtral": Pretrained(MixtralForCausalLM, "llama", {"router_jitter_noise": 0.0}),
+    "olmoe": Pretrained(OlmoeForCausalLM, "olmoe", {"clip_qkv": None}),
+    "phimoe": Pretrained(PhimoeForCausalLM, "phimoe", {"num_experts_per_tok": 2}),
 }
-"""The settings that a mixture must have, where it has them, for its block to be ours."""
+"""What `from_pretrained_mixture` takes, by its `model_type`."""
 
 
-def from_pretrained_mixture(mixture: MixtralForCausalLM | OlmoeForCausalLM) -> LoriiniForCausalLM:
-    """A transformers Mixtral or OLMoE as a row of the space, with the same weights and logits.
+def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
+    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a row of the space: the same weights and logits.
 
-    Its load-balancing loss keeps its weight, and is ours: per layer, where transformers pools all layers.
-    ValueError for what our block has not: the settings that are not `USUAL`.
+    Its load-balancing loss keeps its weight, and is ours: per layer, where transformers pools all layers. Of
+    Phi-3.5-MoE's routing, what it does in evaluation is here; what it trains with, noise and an estimate of
+    the router's gradient, is not. ValueError for what our block has not.
     """
     theirs = mixture.config
-    for name, usual in USUAL.items():
-        if getattr(theirs, name, usual) != usual:
-            raise ValueError(f"{name} is {getattr(theirs, name)}; only mixtures with {usual} can be loaded")
+    kind = PRETRAINED[theirs.model_type]
+    _check(theirs, kind)
+    given = [*SHARED, *(name for name in OPTIONAL if hasattr(theirs, name))]
     config = LoriiniConfig(
-        **{name: getattr(theirs, name) for name in SHARED},
-        block="olmoe" if theirs.model_type == "olmoe" else "llama",
-        head_dim=getattr(theirs, "head_dim", None),
+        **{name: getattr(theirs, name) for name in given},
+        block=kind.block,
         num_experts=theirs.num_local_experts,
-        routing=replace(
-            DESIGNS["mixtral"],
-            top_k=theirs.num_experts_per_tok,
-            gates="softmax_selected" if getattr(theirs, "norm_topk_prob", True) else "softmax_all",
-            load_balance=theirs.router_aux_loss_coef,
-        ),
+        routing=_design(theirs),
     )
     model = LoriiniForCausalLM._from_config(config, dtype=mixture.dtype).to(mixture.device)
     weights = model.state_dict()
     for name, weight in mixture.state_dict().items():
-        ours = name.replace(".mlp.gate.", ".mlp.router.scorer.")
+        ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
         weights[ours] = weight.view_as(weights[ours])  # theirs stack gate and up, ours keep them apart
     model.load_state_dict(weights)
     return model.train(mixture.training)
+
+
+def _check(theirs: PretrainedConfig, kind: Pretrained) -> None:
+    """ValueError for settings that our block has not; a window as long as the context is none."""
+    found = {"sliding_window": None, **theirs.to_dict()}
+    if (found["sliding_window"] or 0) >= theirs.max_position_embeddings:
+        found["sliding_window"] = None
+    for name, usual in {"hidden_act": "silu", "sliding_window": None, **kind.usual}.items():
+        if found[name] != usual:
+            raise ValueError(f"{name} is {found[name]}; only mixtures with {usual} can be loaded")
+
+
+def _design(theirs: PretrainedConfig) -> RoutingConfig:
+    """How a pretrained mixture routes."""
+    design = replace(
+        DESIGNS["mixtral"], top_k=theirs.num_experts_per_tok, load_balance=theirs.router_aux_loss_coef
+    )
+    if theirs.model_type == "phimoe":
+        return replace(design, gates="sparse_mixer", jitter=theirs.router_jitter_noise)
+    return design if getattr(theirs, "norm_topk_prob", True) else replace(design, gates="softmax_all")
 
 
 def router_free(

@@ -54,9 +54,12 @@ def mixture(name: str, routing: RoutingConfig, experts: int = 4) -> Run:
 def routed(unit: str, top_k: int) -> RoutingConfig:
     """A row of table 1: `unit` token, sequence or global (one router for all layers, by sequence).
 
-    Gates are Switch's for one expert a token, Mixtral's for several, and the softmax twice for sequences.
+    Gates are Switch's for one expert (equation 1), Mixtral's for several, with the softmax twice for
+    sequences (equation 2).
     """
-    design = DESIGNS["switch" if top_k == 1 else "mixtral"] if unit == "token" else DESIGNS[f"{unit}-top2"]
+    one = top_k == 1
+    name = ("switch" if one else "mixtral") if unit == "token" else f"{unit}-top{1 if one else 2}"
+    design = DESIGNS[name]
     return replace(design, scorer="linear", top_k=top_k, load_balance=0.0)
 
 

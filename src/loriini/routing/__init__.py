@@ -1,6 +1,6 @@
 """Who computes what: six independent choices, one file an axis. Imports torch only."""
 
-from loriini.routing.design import DESIGNS, RoutingConfig
+from loriini.routing.design import DESIGNS, RoutingConfig, not_causal
 from loriini.routing.router import Router, Routing
 
-__all__ = ["DESIGNS", "Router", "Routing", "RoutingConfig"]
+__all__ = ["DESIGNS", "Router", "Routing", "RoutingConfig", "not_causal"]

@@ -1,7 +1,8 @@
 """The space of routing designs: a design is a row of choices, and a paper's system is one row.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
-2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024) and DeepSeek-V3 (2024).
+2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024), DeepSeek-V3 (2024) and GRIN (Liu et
+al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +12,9 @@ Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
 Scorer = Literal["linear", "linear_segment", "mlp", "frozen", "random", "label", "activation_norm"]
 Selection = Literal["all", "top_k", "top_p", "expert_choice", "positive"]
-Gates = Literal["softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid"]
+Gates = Literal[
+    "softmax_all", "softmax_selected", "softmax_twice", "uniform", "relu", "sigmoid", "sparse_mixer"
+]
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
@@ -33,9 +36,10 @@ class RoutingConfig:
     - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
     - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
       Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
-      the selected probabilities (`softmax_twice`: sequence-level routing of the design-choices paper); equal
-      (`uniform`); the positive logits themselves (`relu`: ReMoE); or the sigmoids of the selected logits,
-      made to sum to 1 (`sigmoid`: DeepSeek-V3).
+      the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
+      (`uniform`); the positive logits themselves (`relu`: ReMoE); the sigmoids of the selected logits, made
+      to sum to 1 (`sigmoid`: DeepSeek-V3); or each one's softmax among those that come close behind it, by
+      `jitter` (`sparse_mixer`: Phi-3.5-MoE).
     - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
       counts in the selection and not in the gates, moves this much towards an even load; 0: no bias.
     - `num_shared_experts`: experts that every token passes through besides its own, without a gate.
@@ -56,6 +60,7 @@ class RoutingConfig:
     top_p: float = 0.6
     capacity_factor: float = 1.0
     gates: Gates = "softmax_all"
+    jitter: float = 0.01
     balance_bias: float = 0.0
     num_shared_experts: int = 0
     combination: Combination = "parameters"
@@ -120,8 +125,27 @@ class RoutingConfig:
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
-        sums_to_one = self.selection == "all" or self.gates != "softmax_all"
+        sums_to_one = self.selection == "all" or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
+
+
+def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
+    """What a reader must know of a mixture whose tokens see later ones, in a sentence; None for the others.
+
+    Those that leak in segment 1 alone count as causal: their perplexity leaves it out.
+    """
+    if design.causality == "none":
+        return (
+            "this design is not causal: a token's experts depend on its whole sequence, later tokens "
+            "included, so neither loss nor perplexity compares with a causal model's"
+        )
+    if training and design.training_causality == "none":
+        return (
+            "this design is not causal in training: experts choose among the tokens of a whole batch, later "
+            f"ones included, so its training loss compares with no other's; in evaluation it is "
+            f"{design.causality}"
+        )
+    return None
 
 
 def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
@@ -163,6 +187,12 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
             f"gates=relu is 0 for experts that selection={c.selection} may choose; set selection=positive",
         ),
         (
+            c.gates == "sparse_mixer" and c.selection != "top_k",
+            f"gates=sparse_mixer weighs the best of a unit, one after the other, and selection={c.selection} "
+            "may choose others; set selection=top_k",
+        ),
+        (c.jitter < 0, f"jitter is {c.jitter}; it must not be negative"),
+        (
             c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
             "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
         ),
@@ -195,9 +225,9 @@ DESIGNS: dict[str, RoutingConfig] = {
     "ec-segment": replace(_expert_choice, unit="segment"),
     "switch": replace(_top1, load_balance=0.01),
     "mixtral": _mixtral,
-    "sequence-top1": replace(_sequence, top_k=1),
+    "sequence-top1": replace(_top1, unit="sequence"),
     "sequence-top2": _sequence,
-    "global-top1": replace(_sequence, scope="global", top_k=1),
+    "global-top1": replace(_top1, unit="sequence", scope="global"),
     "global-top2": replace(_sequence, scope="global"),
     "frozen": replace(_sparse, scorer="frozen"),
     "random": replace(_sparse, scorer="random"),

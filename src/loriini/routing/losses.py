@@ -65,6 +65,12 @@ def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tens
     return torch.stack(weighted).sum() if weighted else None
 
 
+def units(routing: Routing) -> Tensor:
+    """How many units hold tokens; scalar."""
+    logits = routing.logits
+    return logits.new_tensor(len(logits)) if routing.valid is None else routing.valid.sum().to(logits)
+
+
 def choices(routing: Routing) -> Tensor:
     """How many units chose each expert (E,)."""
     _, gates = _counted(routing)
@@ -73,8 +79,17 @@ def choices(routing: Routing) -> Tensor:
 
 def load(routing: Routing) -> Tensor:
     """Share of all choices that fall on each expert (E,), Σ = 1 (AoE section 4.2)."""
-    chosen = choices(routing)
-    return chosen / chosen.sum().clamp(min=1)
+    return shares(choices(routing))
+
+
+def shares(amounts_E: Tensor) -> Tensor:
+    """Amounts (…, E) as shares of their sum; zeros stay."""
+    return amounts_E / amounts_E.sum(-1, keepdim=True).clamp(min=torch.finfo(amounts_E.dtype).tiny)
+
+
+def entropy(weights_E: Tensor) -> Tensor:
+    """-Σ w log w over experts, in nats (…): log E for even shares, 0 when one has all."""
+    return -torch.special.xlogy(weights_E, weights_E).sum(-1)
 
 
 def mean_gates(routing: Routing) -> Tensor:
@@ -86,7 +101,13 @@ def mean_gates(routing: Routing) -> Tensor:
 def gate_entropy(routing: Routing) -> Tensor:
     """Mean entropy, in nats, of the units' gates: log E when all weigh the same; scalar."""
     _, gates = _counted(routing)
-    return -torch.special.xlogy(gates, gates).sum(-1).mean()
+    return entropy(gates).mean()
+
+
+def mean_logits(routing: Routing) -> Tensor:
+    """Mean logit of each expert (E,): its mean activation norm where experts score themselves."""
+    logits, _ = _counted(routing)
+    return logits.mean(0)
 
 
 def active_experts(routing: Routing) -> Tensor:

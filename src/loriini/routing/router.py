@@ -56,7 +56,7 @@ class Router(nn.Module):
         select = SELECTIONS[self.config.selection if decided else "all"]
         weigh = GATES[self.config.gates if decided else "uniform"]
         ranked = logits if self.balance_bias is None else logits.sigmoid() + self.balance_bias
-        gates = weigh(logits, select(ranked, self.config, valid, self.training))
+        gates = weigh(logits, select(ranked, self.config, valid, self.training), self.config)
         return Routing(logits, gates, (logits_BUE.shape[0], logits_BUE.shape[1]), valid)
 
     def _first_segment(self, logits_BUE: Tensor, call: Call, grid: Grid) -> Tensor:

@@ -18,7 +18,7 @@ class Linear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
         """Logits (B, U, E)."""
         with torch.autocast(h_BUD.device.type, enabled=False):
             return h_BUD.float() @ self.weight.float().T
@@ -54,12 +54,23 @@ class Random(nn.Module):
         self.shape = (num_experts, hidden_size)
         self.layer = layer
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
         """Logits (B, U, E)."""
-        generator = torch.Generator().manual_seed((draw << 16) + self.layer)
-        weight = torch.randn(self.shape, generator=generator).to(h_BUD.device)
+        weight = drawn_weight(torch.as_tensor(draw, device=h_BUD.device), self.layer, *self.shape)
         with torch.autocast(h_BUD.device.type, enabled=False):
             return h_BUD.float() @ weight.T / self.shape[1] ** 0.5
+
+
+@torch.library.custom_op("loriini::drawn_weight", mutates_args=())
+def drawn_weight(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
+    """The weights (E, D) of a draw for a layer; an operator, because torch.compile traces no generator."""
+    generator = torch.Generator().manual_seed((int(draw) << 16) + layer)
+    return torch.randn(num_experts, hidden_size, generator=generator).to(draw.device)
+
+
+@drawn_weight.register_fake
+def _(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
+    return draw.new_empty(num_experts, hidden_size, dtype=torch.float32)
 
 
 class MLP(nn.Module):
@@ -70,7 +81,7 @@ class MLP(nn.Module):
         self.hidden = nn.Parameter(torch.empty(width, hidden_size))
         self.weight = nn.Parameter(torch.empty(num_experts, width))
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
         """Logits (B, U, E)."""
         with torch.autocast(h_BUD.device.type, enabled=False):
             return nn.functional.gelu(h_BUD.float() @ self.hidden.float().T) @ self.weight.float().T
@@ -83,17 +94,22 @@ class Label(nn.Module):
         super().__init__()
         self.num_experts = num_experts
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
         """Logits (B, U, E); ValueError without labels or with one out of range."""
         if labels_B is None:
             raise ValueError("scorer=label needs routing_labels, a LongTensor (B,): one label a sequence")
-        if int(labels_B.min()) < 0 or int(labels_B.max()) >= self.num_experts:
-            raise ValueError(
-                f"routing_labels are {int(labels_B.min())}..{int(labels_B.max())}; "
-                f"with {self.num_experts} experts they are 0..{self.num_experts - 1}"
-            )
+        if not torch.compiler.is_compiling():  # a graph reads no values; `one_hot` refuses wrong ones itself
+            self._check(labels_B)
         one_hot_BE = nn.functional.one_hot(labels_B.to(h_BUD.device), self.num_experts)
         return ((one_hot_BE - 1.0) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
+
+    def _check(self, labels_B: Tensor) -> None:
+        low, high = int(labels_B.min()), int(labels_B.max())
+        if low < 0 or high >= self.num_experts:
+            raise ValueError(
+                f"routing_labels are {low}..{high}; "
+                f"with {self.num_experts} experts they are 0..{self.num_experts - 1}"
+            )
 
 
 class ActivationNorm(nn.Module):
@@ -106,7 +122,7 @@ class ActivationNorm(nn.Module):
         super().__init__()
         self.order = float(norm)
 
-    def forward(self, c_BUER: Tensor, labels_B: Tensor | None, draw: int) -> Tensor:
+    def forward(self, c_BUER: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
         """Logits (B, U, E)."""
         return torch.linalg.vector_norm(c_BUER.float(), self.order, dim=-1)
 

@@ -56,36 +56,50 @@ def _top(logits_NE: Tensor, k: int) -> Mask:
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
 
 
-def softmax_all(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def softmax_all(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The softmax over all experts, kept where selected and not renormalised."""
     return logits_NE.softmax(-1) * mask_NE
 
 
-def softmax_selected(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def softmax_selected(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The softmax over the selected logits; zeros for a unit nobody selected."""
     lowest = torch.finfo(logits_NE.dtype).min
     return logits_NE.masked_fill(~mask_NE, lowest).softmax(-1) * mask_NE
 
 
-def softmax_twice(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def softmax_twice(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The softmax over all, then the softmax of the selected probabilities."""
-    return softmax_selected(logits_NE.softmax(-1), mask_NE)
+    return softmax_selected(logits_NE.softmax(-1), mask_NE, config)
 
 
-def uniform(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def uniform(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The same weight for every selected expert; no gradient reaches the scorer."""
     return mask_NE / mask_NE.sum(-1, keepdim=True).clamp(min=1).to(logits_NE.dtype)
 
 
-def relu(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def relu(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The positive logits themselves; they need not sum to 1 (ReMoE)."""
     return logits_NE.relu() * mask_NE
 
 
-def sigmoid(logits_NE: Tensor, mask_NE: Mask) -> Tensor:
+def sigmoid(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
     """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
     scores_NE = logits_NE.sigmoid() * mask_NE
     return scores_NE / scores_NE.sum(-1, keepdim=True).clamp(min=torch.finfo(scores_NE.dtype).tiny)
+
+
+def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+    """Each selected expert's softmax among itself and those close behind it (SparseMixer-v2, in evaluation).
+
+    Close is (l - l') / max(l, |l'|) ≤ 2 · `jitter`; better experts, chosen before it, do not count. Mostly no
+    other is close and the gate is 1: the estimate of the router's gradient, which SparseMixer trains with, is
+    not made here.
+    """
+    own_NE1, other_N1E = logits_NE[:, :, None], logits_NE[:, None, :]
+    behind_NEE = own_NE1 - other_N1E
+    reach_NEE = 2 * config.jitter * torch.maximum(own_NE1, other_N1E.abs())
+    close_NEE = (behind_NEE >= 0) & (behind_NEE <= reach_NEE)
+    return mask_NE / (-behind_NEE).masked_fill(~close_NEE, -torch.inf).exp().sum(-1)
 
 
 SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {
@@ -96,11 +110,12 @@ SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mas
     "positive": select_positive,
 }
 
-GATES: dict[str, Callable[[Tensor, Mask], Tensor]] = {
+GATES: dict[str, Callable[[Tensor, Mask, RoutingConfig], Tensor]] = {
     "softmax_all": softmax_all,
     "softmax_selected": softmax_selected,
     "softmax_twice": softmax_twice,
     "uniform": uniform,
     "relu": relu,
     "sigmoid": sigmoid,
+    "sparse_mixer": sparse_mixer,
 }

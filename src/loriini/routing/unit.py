@@ -62,7 +62,7 @@ class Call:
     positions_BH: Tensor | None = None
     prompt_lengths_B: Tensor | None = None
     labels_B: Tensor | None = None
-    draw: int = 0
+    draw: Tensor | int = 0
     routing: str = "training"
 
     def grid(self, config: RoutingConfig) -> Grid:

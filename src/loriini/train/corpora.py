@@ -11,8 +11,11 @@ from loriini.errors import InputError
 from loriini.train.loop import Corpus
 
 
-def read_corpora(paths: Sequence[Path]) -> Corpus:
-    """One or several prepared corpora as one; InputError when their tokenizers or lengths are different."""
+def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Corpus:
+    """One or several prepared corpora as one, mixed by `weights` where there are any (see `Joined`).
+
+    Raises InputError when their tokenizers or lengths are different, or the weights do not fit.
+    """
     opened = [open_corpus(path) for path in paths]
     instances = tuple(corpus.instances for corpus in opened)
     files = [corpus.manifest["stages"] for corpus in opened]
@@ -26,8 +29,12 @@ def read_corpora(paths: Sequence[Path]) -> Corpus:
         raise InputError(
             f"cut into instances of different lengths ({listed}); prepare them with one --length"
         )
+    try:
+        joined = Joined(instances, weights)
+    except ValueError as error:
+        raise InputError(f"corpus_weights: {error}") from error
     return Corpus(
-        instances=instances[0] if len(instances) == 1 else Joined(instances),
+        instances=instances[0] if len(instances) == 1 else joined,
         vocab_size=instances[0].vocab_size,
         eos_token_id=instances[0].eos_token_id,
         digest=digest([stages["instances"]["files"] for stages in files]),

@@ -111,6 +111,8 @@ def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
         raise InputError(
             f"--gpus {cluster.gpus}: batch_size {run.batch_size} is no multiple of it; change one"
         )
+    if vocab_size < 1:
+        raise InputError(f"--vocab-size {vocab_size}: give at least 1")
     run.check()
     config = run.config(vocab_size, eos_token_id=0)
     options = tuple(option(run, config, cluster, *way) for way in ways(run, cluster.gpus))

@@ -25,12 +25,14 @@ from loriini.model.configuration import SIZES
 class Footprint:
     """Bytes that one micro-batch keeps of every layer, and outside the layers.
 
-    `merged` is the part of a layer's that is weights of merged experts; `boundary` are the states between two
+    `merged` is the part of a layer's that is weights of merged experts, and `merging` what these take while a
+    layer is computed, whether they are kept or made again; `boundary` are the states between two
     layers, all that activation checkpointing keeps of one. `logits` are the gradients of those.
     """
 
     layer: int
     merged: int
+    merging: int
     boundary: int
     rest: int
     logits: int
@@ -45,19 +47,20 @@ class Footprint:
 
         With activation checkpointing those of the logits are gone before a layer is made again.
         """
-        return max(self.logits - (self.layer if checkpointing else 0), self.merged)
+        return max(self.logits - (self.layer if checkpointing else 0), self.merging)
 
 
 def footprint(
     config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool = False
 ) -> Footprint:
     """What so many instances keep, computed in `dtype` over float32 weights."""
-    merged = merged_parameters(config, instances, length) * dtype.itemsize
+    merging = merged_parameters(config, instances, length) * dtype.itemsize
     logits = 0 if fused_loss else instances * length * config.vocab_size * (4 + dtype.itemsize)
     one, two = (_saved_at_depth(config, layers, instances, length, dtype, fused_loss) for layers in (1, 2))
     return Footprint(
         layer=two - one,
-        merged=merged,
+        merged=0 if config.recompute_merge else merging,
+        merging=merging,
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
         logits=logits,

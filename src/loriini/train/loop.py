@@ -21,14 +21,15 @@ from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError, Unfinished
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.progress import progress
+from loriini.progress import progress, warn
+from loriini.routing import not_causal
 from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
 from loriini.train.guard import check_skips, write_skipped
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
 from loriini.train.measures import Measure, measure_all, rewind_all
-from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind
+from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate
 from loriini.train.run import Run
 from loriini.train.speed import speed_up
@@ -77,6 +78,8 @@ def train(
     claim(run, corpus, out)
     if finished.exists():
         return finished
+    if run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
+        warn(remark)
     keep_freed_memory()
     state = start_or_resume(run, corpus, out)
     rewind_all(measures, state.at.step, out)
@@ -173,12 +176,12 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     ids, instances_B, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
-    loss, auxiliary, uses = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
+    loss, auxiliary, use = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
     finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
         state.optimizer.step()
-        update_balance_bias(state.model, uses)
+        update_balance_bias(state.model, use)
     state.optimizer.zero_grad(set_to_none=True)
     tokens = len(ids) * run.length
     speed = tokens / (time.perf_counter() - started)
@@ -198,19 +201,19 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
         "experts": state.model.config.num_experts,
         "skipped": not finite,
         **pace(state.model.config, run.watch, run.length, speed, devices=1),
-        **expert_metrics(uses),
+        **expert_metrics(use, run.routing, state.at.step % run.per_expert_every == 0),
     }
 
 
 def accumulate_gradients(
     model: LoriiniForCausalLM, ids_BL: Tensor, run: Run, labels_B: Tensor | None = None
-) -> tuple[float, float, list[ExpertUse]]:
+) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
     `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1).
     """
     size = run.micro_batch_size or len(ids_BL)
-    total = auxiliary = 0.0
+    cross_entropy = auxiliary = 0.0
     uses: list[ExpertUse] = []
     for first in range(0, len(ids_BL), size):
         part = ids_BL[first : first + size]
@@ -225,10 +228,10 @@ def accumulate_gradients(
             )
         (out.loss * share).backward()
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
-        total += share * (out.loss.item() - added)
+        cross_entropy += share * (out.loss.item() - added)
         auxiliary += share * added
         uses.append(expert_use(out.routings))
-    return total, auxiliary, uses
+    return cross_entropy, auxiliary, total(uses)
 
 
 def routing_labels(model: LoriiniForCausalLM, source: Source, ids_B: NDArray[np.int64]) -> Tensor | None:

@@ -2,16 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from loriini.routing import Routing
-from loriini.routing.losses import active_experts, choices, gate_entropy, mean_gates
+from loriini.routing import Routing, RoutingConfig, losses
 
 METRICS = "metrics.jsonl"
 
@@ -39,38 +38,80 @@ def rewind(path: Path, step: int) -> None:
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """How a micro-batch used its experts: gate entropy is (layers,), the rest (layers, E)."""
+    """How some text used its experts, as sums, so that those of micro-batches and of ranks add up.
 
+    `units` (layers,) counts those that hold tokens. Over them are summed: `gate_entropy` and
+    `confidence_entropy` (layers,), `choices`, `gates` and `logits` (layers, E). `active` (layers, E) counts
+    the micro-batches in which an expert's weight passed 2/E.
+    """
+
+    units: Tensor
     choices: Tensor
-    mean_gates: Tensor
+    gates: Tensor
+    logits: Tensor
     active: Tensor
     gate_entropy: Tensor
+    confidence_entropy: Tensor
 
 
 @torch.no_grad()
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
-    """The statistics of every layer's routing."""
+    """The sums of every layer's routing."""
+
+    def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
+        return torch.stack([statistic(r) for r in routings])
+
+    def summed(mean: Callable[[Routing], Tensor]) -> Tensor:
+        return torch.stack([losses.units(r) * mean(r) for r in routings])
+
     return ExpertUse(
-        torch.stack([choices(r) for r in routings]),
-        torch.stack([mean_gates(r) for r in routings]),
-        torch.stack([active_experts(r) for r in routings]),
-        torch.stack([gate_entropy(r) for r in routings]),
+        units=layers(losses.units),
+        choices=layers(losses.choices),
+        gates=summed(losses.mean_gates),
+        logits=summed(losses.mean_logits),
+        active=layers(losses.active_experts).float(),
+        gate_entropy=summed(losses.gate_entropy),
+        confidence_entropy=summed(losses.confidence_entropy),
     )
 
 
-def expert_metrics(uses: Sequence[ExpertUse]) -> dict[str, Any]:
-    """A step's micro-batches together, per layer: mean gates, gate entropy in nats, and active experts.
+def total(uses: Sequence[ExpertUse]) -> ExpertUse:
+    """Micro-batches together."""
+    return ExpertUse(*(torch.stack(parts).sum(0) for parts in zip(*map(_tensors, uses), strict=True)))
 
-    `active` is a bit mask, bit i for expert i, of those whose weight passed 2/E for any unit: utilisation
-    over a window of steps is their union. Nothing for a dense model.
+
+def _tensors(use: ExpertUse) -> list[Tensor]:
+    return [getattr(use, field.name) for field in fields(use)]
+
+
+def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = True) -> dict[str, Any]:
+    """A step's statistics, per layer; nothing for a dense model. Entropies are in nats.
+
+    - `gate_entropy`, `confidence_entropy`: means over units, of their gates and of the softmax of their
+      logits.
+    - `load_entropy`: of the load, log E when it is even.
+    - `active`: a bit mask, bit i for expert i, of those whose weight passed 2/E for any unit: utilisation
+      over a window of steps is their union.
+
+    With `per_expert`, also per expert: `load`, each one's share of the units' choices, or of their weights
+    where every unit takes every expert; `mean_gates`; and `activation_norms` where experts score themselves.
     """
-    if uses[0].mean_gates.shape[-1] == 1:
+    if use.gates.shape[-1] == 1:
         return {}
-    gates = torch.stack([use.mean_gates for use in uses]).mean(0)
-    entropy = torch.stack([use.gate_entropy for use in uses]).mean(0)
-    masks = torch.stack([use.active for use in uses]).any(0)
-    return {
-        "mean_gates": [[round(g, 4) for g in layer] for layer in gates.tolist()],
-        "gate_entropy": [round(e, 4) for e in entropy.tolist()],
-        "active": [sum(1 << i for i, on in enumerate(layer) if on) for layer in masks.tolist()],
+    load = losses.shares(use.gates if routing.selection == "all" else use.choices)
+    units = use.units[:, None]
+    measured = {
+        "gate_entropy": use.gate_entropy / use.units,
+        "confidence_entropy": use.confidence_entropy / use.units,
+        "load_entropy": losses.entropy(load),
     }
+    if per_expert:
+        measured |= {"load": load, "mean_gates": use.gates / units}
+    if per_expert and routing.scorer == "activation_norm":
+        measured["activation_norms"] = use.logits / units
+    bits = [sum(1 << i for i, on in enumerate(layer) if on) for layer in use.active.tolist()]
+    return {"active": bits, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
+
+
+def _rounded(values: Any) -> Any:
+    return [_rounded(v) for v in values] if isinstance(values, list) else round(values, 4)

@@ -25,7 +25,7 @@ from loriini.train.watch import WatchConfig
 class ModelShape:
     """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too.
 
-    The fields are `LoriiniConfig`'s: its docstring tells what `block`, `dropout` and `low_rank` mean.
+    The fields are `LoriiniConfig`'s: its docstring tells what `block` and what follows it mean.
     """
 
     hidden_size: int = 1024
@@ -34,9 +34,10 @@ class ModelShape:
     num_attention_heads: int = 16
     num_experts: int = 1
     tie_word_embeddings: bool = False
-    block: Literal["llama", "olmoe", "gpt2"] = "llama"
+    block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
     dropout: float = 0.0
     low_rank: int | None = None
+    recompute_merge: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Run:
     """One training run. `length` is the context in tokens, `batch_size` counts instances a step.
 
     `micro_batch_size` instances go through the model at once, the rest is gradient accumulation; 0: all.
+    `corpus_weights` are how often an epoch comes round each corpus (`Joined`); none: once.
+    `metrics.jsonl` tells of every expert by itself in each `per_expert_every`-th step, of layers in all.
     `precision` bf16 computes in bfloat16 over float32 weights; `auto` does so where the hardware has it.
     """
 
@@ -63,7 +66,9 @@ class Run:
     length: int = 1024
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     seed: int = 0
+    per_expert_every: int = 10
     corpus: tuple[Path, ...] = ()
+    corpus_weights: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON object."""
@@ -79,7 +84,8 @@ class Run:
     def check(self, label_names: Sequence[str] = ()) -> None:
         """InputError for settings that cannot be, or that do not fit each other or the labels."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
-        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "guard.max_skips": 1, "watch.every": 1}
+        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
+        numbers |= {"guard.max_skips": 1, "watch.every": 1}
         numbers |= {f"evaluate.{name}": 1 for name in ("every", "instances", "sample_tokens")}
         numbers |= {"evaluate.sample_every": 0}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}

@@ -143,8 +143,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key == "active":
-                experts = len(value["mean_gates"][0])
-                key, part = "utilisation", [mask.bit_count() / experts for mask in part]
+                key, part = "utilisation", [mask.bit_count() / value["experts"] for mask in part]
             yield from flatten(part, f"{name}/{key}" if name else key)
     elif isinstance(value, list | tuple):
         for i, part in enumerate(value):

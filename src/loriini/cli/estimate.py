@@ -1,6 +1,6 @@
 """An estimate as a person reads it."""
 
-from loriini.table import table
+from loriini.cli.table import table
 from loriini.train.estimate import GIB, Estimate, Option
 from loriini.train.traffic import Traffic
 

@@ -1,6 +1,16 @@
-"""Tables of plain text, for standard output."""
+"""Rows as JSON, or as a table one can read."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
+
+
+def show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+    """Rows as JSON, or as a table of the columns."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    print(table(columns, [[_cell(row[column]) for column in columns] for row in rows]))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
@@ -12,3 +22,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = Fals
         aligned = (c.rjust(w) if right and i else c.ljust(w) for i, (c, w) in enumerate(cells))
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    """A value as a table shows it."""
+    return "–" if value is None else f"{value:,.0f}" if isinstance(value, int | float) else str(value)

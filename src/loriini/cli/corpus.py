@@ -1,0 +1,80 @@
+"""Commands that make and look at corpora."""
+
+import argparse
+import json
+from pathlib import Path
+
+from loriini.cli.parser import Add
+from loriini.errors import InputError
+
+
+def prepare_arguments(add: Add) -> None:
+    """What `prepare` takes."""
+    add("name")
+    add("--documents", nargs="+", required=True)
+    add("--out", type=Path, required=True)
+    add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
+    add("--length", type=int, default=1024, help="context in tokens")
+    add("--order", default="similar", help="similar, papers or random")
+    add("--encoder", default="lsa", help="lsa, or a sentence-transformers encoder")
+    add("--workers", type=int, default=1)
+    add("--seed", type=int, default=0)
+    add("--on-error", choices=("stop", "skip"), default="stop")
+    add("--max-characters", type=int, help="cut longer documents")
+    for part in ("text", "id", "domain"):
+        add(f"--{part}-field", default=part)
+
+
+def prepare(arguments: argparse.Namespace) -> None:
+    """Make a corpus of documents."""
+    from loriini.data.prepare import PrepareSettings
+    from loriini.data.prepare import prepare as make
+
+    names = ("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error", "max_characters")
+    fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
+    settings = {name: getattr(arguments, name) for name in names}
+    corpus = make(
+        arguments.out / arguments.name,
+        PrepareSettings(documents=tuple(map(str, arguments.documents)), **settings, **fields),
+    )
+    stages = corpus.manifest["stages"]
+    print(
+        f"{corpus.folder}: {stages['documents']['counts']['documents']:,} documents, "
+        f"{stages['tokens']['counts']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
+        f"{corpus.instances.length:,}"
+    )
+
+
+def convert_arguments(add: Add) -> None:
+    """What `convert` takes."""
+    add("source", type=Path, help="a corpus; or a Megatron prefix, or parquet files with input_ids")
+    add("--to", choices=("megatron", "dataset", "corpus"), required=True)
+    add("--out", type=Path, required=True)
+    add("--tokenizer", help="of the tokens, for --to corpus")
+    add("--length", type=int, default=1024, help="context in tokens, for --to corpus")
+
+
+def convert(arguments: argparse.Namespace) -> None:
+    """A corpus into what other programs read, or tokens of theirs into a corpus."""
+    from loriini.data.exchange import FORMS, export_corpus, import_corpus
+    from loriini.data.prepare import open_corpus
+
+    if arguments.to in FORMS:
+        print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
+    elif not arguments.tokenizer:
+        raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
+    else:
+        made = import_corpus(arguments.out, arguments.source, arguments.tokenizer, arguments.length)
+        print(f"{made.folder}: {len(made.instances):,} instances of {made.instances.length:,}")
+
+
+def inspect_arguments(add: Add) -> None:
+    """What `inspect` takes."""
+    add("corpus", type=Path)
+
+
+def inspect(arguments: argparse.Namespace) -> None:
+    """Print what a corpus holds."""
+    from loriini.data.prepare import open_corpus
+
+    print(json.dumps(open_corpus(arguments.corpus).manifest, indent=1))

@@ -1,0 +1,35 @@
+"""argparse, as these commands want it."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from loriini.errors import InputError
+
+Add = Callable[..., Any]
+"""`ArgumentParser.add_argument`."""
+Arguments = Callable[[Add], None]
+Command = Callable[[argparse.Namespace], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with its complaints as the one line that every wrong input gets, and no abbreviations."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise InputError."""
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
+    """A parser of commands, each named as its function, with the arguments its other function adds."""
+    parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
+    added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    for run, add_arguments in commands.items():
+        assert run.__doc__
+        command = added.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        command.set_defaults(run=run)
+        add_arguments(command.add_argument)
+    return parser

@@ -1,0 +1,99 @@
+"""What a step says of its experts: by hand, over micro-batches, and small in the file."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from loriini import DESIGNS, Routing
+from loriini.train.metrics import METRICS, expert_metrics, expert_use, read_metrics, total
+from loriini.train.run import Run
+from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
+
+PER_EXPERT = ("load", "mean_gates", "activation_norms")
+
+
+def routing(
+    gates: list[list[float]], logits: list[list[float]] | None = None, valid: list[bool] | None = None
+) -> Routing:
+    counted: Tensor | None = None if valid is None else torch.tensor(valid)
+    return Routing(torch.tensor(logits or gates), torch.tensor(gates), (1, len(gates)), counted)
+
+
+def entropy(*weights: float) -> float:
+    return round(-sum(w * math.log(w) for w in weights), 4)
+
+
+EVEN = routing([[0.25] * 4, [0.25] * 4], [[0.0] * 4, [0.0] * 4])
+CHOSEN = routing(
+    [[0.6, 0.4, 0, 0], [0.0, 0.45, 0.0, 0.55], [0, 0, 1.0, 0]],
+    [[math.log(3), 0, -99, -99], [0, 2 * math.log(3), -99, 2 * math.log(3)], [9, 9, 9, 9]],
+    valid=[True, True, False],
+)
+
+
+def test_statistics_of_two_layers_by_hand() -> None:
+    measured = expert_metrics(expert_use((EVEN, CHOSEN)), DESIGNS["mixtral"])
+    assert measured["mean_gates"] == [[0.25] * 4, [0.3, 0.425, 0.0, 0.275]]
+    assert measured["gate_entropy"] == [
+        round(math.log(4), 4),
+        pytest.approx((entropy(0.6, 0.4) + entropy(0.45, 0.55)) / 2, abs=1e-4),
+    ]
+    confidence = (entropy(0.75, 0.25) + entropy(1 / 19, 9 / 19, 9 / 19)) / 2
+    assert measured["confidence_entropy"] == [round(math.log(4), 4), pytest.approx(confidence, abs=1e-4)]
+    assert measured["load"] == [[0.25] * 4, [0.25, 0.5, 0.0, 0.25]]
+    assert measured["load_entropy"] == [round(math.log(4), 4), entropy(0.25, 0.5, 0.25)]
+    assert measured["active"] == [0, 0b1001]  # only weights over 2/4 count: expert 0's and expert 3's
+    assert "activation_norms" not in measured
+
+
+def test_where_every_expert_is_taken_the_load_is_the_weight() -> None:
+    soft = routing([[0.7, 0.1, 0.1, 0.1], [0.5, 0.3, 0.1, 0.1]])
+    measured = expert_metrics(expert_use((soft,)), DESIGNS["lory"])
+    assert measured["load"] == measured["mean_gates"] == [[0.6, 0.2, 0.1, 0.1]]
+
+
+def test_experts_that_score_themselves_show_their_norms() -> None:
+    scored = routing([[0.6, 0.4], [0.0, 1.0]], [[1.5, 1.0], [0.5, 3.0]])
+    assert expert_metrics(expert_use((scored,)), DESIGNS["aoe"])["activation_norms"] == [[1.0, 2.0]]
+
+
+def test_a_dense_model_has_no_expert_metrics() -> None:
+    assert expert_metrics(expert_use((routing([[1.0]]),)), DESIGNS["dense"]) == {}
+
+
+def test_micro_batches_count_by_their_units() -> None:
+    rows = torch.rand(7, 4).softmax(-1).tolist()
+    parts = [expert_use((routing(rows[:2]),)), expert_use((routing(rows[2:]),))]
+    whole = expert_metrics(expert_use((routing(rows),)), DESIGNS["lory"])
+    together = expert_metrics(total(parts), DESIGNS["lory"])
+    assert together.keys() == whole.keys()
+    for name, values in whole.items():
+        torch.testing.assert_close(torch.tensor(together[name]), torch.tensor(values), rtol=0, atol=2e-4)
+
+
+def steps_of(run: Run, folder: Path) -> list[dict[str, Any]]:
+    return [m for m in read_metrics(trained(run, folder) / METRICS) if m["step"] > COPIED_AT]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_only_some_steps_tell_of_every_expert(tmp_path: Path, every: int) -> None:
+    steps = steps_of(tiny_run("mixtral", per_expert_every=every), tmp_path)
+    assert len(steps) == STEPS - COPIED_AT
+    for m in steps:
+        assert {"active", "gate_entropy", "confidence_entropy", "load_entropy"} <= m.keys()
+        assert [name in m for name in PER_EXPERT] == [m["step"] % every == 0] * 2 + [False]
+
+
+def test_gradient_accumulation_changes_no_statistic(tmp_path: Path) -> None:
+    runs = [tiny_run("lory", micro_batch_size=size, per_expert_every=1) for size in (0, 3)]
+    whole, parts = (metrics(trained(run, tmp_path / str(i))) for i, run in enumerate(runs))
+    for a, b in zip(whole, parts, strict=True):
+        assert a.get("active") == b.get("active")
+        for name in ("load", "gate_entropy", "confidence_entropy", "load_entropy"):
+            assert (name in a) == (a["experts"] > 1)
+            if name in a:
+                torch.testing.assert_close(torch.tensor(a[name]), torch.tensor(b[name]), rtol=0, atol=1e-3)
