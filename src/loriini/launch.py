@@ -11,6 +11,7 @@ from loriini.recipes import RECIPES
 from loriini.train.corpora import read_corpora, small_corpus
 from loriini.train.loop import train
 from loriini.train.override import override
+from loriini.train.parallel import once, processes, world_size
 from loriini.train.run import Run
 
 
@@ -23,9 +24,12 @@ def train_recipe(name: str, out: Path, corpora: Sequence[Path], overrides: Seque
     run = override(RECIPES[name](), overrides)
     if not corpora and not name.startswith("tiny-"):
         raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
-    corpora = corpora or [small_corpus(out.parent / f"tiny-corpus-{run.length}", run.length)]
-    run = replace(run, corpus=tuple(path.resolve() for path in corpora))
-    return train(run, read_corpora(run.corpus, run.corpus_weights), out)
+    run.check(processes=world_size())
+    with processes():
+        small = out.parent / f"tiny-corpus-{run.length}"
+        corpora = corpora or [once(lambda: small_corpus(small, run.length))]
+        run = replace(run, corpus=tuple(path.resolve() for path in corpora))
+        return train(run, read_corpora(run.corpus, run.corpus_weights), out)
 
 
 def resume(out: Path) -> Path:

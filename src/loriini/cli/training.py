@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
         folder = train_recipe(arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-    print(folder)
+    if os.environ.get("RANK", "0") == "0":  # torchrun's first process speaks for all
+        print(folder)
 
 
 def bench_arguments(add: Add) -> None:

@@ -20,7 +20,7 @@ from loriini.model.experts import Experts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.mixture import Mixture, RoutedCacheLayer
 from loriini.routing import Routing
-from loriini.routing.losses import auxiliary_loss
+from loriini.routing.losses import Average, auxiliary_loss
 from loriini.routing.scorer import MLP, Linear
 from loriini.routing.unit import Call, Grid
 
@@ -251,6 +251,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         routing_labels: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
+        average: Average | None = None,
         **kwargs: Any,
     ) -> LoriiniOutput:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
@@ -261,6 +262,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
           out. Without it a call without a cache routes as in training, and the first call that fills a cache
           is the prompt.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
+        - `average`: takes statistics of this call's routing to their mean over processes, for losses of a
+          batch that is spread over several.
         """
         out = self.model(
             input_ids,
@@ -285,7 +288,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             shift_labels = next_tokens(labels)
         if shift_labels is not None:
             loss = self._loss(logits, shift_labels, out.call, kwargs.get("num_items_in_batch"))
-            auxiliary = auxiliary_loss(out.routings, self.config.routing) if self._routes() else None
+            routing = self.config.routing
+            auxiliary = auxiliary_loss(out.routings, routing, average) if self._routes() else None
             if auxiliary is not None and self.training:
                 loss = loss + auxiliary
         return LoriiniOutput(

@@ -12,6 +12,7 @@ from loriini.model import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.parallel import ParallelConfig, check_mesh
 from loriini.train.upcycle import WarmupConfig
 
 
@@ -50,6 +51,7 @@ class Run:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     steps: int = 1000
     batch_size: int = 16
     micro_batch_size: int = 0
@@ -74,13 +76,14 @@ class Run:
             "optimizer": OptimizerConfig(**optimizer),
             "warmup": WarmupConfig(**values["warmup"]),
             "checkpoint": CheckpointConfig(**values["checkpoint"]),
+            "parallel": ParallelConfig(**values.get("parallel", {})),
             "corpus": tuple(Path(path) for path in values["corpus"]),
             "corpus_weights": tuple(values["corpus_weights"]),
         }
         return cls(**{**{f.name: values[f.name] for f in fields(cls)}, **parts})
 
-    def check(self, label_names: Sequence[str] = ()) -> None:
-        """InputError for settings that cannot be, or that do not fit each other or the labels."""
+    def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
+        """InputError for settings that cannot be, or that do not fit each other, labels or processes."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
         numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
@@ -92,9 +95,10 @@ class Run:
             if refused:
                 raise InputError(reason)
         try:
-            self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
+            config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
+        check_mesh(self.parallel, processes, self.batch_size, config)
 
     def _refusals(self) -> list[tuple[bool, str]]:
         """(refused, reason) for settings that are wrong together, though each may be right."""
