@@ -1,5 +1,6 @@
 """The command line: results on standard output, one line for wrong input, the exit codes of the contract."""
 
+import errno
 import json
 import re
 import subprocess
@@ -119,7 +120,7 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),
         ("train tiny-lory --out run --corpus absent", "absent: no finished corpus here"),
         ("train 0.3b-dense --out run", "needs a corpus"),
-        ("train tiny-lory --dry-run --gpus 3", "--gpus 3: batch_size 8 is no multiple of it; change one"),
+        ("train tiny-lory --dry-run --gpus 3", "batch_size is 8, no multiple of the 3 processes"),
         ("train tiny-lory --dry-run --memory 9Q", "--memory 9Q: give it as 80GiB or 80GB"),
         ("train tiny-lory --dry-run --memory 0.001", "tiny-lory does not fit: each of 1 GPUs would hold"),
         ("train tiny-lory --dry-run --vocab-size 0", "--vocab-size 0: give at least 1"),
@@ -139,6 +140,9 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
         ("prepare c --documents DOCUMENTS --out . --order best", "order 'best' is unknown"),
         ("prepare c --documents DOCUMENTS --out . --tokenizer bpe:few", "bpe:few: "),
+        ("prepare c --documents DOCUMENTS --out . --max-characters 0", "max_characters is 0; it must be"),
+        ("prepare c --documents DOCUMENTS --out . --min-characters 999", "limits that leave some"),
+        ("prepare c --documents DOCUMENTS:2 --out .", "the weight 2 is not in (0, 1]"),
         ("prepare c --documents DOCUMENTS --out . --on-error cry", "--on-error: invalid choice: 'cry'"),
         ("inspect empty", "empty: no finished corpus here"),
         ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
@@ -168,7 +172,9 @@ def test_wrong_input_is_told_in_one_line_and_makes_nothing(
     Path("empty").mkdir()
     Path("bad.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     paths = {"RUN": made.run, "CORPUS": made.corpus, "DOCUMENTS": made.documents}
-    ended = call(capsys, *(paths.get(argument, argument) for argument in arguments.split()))
+    for name, path in paths.items():
+        arguments = arguments.replace(name, str(path))
+    ended = call(capsys, *arguments.split())
     assert_refused(ended, told)
     assert not any(Path(name).exists() for name in ("run", "o", "loriini-quickstart"))
 
@@ -209,6 +215,52 @@ def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.
     assert re.fullmatch(r".*corpus: 240 documents, [\d,]+ tokens, [\d,]+ instances of 64\n", ended.out)
     other = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:310")
     assert_refused(other, "tokenizer: was made with other settings (tokenizer)")
+
+
+def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ab":
+        (tmp_path / "texts" / f"{name}.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{name}.txt").write_text(f"{name} few words " * 50)
+    prepare = ("prepare", "c", "--documents", tmp_path / "texts", "--out", tmp_path)
+    settings = ("--length", 16, "--tokenizer", "bpe:300", "--order", "random")
+    assert call(capsys, *prepare, *settings).code == 0
+    (tmp_path / "texts" / "b.txt").write_text("other words " * 50)
+    refused = call(capsys, *prepare, *settings)
+    assert_refused(refused, f"documents: was made with other inputs ({tmp_path}/texts/b.txt); choose another")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left"),
+            "the disk: No space left; free some space; the",
+        ),
+        (OSError("9 requested and 3 written"), "the disk: 9 requested and 3 written; free some space; the"),
+        (PermissionError(errno.EACCES, "Permission denied"), "the disk: Permission denied; allow it, or"),
+    ],
+)
+def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
+    error: OSError,
+    told: str,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prepare = ("prepare", "c", "--documents", made.documents, "--out", tmp_path)
+    settings = ("--length", 64, "--tokenizer", "bpe:300", "--order", "random")
+
+    def refuse(*arguments: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.data.prepare.write_json", refuse)
+        ended = call(capsys, *prepare, *settings)
+    assert_refused(ended, told)
+    finished = (tmp_path / "c" / "documents" / "manifest.json").stat()
+    assert call(capsys, *prepare, *settings).code == 0
+    assert (tmp_path / "c" / "documents" / "manifest.json").stat() == finished
 
 
 def test_inspect_prints_the_manifest(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

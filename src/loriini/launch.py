@@ -16,6 +16,7 @@ from loriini.train.estimate import Cluster, Estimate, estimate
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
+from loriini.train.parallel import once, processes, world_size
 from loriini.train.run import Run
 from loriini.train.watch import check_sinks
 
@@ -41,13 +42,16 @@ def train_recipe(
     run = recipe(name, overrides)
     if not corpora and not name.startswith("tiny-"):
         raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
+    run.check(processes=world_size())
     check_sinks(run.watch.sinks)
-    corpora = corpora or [small_corpus(out.parent / f"tiny-corpus-{run.length}", run.length)]
-    run = replace(run, corpus=tuple(path.resolve() for path in corpora))
     if heldout:
         paths = tuple(path.resolve() for path in heldout)
         run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
-    return train_run(run, out, minutes)
+    with processes():
+        small = out.parent / f"tiny-corpus-{run.length}"
+        corpora = corpora or [once(lambda: small_corpus(small, run.length))]
+        run = replace(run, corpus=tuple(path.resolve() for path in corpora))
+        return train_run(run, out, minutes)
 
 
 def resume(out: Path, minutes: float = math.inf) -> Path:
@@ -61,7 +65,7 @@ def resume(out: Path, minutes: float = math.inf) -> Path:
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     """Train a run on its corpus, and measure of it what it asks for."""
     corpus = read_corpora(run.corpus, run.corpus_weights)
-    run.check(run.label_names(corpus.instances))
+    run.check(run.label_names(corpus.instances), world_size())
     measured = () if (out / "model").exists() else tuple(measures(run, corpus))
     return train(run, corpus, out, measured, minutes)
 

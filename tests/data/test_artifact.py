@@ -42,6 +42,7 @@ def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
         ({**SETTINGS, "length": 9}, INPUTS, r"other settings \(length\)"),
         ({"length": 8, "more": 1}, INPUTS, r"other settings \(more, sizes\)"),
         (SETTINGS, {"documents": "abd"}, r"other inputs \(documents\)"),
+        (SETTINGS, INPUTS | dict.fromkeys("abcdefg", ""), r"other inputs \(a, b, c, d, e, and 2 more\)"),
     ],
 )
 def test_another_stage_is_not_overwritten(

@@ -10,6 +10,7 @@ from loriini.errors import InputError
 from loriini.launch import dry_run
 from loriini.recipes import RECIPES
 from loriini.train.estimate import GIB, Cluster, estimate, parse_memory
+from loriini.train.parallel import ParallelConfig
 from runs import tiny_run
 
 TINY = tiny_run("lory", batch_size=8)
@@ -20,7 +21,8 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
     total = TINY.config(64, 0).parameters()[0]
     assert one.parameters == one.gradients == one.optimizer / 2 == 4 * total
     assert four.parameters == four.gradients == four.optimizer / 2 == total
-    assert estimate(TINY, 64, Cluster(4, shard=1)).options[0].holding.parameters == 4 * total
+    whole = replace(TINY, parallel=ParallelConfig(shard=1))
+    assert estimate(whole, 64, Cluster(4)).options[0].holding.parameters == 4 * total
     assert one.total == pytest.approx(
         one.parameters + one.gradients + one.optimizer + one.gathered + one.activations + one.working
     )
@@ -60,10 +62,23 @@ def test_too_little_memory_is_refused_with_the_smallest_number_of_gpus() -> None
         estimate(TINY, 64, Cluster(memory=1.0))
 
 
-@pytest.mark.parametrize(("gpus", "vocab"), [(3, 64), (0, 64), (16, 64)])
-def test_a_batch_that_cannot_be_shared_out_is_refused(gpus: int, vocab: int) -> None:
-    with pytest.raises(InputError, match=rf"--gpus {gpus}: batch_size 8 is no multiple of it"):
-        estimate(TINY, vocab, Cluster(gpus))
+@pytest.mark.parametrize(
+    ("gpus", "told"),
+    [(3, "batch_size is 8, no multiple of the 3 processes"), (0, "--gpus 0"), (16, "no multiple of the 16")],
+)
+def test_a_batch_that_cannot_be_shared_out_is_refused(gpus: int, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        estimate(TINY, 64, Cluster(gpus))
+
+
+def test_sharing_experts_divides_what_is_gathered_of_them() -> None:
+    apart, together = (
+        estimate(replace(TINY, parallel=ParallelConfig(experts=n)), 64, Cluster(4)) for n in (1, 2)
+    )
+    assert (apart.group, together.group) == (4, 2)
+    gathered = [found.options[0].holding.gathered for found in (apart, together)]
+    experts = 3 * 3 * 32 * 48
+    assert gathered[0] - gathered[1] == 2 * experts / 2 * 4  # of two layers, in float32
 
 
 def test_memory_is_read_in_the_usual_units() -> None:

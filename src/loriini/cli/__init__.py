@@ -1,5 +1,6 @@
 """The command line: one function a command. It knows every room, and no room knows it."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -37,13 +38,36 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.run(arguments)
         sys.stdout.flush()
     except InputError as error:
-        print(f"loriini: {error}", file=sys.stderr)
+        _tell(f"loriini: {error}")
         sys.exit(WRONG_INPUT)
     except Unfinished as note:
         print(f"loriini: {note}", file=sys.stderr)
     except KeyboardInterrupt as error:
-        print(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}", file=sys.stderr)
+        _tell(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(OUR_FAULT)
+    except OSError as error:
+        remedy = _remedy(error)
+        if remedy is None:
+            raise
+        told = error.strerror or error.args[0]
+        print(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", file=sys.stderr)
+        sys.exit(WRONG_INPUT)
+
+
+def _tell(message: str) -> None:
+    """Say why a command ends: once, or under torchrun once on every node."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(message, file=sys.stderr)
+
+
+def _remedy(error: OSError) -> str | None:
+    """What the user can do about an error of the disk; None when it is of another kind."""
+    # numpy's own complaint of a full disk has no number: "4096 requested and 512 written".
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error.args):
+        return "free some space; the same command goes on where it stopped"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "allow it, or choose another place; the same command goes on where it stopped"
+    return None

@@ -11,7 +11,7 @@ from loriini.errors import InputError
 def prepare_arguments(add: Add) -> None:
     """What `prepare` takes."""
     add("name")
-    add("--documents", nargs="+", required=True)
+    add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help="files, folders, URLs")
     add("--out", type=Path, required=True)
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
     add("--length", type=int, default=1024, help="context in tokens")
@@ -21,6 +21,8 @@ def prepare_arguments(add: Add) -> None:
     add("--seed", type=int, default=0)
     add("--on-error", choices=("stop", "skip"), default="stop")
     add("--max-characters", type=int, help="cut longer documents")
+    add("--min-characters", type=int, default=0, help="leave out shorter documents")
+    add("--max-document-characters", type=int, help="leave out longer documents")
     for part in ("text", "id", "domain"):
         add(f"--{part}-field", default=part)
 
@@ -30,7 +32,10 @@ def prepare(arguments: argparse.Namespace) -> None:
     from loriini.data.prepare import PrepareSettings
     from loriini.data.prepare import prepare as make
 
-    names = ("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error", "max_characters")
+    names = (
+        *("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error"),
+        *("max_characters", "min_characters", "max_document_characters"),
+    )
     fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
     settings = {name: getattr(arguments, name) for name in names}
     corpus = make(

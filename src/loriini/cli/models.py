@@ -23,7 +23,7 @@ def evaluate_arguments(add: Add) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     """Perplexity of a model per domain."""
     from loriini.data.artifact import write_json
-    from loriini.data.readers import Fields, read_documents
+    from loriini.data.readers import Fields, Reading, read_documents
     from loriini.evaluate.perplexity import evaluate as measure
     from loriini.evaluate.perplexity import tokenize_by_domain
     from loriini.model.loading import load_model
@@ -37,7 +37,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     model, tokenizer = load_model(arguments.model)
     if arguments.router_free:
         _drop_routers(model, arguments.router_free)
-    documents = read_documents(arguments.documents, Fields(domain=arguments.domain_field))
+    documents = read_documents(arguments.documents, Reading(Fields(domain=arguments.domain_field)))
     length = arguments.length or model.config.max_position_embeddings
     heldout = tokenize_by_domain(documents, tokenizer, length, label_names=model.config.label_names)
     if model.config.num_experts > 1 and (remark := not_causal(model.config.routing)):

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -93,12 +94,18 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         _dry_run(arguments)
     elif arguments.resume:
-        print(resume(arguments.resume, arguments.max_minutes))
+        _tell(resume(arguments.resume, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
         made = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        print(train_recipe(*made, arguments.heldout, arguments.max_minutes))
+        _tell(train_recipe(*made, arguments.heldout, arguments.max_minutes))
+
+
+def _tell(folder: Path) -> None:
+    """Print where the model is, once: torchrun's first process speaks for all."""
+    if os.environ.get("RANK", "0") == "0":
+        print(folder)
 
 
 def _dry_run(arguments: argparse.Namespace) -> None:

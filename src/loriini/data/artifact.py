@@ -63,7 +63,7 @@ def build(
             if there != values:
                 changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
                 raise InputError(
-                    f"{folder}: was made with other {part} ({', '.join(changed)}); "
+                    f"{folder}: was made with other {part} ({_first_few(changed)}); "
                     "choose another output folder or remove this one"
                 )
         return artifact
@@ -77,6 +77,11 @@ def build(
     os.replace(temporary, folder)
     sync(folder.parent)
     return load(folder)
+
+
+def _first_few(names: list[str], shown: int = 5) -> str:
+    more = [f"and {len(names) - shown} more"] if len(names) > shown else []
+    return ", ".join([*names[:shown], *more])
 
 
 def load(folder: Path) -> Artifact:

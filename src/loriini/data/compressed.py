@@ -1,50 +1,90 @@
-"""The lines of a plain, gzip or zstd file as a stream, and what a damaged archive raises."""
+"""A plain, gzip or zstd file as a stream of lines or bytes, and what a damaged archive raises."""
 
 import gzip
+import io
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import zstandard
+
+from loriini.data.files import open_binary
 
 CHUNK = 1 << 16
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
+def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
     r"""Stream a file's lines without their `\n`, decompressed by its suffix (`.gz`, `.zst`).
 
-    Every whole line before a damaged place is yielded; then one of DAMAGE is raised.
+    Every whole line before a damaged place is yielded; then one of DAMAGE is raised. A line that takes more
+    than `longest` bytes is cut somewhere after these, so that one without an end does not fill the memory.
     """
-    rest = b""
+    begun: list[bytes] = []
+    length = 0
     for chunk in _chunks(path):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
+        first, *others = chunk.split(b"\n")
+        if longest is None or length <= longest:
+            begun.append(first)
+            length += len(first)
+        if others:
+            yield b"".join(begun)
+            yield from others[:-1]
+            begun, length = [others[-1]], len(others[-1])
+    if length:
+        yield b"".join(begun)
 
 
-def _chunks(path: Path) -> Iterable[bytes]:
-    return _zstd_chunks(path) if path.suffix == ".zst" else _plain_chunks(path)
+def open_stream(path: str | Path) -> IO[bytes]:
+    """A file's bytes, decompressed by its suffix; reading past a damaged place raises one of DAMAGE."""
+    return io.BufferedReader(_Stream(_chunks(path)), CHUNK)
 
 
-def _plain_chunks(path: Path) -> Iterator[bytes]:
-    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-        # read1 returns what is there; read would lose it when the archive ends inside the same call.
-        while chunk := file.read1(CHUNK):
-            yield chunk
+class _Stream(io.RawIOBase):
+    """Chunks of bytes as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self.chunks, self.rest = chunks, memoryview(b"")
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the start of `buffer`; 0 at the end."""
+        while not self.rest:
+            chunk = next(self.chunks, None)
+            if chunk is None:
+                return 0
+            self.rest = memoryview(chunk)
+        count = min(len(buffer), len(self.rest))
+        buffer[:count], self.rest = self.rest[:count], self.rest[count:]
+        return count
 
 
-def _zstd_chunks(path: Path) -> Iterator[bytes]:
+def _chunks(path: str | Path) -> Iterator[bytes]:
+    name = str(path)
+    with open_binary(path) as file:
+        yield from _zstd_chunks(file) if name.endswith(".zst") else _plain_chunks(file, name.endswith(".gz"))
+
+
+def _plain_chunks(packed: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
+    # read1 returns what is there; read would lose it when the archive ends inside the same call.
+    read = gzip.GzipFile(fileobj=packed).read1 if is_gzip else packed.read
+    while chunk := read(CHUNK):
+        yield chunk
+
+
+def _zstd_chunks(packed_file: IO[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame: zstandard's own stream reader takes a truncated file for a whole one."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     inside_frame = False
-    with open(path, "rb") as file:
-        while packed := file.read(CHUNK):
-            while packed:
-                if decompressor.eof:
-                    decompressor = zstandard.ZstdDecompressor().decompressobj()
-                yield decompressor.decompress(packed)
-                inside_frame, packed = not decompressor.eof, decompressor.unused_data
+    while packed := packed_file.read(CHUNK):
+        while packed:
+            if decompressor.eof:
+                decompressor = zstandard.ZstdDecompressor().decompressobj()
+            yield decompressor.decompress(packed)
+            inside_frame, packed = not decompressor.eof, decompressor.unused_data
     if inside_frame:
         raise EOFError("the file ends inside a compressed frame")

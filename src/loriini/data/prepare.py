@@ -22,7 +22,7 @@ from loriini.data.embeddings import write_embeddings
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
 from loriini.data.neighbors import write_duplicates, write_neighbors
 from loriini.data.order import METHODS, Method, random_order, write_order
-from loriini.data.readers import Fields, OnError, input_identity, read_documents
+from loriini.data.readers import Fields, OnError, Reading, input_identity, read_documents
 from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
 
@@ -32,13 +32,17 @@ class PrepareSettings:
     """What makes a corpus. All but `workers` decide its contents. InputError for a value that cannot be."""
 
     documents: tuple[str, ...] = ()
-    """Files and folders to read."""
+    """What to read, each `[NAME=]PATH[:WEIGHT]`: see `readers.read_documents`."""
     text_field: str = "text"
     id_field: str = "id"
     domain_field: str = "domain"
     on_error: OnError = "stop"
     max_characters: int | None = None
     """Cut longer documents; None leaves them whole."""
+    min_characters: int = 0
+    """Leave out shorter documents."""
+    max_document_characters: int | None = None
+    """Leave out longer documents; None leaves out none."""
     tokenizer: str = "bpe:8192"
     """`bpe:SIZE` to train one on the documents, or the path of one."""
     length: int = 1024
@@ -51,9 +55,12 @@ class PrepareSettings:
 
     def __post_init__(self) -> None:
         # now, rather than when the stage that needs it begins, hours later
-        for name, least in (("length", 1), ("neighbors", 1), ("workers", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        at_least = {"length": 1, "neighbors": 1, "workers": 1, "seed": 0}
+        at_least |= {"max_characters": 1, "min_characters": 0, "max_document_characters": 1}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
         if self.order not in METHODS:
             raise InputError(f"order {self.order!r} is unknown; choose one of: {', '.join(METHODS)}")
 
@@ -75,10 +82,16 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
     Raises InputError for wrong documents or settings, and when `out` was made with others.
     """
-    fields = Fields(settings.text_field, settings.id_field, settings.domain_field)
 
     def documents(skipped: Counter[str]) -> Iterable[Document]:
-        return read_documents(settings.documents, fields, settings.on_error, skipped)
+        reading = Reading(
+            Fields(settings.text_field, settings.id_field, settings.domain_field),
+            settings.on_error,
+            lambda dropped: skipped.update([dropped.reason]),
+            settings.min_characters,
+            settings.max_document_characters,
+        )
+        return read_documents(settings.documents, reading)
 
     return prepare_documents(out, documents, input_identity(settings.documents), settings)
 
@@ -151,7 +164,10 @@ def _run_stages(
     settings: PrepareSettings,
 ) -> dict[str, Artifact]:
     """Every stage's artefact by name, in the order they were made."""
-    reading = ("documents", "text_field", "id_field", "domain_field", "on_error")
+    reading = (
+        *("documents", "text_field", "id_field", "domain_field", "on_error"),
+        *("min_characters", "max_document_characters"),
+    )
     stages: dict[str, Artifact] = {}
     stages["documents"] = stored = write_documents(
         out / "documents",

@@ -1,19 +1,20 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 from loriini.data.documents import Document
 from loriini.data.local_text import stable_hash
-from loriini.data.readers import read_documents
+from loriini.data.readers import Part, Reading, parts, read_part
+from loriini.data.readers.formats import format_of
+from loriini.data.readers.records import json_lines, parquet
 from loriini.errors import InputError
 
 TRAIN, HELDOUT = "train", "heldout"
 
 
 def split_documents(
-    paths: Iterable[str], train_characters: int, heldout_characters: int, heldout_share: float = 0.08
+    paths: Sequence[str], train_characters: int, heldout_characters: int, heldout_share: float = 0.08
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
 
@@ -21,26 +22,34 @@ def split_documents(
     hash of their id, pieces `id#k` of one text together. Each side keeps at most so many characters, shared
     equally by the domains. InputError when a side is left without documents.
     """
-    files = [file for path in paths for file in _files(Path(path))]
-    marked = [file for file in files if f".{HELDOUT}." in file.name]
-    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_documents(marked))}
-    for document in read_documents([file for file in files if file not in marked]):
+    found = [part for path in paths for part in _parts(path)]
+    marked = [part for part in found if f".{HELDOUT}." in part.name]
+    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(_read(marked))}
+    for document in _read(part for part in found if part not in marked):
         held = not marked and _fraction(document.id.split("#")[0]) < heldout_share
         sides[HELDOUT if held else TRAIN].append(document)
     budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
     for name, documents in sides.items():
         if not documents:
-            raise InputError(f"{', '.join(map(str, files))}: no {name} document is left; give more text")
+            raise InputError(f"{', '.join(paths)}: no {name} document is left; give more text")
         domains = {document.domain for document in documents}
         sides[name] = _within(documents, budgets[name] // len(domains))
     return sides
 
 
-def _files(path: Path) -> list[Path]:
-    """The data files below a folder, or the path itself: a file, or a folder of plain texts."""
-    if not path.is_dir():
-        return [path]
-    return sorted(p for p in path.rglob("*") if ".jsonl" in p.name or p.suffix == ".parquet") or [path]
+def _parts(path: str) -> list[Part]:
+    """The JSON lines and parquet files of a folder; for want of these, its texts. A file is itself."""
+    found = parts([path])
+    formats = [format_of(part.path, part.in_folder) for part in found]
+    for kinds in ((json_lines, parquet), (None,)):
+        chosen = [part for part, kind in zip(found, formats, strict=True) if kind in kinds]
+        if chosen:
+            return chosen
+    return found
+
+
+def _read(found: Iterable[Part]) -> Iterator[Document]:
+    return (document for part in found for document in read_part(part, Reading()))
 
 
 def _fraction(name: str) -> float:

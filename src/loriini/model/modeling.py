@@ -21,7 +21,7 @@ from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.loss import IGNORED, fused_loss, next_tokens
 from loriini.model.mixture import Mixture, RoutedCacheLayer
 from loriini.routing import Routing
-from loriini.routing.losses import auxiliary_loss
+from loriini.routing.losses import Average, auxiliary_loss
 from loriini.routing.scorer import MLP, Linear
 from loriini.routing.unit import Call, Grid
 
@@ -253,6 +253,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         skip_logits: bool = False,
+        average: Average | None = None,
         **kwargs: Any,
     ) -> LoriiniOutput:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
@@ -264,6 +265,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
           is the prompt.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
         - `skip_logits`: where there are labels, the loss comes from a fused head and there are no logits.
+        - `average`: takes statistics of this call's routing to their mean over processes, for losses of a
+          batch that is spread over several.
         """
         out = self.model(
             input_ids,
@@ -295,7 +298,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
                 loss = self.loss_function(
                     logits, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets
                 )
-            auxiliary = auxiliary_loss(out.routings, self.config.routing) if self._routes() else None
+            routing = self.config.routing
+            auxiliary = auxiliary_loss(out.routings, routing, average) if self._routes() else None
             if auxiliary is not None and self.training:
                 loss = loss + auxiliary
         return LoriiniOutput(

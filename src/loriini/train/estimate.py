@@ -26,15 +26,10 @@ LARGEST = 1 << 14
 
 @dataclass(frozen=True)
 class Cluster:
-    """So many GPUs, of `memory` bytes each where that is known.
-
-    `shard` of them share a copy of the model (FSDP; 0: all), `experts` of those the width of every expert.
-    """
+    """So many GPUs, of `memory` bytes each where that is known; the run says how they share a model."""
 
     gpus: int = 1
     memory: float | None = None
-    shard: int = 0
-    experts: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,21 +102,20 @@ def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
 
     InputError for a batch that cannot be shared out, and where nothing fits, naming the smallest remedy.
     """
-    if cluster.gpus < 1 or run.batch_size % cluster.gpus:
-        raise InputError(
-            f"--gpus {cluster.gpus}: batch_size {run.batch_size} is no multiple of it; change one"
-        )
+    if cluster.gpus < 1:
+        raise InputError(f"--gpus {cluster.gpus}: give at least 1")
     if vocab_size < 1:
         raise InputError(f"--vocab-size {vocab_size}: give at least 1")
-    run.check()
+    run.check(processes=cluster.gpus)
     config = run.config(vocab_size, eos_token_id=0)
     options = tuple(option(run, config, cluster, *way) for way in ways(run, cluster.gpus))
     if cluster.memory is not None and not any(o.fits for o in options):
         raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster)}")
     total, active = config.parameters()
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
-    shard = cluster.shard or cluster.gpus
-    group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
+    shard, group = run.parallel.shard or cluster.gpus, run.parallel.experts
+    if group == 1:  # the largest there could be
+        group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
     work = work_of(run, options[0].micro_batch_size, cluster.gpus)
     one = Work(work.instances, work.length, 1, work.itemsize)
     return Estimate(
@@ -190,12 +184,12 @@ def held(
     dtype, layers = computed_in(run), config.num_hidden_layers
     fused = run.speed.fused_loss != "off" and has_fused_loss()
     kept = footprint(config, micro_batch_size, run.length, dtype, fused)
-    here, shard = parts(config), cluster.shard or cluster.gpus
+    here, shard = parts(config), run.parallel.shard or cluster.gpus
     master = MASTER * here.total / shard
     if shard == 1:
         gathered = 0.0 if dtype == torch.float32 else here.total * dtype.itemsize
     else:
-        layer = (here.experts / cluster.experts + here.layers) / layers
+        layer = (here.experts / run.parallel.experts + here.layers) / layers
         gathered = 2 * layer * dtype.itemsize + here.root * MASTER
     return Holding(
         parameters=master,
@@ -232,7 +226,7 @@ def remedy(run: Run, config: LoriiniConfig, cluster: Cluster) -> str:
     )
     gpus = 2 * cluster.gpus
     while gpus <= min(LARGEST, run.batch_size) and run.batch_size % gpus == 0:
-        more = Cluster(gpus, cluster.memory, cluster.shard and gpus, cluster.experts)
+        more = Cluster(gpus, cluster.memory)
         if held(run, config, more, 1, True).total <= (cluster.memory or 0):
             return f"{needed}; use --gpus {gpus}"
         gpus *= 2

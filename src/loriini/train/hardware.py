@@ -25,12 +25,16 @@ def has_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def autocast_dtype(precision: str) -> torch.dtype | None:
+    """What is computed in: bfloat16 where `precision` asks for it, else None, the weights' own."""
+    wanted = precision == "bf16" or (precision == "auto" and has_bf16(pick_device()))
+    return torch.bfloat16 if wanted else None
+
+
 def autocast(precision: str) -> AbstractContextManager[None]:
     """Computation in bfloat16 over float32 weights, where `precision` asks for it."""
-    device = pick_device()
-    if precision == "bf16" or (precision == "auto" and has_bf16(device)):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    dtype = autocast_dtype(precision)
+    return nullcontext() if dtype is None else torch.autocast(pick_device().type, dtype=dtype)
 
 
 PEAK_FLOPS = {

@@ -16,6 +16,7 @@ from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.parallel import ParallelConfig, check_mesh
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
@@ -56,6 +57,7 @@ class Run:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     speed: SpeedConfig = field(default_factory=SpeedConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
@@ -81,8 +83,8 @@ class Run:
         run: Run = _from_json(cls, values)
         return run
 
-    def check(self, label_names: Sequence[str] = ()) -> None:
-        """InputError for settings that cannot be, or that do not fit each other or the labels."""
+    def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
+        """InputError for settings that cannot be, or that do not fit each other, labels or processes."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
         numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
         numbers |= {"guard.max_skips": 1, "watch.every": 1}
@@ -97,9 +99,10 @@ class Run:
             if refused:
                 raise InputError(reason)
         try:
-            self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
+            config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
+        check_mesh(self.parallel, processes, self.batch_size, config)
 
     def _refusals(self) -> list[tuple[bool, str]]:
         """(refused, reason) for settings that are wrong together, though each may be right."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import SIZES
+from loriini.train.communication import expert_parallel_bytes
 
 MASTER = 4
-"""Bytes of a float32: of master weights, of gradients that are reduced, and of gates."""
+"""Bytes of a float32: of master weights, and of gradients that are reduced."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +84,10 @@ def expert_wise(config: LoriiniConfig, work: Work, ranks: int, shard: int, group
     A layer gathers the group's states and gates and scatters the sum of its outputs; the backward pass does
     the same turned round.
     """
-    weights, routing = _with_sliced_experts(config, work, ranks, shard, group), config.routing
-    gates = work.tokens
-    if routing.combination == "parameters":
-        gates = work.instances * (-(-work.length // routing.segment_length) if routing.segmented else 1)
-    gates *= config.num_experts * MASTER if config.num_experts > 1 else 0
-    states = work.tokens * config.hidden_size * work.itemsize
-    layer = 2 * (group - 1) * (2 * states + gates)
-    return Traffic(
-        weights.parameters, weights.gradients, work.micro_batches * config.num_hidden_layers * layer
-    )
+    weights = _with_sliced_experts(config, work, ranks, shard, group)
+    moved = expert_parallel_bytes(config, group, work.instances, work.length, work.itemsize)
+    activations = work.micro_batches * (moved.all_gather + moved.reduce_scatter)
+    return Traffic(weights.parameters, weights.gradients, activations)
 
 
 def expert_parallel(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic | None:

@@ -1,0 +1,86 @@
+"""Parts and inputs as streams of documents."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow
+
+from loriini.data.compressed import DAMAGE
+from loriini.data.documents import Document
+from loriini.data.files import is_remote
+from loriini.data.readers.formats import format_of, text_file
+from loriini.data.readers.hub import shard_records
+from loriini.data.readers.inputs import Part, parts
+from loriini.data.readers.reading import Fields, Flaw, Reading, to_document
+from loriini.data.readers.records import Records
+from loriini.errors import InputError
+
+
+def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None) -> Iterator[Document]:
+    """Stream the documents of `inputs`, in the order given.
+
+    An input is `[NAME=]PATH[:WEIGHT]`. PATH is a file, a folder walked in sorted order, a URL that fsspec
+    reaches, or a data set `hf:NAME`. Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their
+    suffix; any other is one document of plain text. A missing id becomes `<file>:<line number>`; a missing
+    domain, NAME, or the file's name up to its first dot, or the first folder of a text file in a folder.
+
+    Raises InputError for a missing path, for one without any document and, with `on_error="stop"`, at the
+    first flaw. Whatever else is left out is told to `reading.drop`; a damaged archive yields what could be
+    read of it.
+    """
+    for one in inputs:
+        found = False
+        for part in parts([one]):
+            for document in read_part(part, reading or Reading()):
+                found = True
+                yield document
+        if not found:
+            raise InputError(
+                f"{one}: no document found; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files, "
+                "and limits that leave some"
+            )
+
+
+def read_part(part: Part, reading: Reading) -> Iterator[Document]:
+    """Stream one part's documents; what is left out is told to `reading`."""
+    for number, record in _to_the_end(part, reading.fields):
+        line = f":{number}" if number else ""
+        where = (f"{part.path} (shard {part.shard[0]})" if part.shard else part.path) + line
+        try:
+            if isinstance(record, Flaw):
+                raise record
+            document = to_document(record, reading.fields, part.name + line, part.domain)
+        except Flaw as flaw:
+            reading.report(flaw, where)
+        else:
+            yield from reading.selected(document, where, part.weight)
+
+
+def _to_the_end(part: Part, fields: Fields) -> Records:
+    """A part's records; what ends the reading early is the last of them, as a Flaw."""
+    number = 0
+    try:
+        for number, record in _records(part, fields):
+            yield number, record
+    except Flaw as flaw:
+        yield 0, flaw
+    except InputError:
+        raise
+    except Exception as error:
+        # What a file elsewhere raises depends on the package that reaches it.
+        if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(part.path):
+            raise
+        yield number and number + 1, Flaw(_what_failed(error), error, mend="file")
+
+
+def _records(part: Part, fields: Fields) -> Records:
+    if part.shard:
+        return shard_records(part.path, part.shard, fields)
+    records = format_of(part.path, part.in_folder)
+    return records(part.path, fields) if records else text_file(part.path, fields, part.in_folder)
+
+
+def _what_failed(error: Exception) -> str:
+    if isinstance(error, DAMAGE):
+        return "truncated or damaged archive"
+    return "unreadable parquet or Arrow" if isinstance(error, pyarrow.ArrowException) else "unreadable file"

@@ -1,0 +1,100 @@
+import pickle
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from loriini.data.readers import Input, Part, input_identity, inputs, parse_input, parts
+from loriini.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "a/b.jsonl": Input("a/b.jsonl"),
+        "wiki=a/b.jsonl": Input("a/b.jsonl", "wiki"),
+        "wiki=a/b.jsonl:0.5": Input("a/b.jsonl", "wiki", 0.5),
+        "a/b.jsonl:.25": Input("a/b.jsonl", None, 0.25),
+        "file:///a/b:1": Input("/a/b"),
+        "a/b=c": Input("a/b=c"),
+        "https://x.org/a.jsonl?key=1": Input("https://x.org/a.jsonl?key=1"),
+        "web=s3://bucket/a*.parquet": Input("s3://bucket/a*.parquet", "web"),
+        "hf:ORG/NAME:en:train": Input("hf:ORG/NAME:en:train"),
+        "hf://datasets/ORG/NAME": Input("hf:ORG/NAME"),
+        "hf://datasets/ORG/NAME/data": Input("hf://datasets/ORG/NAME/data"),
+    }.items(),
+)
+def test_inputs_are_names_paths_and_weights(text: str, expected: Input) -> None:
+    assert parse_input(text) == expected
+
+
+@pytest.mark.parametrize("name", ["lang=en.jsonl", "a:1", "lang=en:0.5"])
+def test_whatever_exists_is_a_path(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("x")
+    assert parse_input(name) == Input(name)
+    assert parse_input(f"web={name}") == Input(name, "web")
+    assert parse_input(f"web={name}:0.5") == Input(name, "web", 0.5)
+
+
+@pytest.mark.parametrize("weight", ["0", "2", "1.5"])
+def test_a_weight_is_a_share(weight: str) -> None:
+    with pytest.raises(InputError, match=rf"the weight {weight} is not in \(0, 1\].*--corpus-weights"):
+        parse_input(f"a.jsonl:{weight}")
+
+
+def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("deep/b.txt", "a.jsonl.gz"):
+        (tmp_path / name).write_text("x")
+    found = parts([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
+    assert found == [
+        Part(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "b.txt", "b", size=1),
+    ]
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 0])
+def test_identity_tells_which_file_changed(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "HASHED_BYTES", limit)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one")
+    (tmp_path / "nothing").symlink_to(tmp_path / "absent")
+    before = input_identity([tmp_path])
+    assert input_identity([f"web={tmp_path}:0.5"]) == before
+    (tmp_path / "b.txt").write_text("three")
+    (tmp_path / "nothing").unlink()
+    (tmp_path / "c.txt").write_text("new")
+    after = input_identity([tmp_path])
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert changed == {f"{tmp_path}/{name}" for name in ("b.txt", "c.txt", "nothing")}
+
+
+def test_identity_of_small_inputs_is_that_of_their_bytes(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one")
+    a, b = input_identity([tmp_path]).values()
+    assert a == b
+
+
+def test_identity_of_a_file_elsewhere() -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.txt", b"one")
+    try:
+        before = input_identity(["memory://bucket"])
+        assert list(before) == ["memory:///bucket/a.txt"]
+        assert input_identity(["memory://bucket"]) == before
+        system.pipe("/bucket/a.txt", b"three")
+        assert input_identity(["memory://bucket"]) != before
+    finally:
+        system.store.clear()
+
+
+def test_a_missing_input_is_refused(tmp_path: Path) -> None:
+    for look in (parts, input_identity):
+        with pytest.raises(InputError, match="no such file"):
+            look([tmp_path / "absent.jsonl"])
