@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from loriini import LoriiniForCausalLM
 from loriini.data.batches import Batches, Position
@@ -16,7 +17,10 @@ from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig, replay
 from loriini.train.loop import Corpus
+from loriini.train.parallel import once, processes
+from loriini.train.run import Run
 from runs import EOS, VOCABULARY, Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
+from together import job
 
 
 @pytest.fixture
@@ -58,6 +62,24 @@ def test_a_skipped_batch_is_written_down_and_the_run_goes_on(
         assert (batch["tokens"] == tokens).all()
         assert batch["instances"].tolist() == instances.tolist()
         assert batch["labels"].tolist() == (instances % 3).tolist()
+
+
+def train_spoiled_in_the_last(run: Run, folder: Path) -> None:
+    """Train with a step that is infinite in the last process only."""
+    with processes(), pytest.MonkeyPatch.context() as patch:
+        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+        if dist.get_rank() == dist.get_world_size() - 1:
+            spoil(patch, 3)
+        loop.train(run, corpus, folder / "run")
+
+
+def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
+    job(2, train_spoiled_in_the_last, tiny_run(), tmp_path)
+    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [3]
+    names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
+    assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
+    seen = [np.load(tmp_path / "run" / "skipped" / name)["instances"].tolist() for name in names]
+    assert [i for share in seen for i in share] == Batches(Pattern(), 4).at(Position(8))[1].tolist()
 
 
 def test_too_many_in_a_row_stop_the_run_and_say_where(
