@@ -20,7 +20,7 @@ CODE = [
 
 def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
     documents = [Document(str(i), text, "any") for i, text in enumerate(texts)]
-    return write_documents(folder, lambda skipped: documents, {})
+    return write_documents(folder, lambda drop: documents, {})
 
 
 def vectors_of(folder: Path, texts: Iterable[str], encoder: str = "lsa") -> np.ndarray:
