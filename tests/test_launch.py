@@ -15,6 +15,7 @@ from loriini.train.override import override
 from loriini.train.run import Run
 from loriini.train.watch import WatchConfig
 from runs import after_step, metrics, prepared, signal_self
+from together import job
 
 SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
 
@@ -112,3 +113,15 @@ def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
     with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("experts", ["1", "2"])
+def test_a_run_in_two_processes_measures_itself_once(corpus: Path, tmp_path: Path, experts: str) -> None:
+    heldout = tmp_path / "web.jsonl"
+    heldout.write_text(json.dumps({"text": "three times three is nine, they say. " * 20}) + "\n")
+    measured = ["--evaluate.every", "2", "--evaluate.sample_every", "2", "--evaluate.sample_tokens", "4"]
+    settings = [*SMALL, *measured, "--precision", "bf16", "--parallel.experts", experts]
+    job(2, train_recipe, "tiny-lory", tmp_path / "run", [corpus], settings, [heldout])
+    for name in ("evaluation.jsonl", "samples.jsonl"):
+        lines = [json.loads(line) for line in (tmp_path / "run" / name).read_text().splitlines()]
+        assert [line["step"] for line in lines] == [2, 4]

@@ -13,6 +13,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.recipes import RECIPES, VOCABULARY
 from loriini.train.corpora import read_corpora, small_corpus
 from loriini.train.estimate import Cluster, Estimate, estimate
+from loriini.train.hardware import autocast
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
@@ -104,7 +105,8 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
         prompt, label = settings.prompt, next(iter(names), None)
 
         def sample(model: LoriiniForCausalLM) -> dict[str, Any]:
-            text = continue_text(model, tokenizer, prompt, settings.sample_tokens, label=label)
+            with autocast(run.precision):  # shards come together in what is computed in
+                text = continue_text(model, tokenizer, prompt, settings.sample_tokens, label=label)
             return {"prompt": prompt, "text": text}
 
         yield Measure("samples.jsonl", settings.sample_every, sample)

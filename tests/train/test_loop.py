@@ -17,11 +17,13 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
+from loriini.train.guard import GuardConfig
 from loriini.train.loop import Corpus, Interrupted, State, accumulate_gradients, start_or_resume, train
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
+from loriini.train.watch import WatchConfig
 from runs import (
     COPIED_AT,
     EOS,
@@ -248,6 +250,13 @@ def test_a_folder_of_another_run_is_refused(corpus: Corpus, tmp_path: Path) -> N
         train(tiny_run(steps=1, seed=1, optimizer=OptimizerConfig()), corpus, tmp_path)
     with pytest.raises(InputError, match=r"different: corpus_digest, vocab_size"):
         train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)
+
+
+def test_what_is_told_and_when_it_stops_may_change_on_the_way(corpus: Corpus, tmp_path: Path) -> None:
+    stop(tiny_run(), corpus, tmp_path, 3)
+    run = tiny_run(watch=WatchConfig(peak_flops=1e12), guard=GuardConfig(max_skips=2))
+    assert train(run, corpus, tmp_path) == tmp_path / "model"
+    assert len(metrics(tmp_path)) == STEPS
 
 
 def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _tell(f"loriini: {error}")
         sys.exit(WRONG_INPUT)
     except Unfinished as note:
-        print(f"loriini: {note}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # torchrun's first process speaks for all
+            print(f"loriini: {note}", file=sys.stderr)
     except KeyboardInterrupt as error:
         _tell(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}")
         sys.exit(INTERRUPTED)

@@ -35,6 +35,8 @@ class Experts(nn.Module):
 
     width_dims: Mapping[str, int]
     output_bias: str | None = None
+    spread = False
+    """Whether other processes hold the rest of every expert."""
 
     def __init__(self, num_experts: int) -> None:
         super().__init__()

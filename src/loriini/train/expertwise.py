@@ -73,6 +73,7 @@ class ExpertWise(Experts):
     """What a slice of experts adds to its kind: the exchange around what it computes."""
 
     group: dist.ProcessGroup
+    spread = True
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit of this process; (N, S, D)."""

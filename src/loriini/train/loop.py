@@ -38,6 +38,9 @@ from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, pace, recording
 
+CHANGEABLE = frozenset({"parallel", "watch", "guard"})
+"""Parts of a run that leave what is trained as it is."""
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -131,7 +134,7 @@ def train_to_the_end(
 def claim(run: Run, corpus: Corpus, out: Path) -> bool:
     """Write `run.json`, or check that it is this run's; whether the run is finished already.
 
-    InputError for another's or a run that cannot be. How it is spread over processes may change on the way.
+    InputError for another's or a run that cannot be. What is CHANGEABLE may change on the way.
     """
     run.check(run.label_names(corpus.instances), world_size())
     settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
@@ -139,7 +142,7 @@ def claim(run: Run, corpus: Corpus, out: Path) -> bool:
     path = out / "run.json"
     if path.exists():
         there = json.loads(path.read_text())
-        changed = sorted(k for k in {*there, *settings} - {"parallel"} if there.get(k) != settings.get(k))
+        changed = sorted(k for k in {*there, *settings} - CHANGEABLE if there.get(k) != settings.get(k))
         if changed:
             raise InputError(
                 f"{path}: this folder holds another run (different: {', '.join(changed)}); "
