@@ -32,10 +32,10 @@ def train_recipe(name: str, out: Path, corpora: Sequence[Path], overrides: Seque
         return train(run, read_corpora(run.corpus, run.corpus_weights), out)
 
 
-def resume(out: Path) -> Path:
-    """Go on with the run in `out`."""
+def resume(out: Path, overrides: Sequence[str] = ()) -> Path:
+    """Go on with the run in `out`; overrides may change how it is spread over processes, nothing else."""
     path = out / "run.json"
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no run.json); start one with `loriini train RECIPE`")
-    run = Run.from_dict(json.loads(path.read_text()))
+    run = override(Run.from_dict(json.loads(path.read_text())), overrides)
     return train(run, read_corpora(run.corpus, run.corpus_weights), out)

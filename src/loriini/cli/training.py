@@ -82,7 +82,7 @@ def train(arguments: argparse.Namespace) -> None:
     from loriini.launch import resume, train_recipe
 
     if arguments.resume:
-        folder = resume(arguments.resume)
+        folder = resume(arguments.resume, arguments.overrides)
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:

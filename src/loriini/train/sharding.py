@@ -62,11 +62,12 @@ def shard_(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> Non
     Gradients are summed over processes, so that every process's loss must count 1/world_size: slices of
     experts are reduced over fewer processes than the rest, but are of the same mean.
 
-    Layers compute on bfloat16 copies where `precision` asks for it; master weights and reductions are
-    float32, and so are the residual stream, the embeddings and the head, as in one process.
+    On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered;
+    master weights and reductions are float32, and so are the residual stream, the embeddings and the head, as
+    in one process.
     """
     policy = MixedPrecisionPolicy(
-        param_dtype=autocast_dtype(precision),
+        param_dtype=autocast_dtype(precision) if pick_device().type == "cuda" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
