@@ -1,11 +1,15 @@
 """From a recipe's name to a finished run, and from a run's folder on."""
 
+import io
 import json
+import os
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from loriini.cli import main
 from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.launch import resume, train_recipe
@@ -77,11 +81,38 @@ def test_nothing_is_resumed_where_there_is_no_run(tmp_path: Path) -> None:
         resume(tmp_path)
 
 
+def test_only_how_a_run_is_spread_may_change_when_it_goes_on(corpus: Path, tmp_path: Path) -> None:
+    whole = train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL)
+    assert resume(tmp_path / "run", ["--parallel.shard", "1"]) == whole
+    with pytest.raises(InputError, match=r"this folder holds another run \(different: seed\)"):
+        resume(tmp_path / "run", ["--seed", "7"])
+
+
+def little_text() -> list[Document]:
+    return [Document(f"d{i}", f"def f{i}(x):\n    return x + {i}\n" * 12, "python") for i in range(60)]
+
+
+def train_from_the_command_line(out: Path) -> tuple[int, str]:
+    """What torchrun starts; its process and what it printed."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(corpora, "standard_library", little_text)
+        main(["train", "tiny-lory", "--out", str(out), "--parallel.experts", "2", *SMALL])
+    return os.getpid(), printed.getvalue()
+
+
+def test_several_processes_make_one_corpus_and_one_run(tmp_path: Path) -> None:
+    (first, told), (second, nothing) = job(2, train_from_the_command_line, tmp_path / "run")
+    assert first != second
+    assert told == f"{tmp_path / 'run' / 'model'}\n"
+    assert nothing == ""
+    assert [m["step"] for m in metrics(tmp_path / "run")] == [1, 2, 3, 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "tiny-corpus-32"]
+
+
 def test_small_recipes_make_their_corpus_beside_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents = [Document(f"d{i}", f"def f{i}(x):\n    return x + {i}\n" * 12, "python") for i in range(60)]
-    monkeypatch.setattr(corpora, "standard_library", lambda: documents)
+    monkeypatch.setattr(corpora, "standard_library", little_text)
     train_recipe("tiny-dense", tmp_path / "runs" / "a", [], ["--steps", "1", "--length", "32"])
     made = tmp_path / "runs" / "tiny-corpus-32"
     assert (made / "manifest.json").exists()

@@ -55,12 +55,13 @@ def train_recipe(
         return train_run(run, out, minutes)
 
 
-def resume(out: Path, minutes: float = math.inf) -> Path:
-    """Go on with the run in `out`."""
+def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
+    """Go on with the run in `out`; overrides may change only what leaves its training as it is."""
     path = out / "run.json"
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no run.json); start one with `loriini train RECIPE`")
-    return train_run(Run.from_dict(json.loads(path.read_text())), out, minutes)
+    run = override(Run.from_dict(json.loads(path.read_text())), overrides)
+    return train_run(run, out, minutes)
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:

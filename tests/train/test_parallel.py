@@ -36,10 +36,11 @@ COMPARED = ("lory", "mixtral", "aoe")
 BATCH, LENGTH = 4, 12
 
 
-def spread_run(design: str, parallel: ParallelConfig = FSDP) -> Run:
+def spread_run(design: str, parallel: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
     """A seed for which no top-k decision is so near that rounding turns it."""
     share = 0.2 if DESIGNS[design].preserves_dense else 0.0
-    return tiny_run(design, steps=STEPS, seed=1, warmup=WarmupConfig(share), parallel=parallel)
+    run = tiny_run(design, steps=STEPS, seed=1, warmup=WarmupConfig(share), parallel=parallel)
+    return replace(run, micro_batch_size=micro_batch_size)
 
 
 def train_all(runs: list[Run], folder: Path) -> list[list[dict[str, Any]]]:
@@ -79,11 +80,12 @@ def assert_same_run(out: Path, expected: Path) -> None:
 def test_any_number_of_processes_trains_the_same(
     world_size: int, meshes: tuple[ParallelConfig, ...], alone: dict[str, Path], tmp_path: Path
 ) -> None:
-    cases = [(design, mesh) for design in COMPARED for mesh in meshes]
+    cases: list[tuple[str, ParallelConfig, int]]
+    cases = [(design, mesh, 0) for design in COMPARED for mesh in meshes]
     if world_size == 2:
-        cases.append(("deepseek-v3", FSDP))
+        cases += [("deepseek-v3", FSDP, 0), ("lory", FSDP, 1)]
     job(world_size, train_all, [spread_run(*case) for case in cases], tmp_path)
-    for i, (design, _) in enumerate(cases):
+    for i, (design, *_) in enumerate(cases):
         assert_same_run(tmp_path / str(i), alone[design])
 
 

@@ -94,7 +94,7 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         _dry_run(arguments)
     elif arguments.resume:
-        _tell(resume(arguments.resume, arguments.max_minutes))
+        _tell(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:

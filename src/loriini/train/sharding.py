@@ -36,12 +36,12 @@ def build(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniF
 
     The first process draws the values for all, so that they are those of one process alone.
     """
-    whole = LoriiniForCausalLM(config) if parallel.first else None
+    source = LoriiniForCausalLM(config) if parallel.first else None
     if parallel.mesh is None:
-        assert whole is not None
-        return whole.to(pick_device()).train()
+        assert source is not None
+        return source.to(pick_device()).train()
     model = shard_model(config, parallel, precision)
-    scatter(model, parallel, whole)
+    scatter(model, parallel, source)
     return model
 
 
@@ -62,11 +62,12 @@ def shard_(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> Non
     Gradients are summed over processes, so that every process's loss must count 1/world_size: slices of
     experts are reduced over fewer processes than the rest, but are of the same mean.
 
-    Layers compute on bfloat16 copies where `precision` asks for it; master weights and reductions are
-    float32, and so are the residual stream, the embeddings and the head, as in one process.
+    On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered;
+    master weights and reductions are float32, and so are the residual stream, the embeddings and the head, as
+    in one process.
     """
     policy = MixedPrecisionPolicy(
-        param_dtype=autocast_dtype(precision),
+        param_dtype=autocast_dtype(precision) if pick_device().type == "cuda" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
@@ -140,17 +141,17 @@ def sliced(model: nn.Module) -> Iterator[tuple[str, int]]:
                 yield f"{prefix}.{name}", dim
 
 
-def put(target: Tensor, whole: Tensor) -> None:
+def put(target: Tensor, value: Tensor) -> None:
     """Copy this process's part of a whole tensor into `target`, a `whole_view` or a plain tensor."""
     if not isinstance(target, DTensor):
-        target.copy_(whole)
+        target.copy_(value)
         return
     mesh = target.device_mesh
     for i, placement in enumerate(target.placements):
         if isinstance(placement, Shard):
-            parts, place = whole.chunk(mesh.size(i), placement.dim), mesh.get_local_rank(i)
-            whole = parts[place] if place < len(parts) else whole.narrow(placement.dim, 0, 0)
-    target.to_local().copy_(whole)
+            parts, place = value.chunk(mesh.size(i), placement.dim), mesh.get_local_rank(i)
+            value = parts[place] if place < len(parts) else value.narrow(placement.dim, 0, 0)
+    target.to_local().copy_(value)
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -190,7 +191,7 @@ def expander(dense: nn.Module, mixture: nn.Module, parallel: Parallel) -> Expand
 def gather(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM | None:
     """The whole model on the first process's CPU, None on the others; every process must ask for it.
 
-    Tensors travel one by one. A process alone gets its model itself.
+    Tensors travel one by one, and no random number is used up. A process alone gets its model itself.
     """
     if parallel.mesh is None:
         return model
@@ -202,7 +203,8 @@ def gather(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM 
             values[name] = value
     if not parallel.first:
         return None
-    together = LoriiniForCausalLM(model.config)
+    with torch.random.fork_rng(devices=[]):
+        together = LoriiniForCausalLM(model.config)
     together.load_state_dict(values)
     return together
 
