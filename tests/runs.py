@@ -96,8 +96,9 @@ def trained(run: Run, folder: Path) -> Path:
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
-    """What a run wrote of its steps, without how fast they were."""
-    return [{k: v for k, v in m.items() if k != "tokens_per_second"} for m in read_metrics(out / METRICS)]
+    """What a run wrote of its steps, without how fast and how large they were."""
+    pace = ("tokens_per_second", "mfu", "peak_memory_bytes")
+    return [{k: v for k, v in m.items() if k not in pace} for m in read_metrics(out / METRICS)]
 
 
 def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:

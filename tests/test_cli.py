@@ -120,6 +120,19 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),
         ("train tiny-lory --out run --corpus absent", "absent: no finished corpus here"),
         ("train 0.3b-dense --out run", "needs a corpus"),
+        ("train tiny-lory --dry-run --gpus 3", "batch_size is 8, no multiple of the 3 processes"),
+        ("train tiny-lory --dry-run --memory 9Q", "--memory 9Q: give it as 80GiB or 80GB"),
+        ("train tiny-lory --dry-run --memory 0.001", "tiny-lory does not fit: each of 1 GPUs would hold"),
+        ("train tiny-lory --dry-run --vocab-size 0", "--vocab-size 0: give at least 1"),
+        ("train nothing --dry-run", "no recipe is named 'nothing'"),
+        ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
+        ("train tiny-lory --out run --corpus CORPUS --heldout absent", "absent: no such file or folder"),
+        ("train tiny-lory --out run --watch.sinks print", "one of: tensorboard, wandb, trackio"),
+        (
+            "train tiny-lory --out run --watch.every 0 --corpus CORPUS",
+            "watch.every is 0; it must be at least 1",
+        ),
+        ("train tiny-lory --out run --guard.max_skips 0 --corpus CORPUS", "guard.max_skips is 0"),
         ("train --resume absent", "absent: no run to resume here"),
         ("prepare c --documents absent --out .", "absent: no such file or folder"),
         ("prepare c --documents empty --out .", "empty: no document found; give .jsonl"),
@@ -392,6 +405,48 @@ def test_a_reader_that_goes_away_is_no_fault_worth_a_traceback() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_a_dry_run_estimates_and_makes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = call(capsys, "train", "0.3b-lory-8e", "--dry-run", "--gpus", 8, "--memory", "80GiB")
+    assert (ended.code, ended.err) == (0, "")
+    assert "0.3b-lory-8e on 8 GPUs\nparameters 1,827,390,464" in ended.out
+    assert "in 80.00 GiB" in ended.out
+    asked = ("train", "tiny-lory", "--dry-run", "--json", "--vocab-size", 100, "--model.num_experts", 2)
+    found = json.loads(call(capsys, *asked).out)
+    assert (found["name"], found["gpus"]) == ("tiny-lory", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_measures_itself_and_stops_in_time(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "tiny-lory", "--out", tmp_path, "--corpus", made.corpus, "--heldout", made.documents)
+    asked: Sequence[object] = (
+        "--evaluate.every",
+        10,
+        "--evaluate.instances",
+        999,
+        "--evaluate.sample_every",
+        20,
+        "--evaluate.prompt",
+        "the owl",
+    )
+    stopped = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 1e-9)
+    assert (stopped.code, stopped.out) == (0, "")
+    assert "saved after step 1 of 24; the same command goes on" in stopped.err
+    ended = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 60)
+    assert ended == Ended(0, f"{tmp_path / 'model'}\n", "")
+    evaluated = [json.loads(line) for line in (tmp_path / "evaluation.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in evaluated] == [10, 20, 24]
+    assert evaluated[-1]["mean_perplexity"] < evaluated[0]["mean_perplexity"]
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [(entry["step"], entry["prompt"]) for entry in samples] == [(20, "the owl"), (24, "the owl")]
+    final = call(capsys, "evaluate", tmp_path, "--documents", made.documents)
+    assert json.loads(final.out)["perplexity"] == pytest.approx(evaluated[-1]["perplexity"], rel=1e-4)
 
 
 @pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])

@@ -6,3 +6,7 @@ class InputError(Exception):
 
     The command line prints the message and exits with status 2. It is never raised for our own faults.
     """
+
+
+class Unfinished(Exception):
+    """Work that stopped where it was told to. It is saved, and the message says how it goes on."""

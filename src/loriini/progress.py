@@ -24,7 +24,7 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(name: str, total: int | None = None) -> Iterator[Advance]:
+def progress(name: str, total: int | None = None, shown: bool = True) -> Iterator[Advance]:
     """A bar for one stage: `with progress("tokens", total) as advance: ... advance(n, "12k tokens/s")`."""
     columns = (
         TextColumn("{task.description:<12}"),
@@ -33,7 +33,9 @@ def progress(name: str, total: int | None = None) -> Iterator[Advance]:
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, refresh_per_second=4) as bar:
+    with Progress(
+        *columns, console=console, disable=not (shown and console.is_terminal), refresh_per_second=4
+    ) as bar:
         task = bar.add_task(name, total=total, note="")
 
         def advance(count: int = 1, note: str = "") -> None:

@@ -1,7 +1,6 @@
 """The main job: text, a dense model and a mixture of the same active size, and what the mixture gained."""
 
 import json
-import resource
 import sys
 import time
 from collections import Counter
@@ -34,7 +33,7 @@ from loriini.progress import console
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.train.corpora import read_corpora
-from loriini.train.hardware import describe_machine
+from loriini.train.hardware import describe_machine, peak_resident
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
@@ -137,11 +136,9 @@ def stage(out: Path, name: str) -> Iterator[None]:
     finally:
         stages = json.loads(path.read_text()) if path.exists() else {}
         before = stages.get(name, {"seconds": 0.0, "peak_memory_bytes": 0})
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         stages[name] = {
             "seconds": before["seconds"] + time.perf_counter() - started,
-            "peak_memory_bytes": max(peak, before["peak_memory_bytes"]),
+            "peak_memory_bytes": max(peak_resident(), before["peak_memory_bytes"]),
         }
         write_json(path, stages)
 

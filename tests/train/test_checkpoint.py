@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from loriini.train.checkpoint import Progress, newest, restore, save
+from loriini.train.checkpoint import Progress, newest, restore, saving
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
-AT = Progress(step=3, consumed=24, tokens=999)
+AT = Progress(step=3, consumed=24, tokens=999, skips=1)
 
 
 def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
@@ -22,6 +22,20 @@ def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
     return model, optimizer
 
 
+def save(
+    folder: Path, state: tuple[torch.nn.Module, torch.optim.AdamW], *at: Progress, keep: int = 2
+) -> None:
+    """Save the same state as if it were that of several steps."""
+    with saving(folder, keep) as begin:
+        for progress in at:
+            begin(*state, progress)
+
+
+def tensors_in(folder: Path) -> Path:
+    (path,) = folder.glob("*.safetensors")
+    return path
+
+
 def steps_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -29,14 +43,14 @@ def steps_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("design", ["lory", "mixtral", "frozen", "random", "aoe", "global-top2"])
 def test_what_is_saved_comes_back_bit_for_bit(design: str, tmp_path: Path) -> None:
     model, optimizer = stepped(design)
-    save(tmp_path, model, optimizer, AT, keep=2)
+    save(tmp_path, (model, optimizer), AT)
     expected = torch.rand(3)
 
     other, other_optimizer = stepped(design)
     found = newest(tmp_path)
     assert found is not None
-    at, tensors = found
-    restore(other, other_optimizer, tensors)
+    path, at = found
+    restore(path, other, other_optimizer)
     assert at == AT
     assert torch.equal(torch.rand(3), expected)
     weights = other.state_dict()
@@ -48,20 +62,45 @@ def test_what_is_saved_comes_back_bit_for_bit(design: str, tmp_path: Path) -> No
 
 
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
-    model, optimizer = stepped()
-    for step in (9, 10, 11):
-        save(tmp_path, model, optimizer, Progress(step), keep=2)
+    save(tmp_path, stepped(), Progress(9), Progress(10), Progress(11), keep=2)
     assert steps_in(tmp_path) == ["step-00000010", "step-00000011"]
 
 
-def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: Path) -> None:
+def test_the_one_of_lowest_evaluation_loss_is_kept_too(tmp_path: Path) -> None:
+    with saving(tmp_path, keep=1) as begin:
+        for step, loss in enumerate([3.0, 1.0, 2.0, None, 1.5]):
+            begin(*stepped(), Progress(step), loss)
+    assert steps_in(tmp_path) == ["step-00000001", "step-00000004"]
+
+
+def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     model, optimizer = stepped()
+    expected = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with saving(tmp_path, keep=1) as begin:
+        begin(model, optimizer, AT)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+    restore(tmp_path / "step-00000003", model, optimizer)
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
+
+
+def test_a_write_that_fails_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):  # noqa: SIM117
+        with saving(tmp_path / "file", keep=1) as begin:
+            begin(*stepped(), AT)
+
+
+def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: Path) -> None:
     (tmp_path / ".step-00000003.unfinished").mkdir()
     (tmp_path / ".step-00000003.unfinished" / "half").write_text("")
-    save(tmp_path, model, optimizer, AT, keep=2)
-    save(tmp_path, model, optimizer, AT, keep=2)
+    save(tmp_path, stepped(), AT, AT)
     assert steps_in(tmp_path) == ["step-00000003"]
-    assert steps_in(tmp_path / "step-00000003") == ["state.json", "tensors.safetensors"]
+    assert steps_in(tmp_path / "step-00000003") == [
+        "shard-00001-model-00001-of-00001.safetensors",
+        "state.json",
+    ]
 
 
 def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp_path: Path) -> None:
@@ -73,26 +112,24 @@ def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda folder: (folder / "tensors.safetensors").unlink(),
-        lambda folder: (folder / "tensors.safetensors").write_bytes(b"short"),
+        lambda folder: tensors_in(folder).unlink(),
+        lambda folder: tensors_in(folder).write_bytes(b"short"),
         lambda folder: (folder / "state.json").unlink(),
         lambda folder: (folder / "state.json").write_text("{"),
         lambda folder: (folder / "state.json").write_text("{}"),
         lambda folder: (folder / "state.json").write_text("[]"),
-        lambda folder: flip_a_bit(folder / "tensors.safetensors"),
+        lambda folder: flip_a_bit(tensors_in(folder)),
     ],
     ids=["no tensors", "short tensors", "no state", "half a state", "empty state", "a list", "one bit"],
 )
 def test_a_damaged_one_is_named_and_the_one_before_is_used(
     damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, optimizer = stepped()
-    for step in (2, 3):
-        save(tmp_path, model, optimizer, Progress(step), keep=2)
+    save(tmp_path, stepped(), Progress(2), Progress(3))
     damage(tmp_path / "step-00000003")
     found = newest(tmp_path)
     assert found is not None
-    assert found[0].step == 2
+    assert found[1].step == 2
     warning = capsys.readouterr().err
     assert warning.count("warning:") == 1
     assert "step-00000003: damaged checkpoint passed over" in warning
@@ -105,6 +142,6 @@ def flip_a_bit(path: Path) -> None:
 
 
 def test_the_state_is_told_in_json(tmp_path: Path) -> None:
-    save(tmp_path, *stepped(), AT, keep=1)
+    save(tmp_path, stepped(), AT)
     state = json.loads((tmp_path / "step-00000003" / "state.json").read_text())
-    assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999}
+    assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999, "skips": 1}

@@ -17,11 +17,13 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
+from loriini.train.guard import GuardConfig
 from loriini.train.loop import Corpus, Interrupted, State, accumulate_gradients, start_or_resume, train
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
+from loriini.train.watch import WatchConfig
 from runs import (
     COPIED_AT,
     EOS,
@@ -191,7 +193,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 ) -> None:
     run, out = tiny_run(checkpoint=CheckpointConfig(every=3)), tmp_path / "run"
     stop(run, corpus, out, 8, kill)
-    newest = out / "checkpoints" / "step-00000006" / "tensors.safetensors"
+    (newest,) = (out / "checkpoints" / "step-00000006").glob("*.safetensors")
     newest.write_bytes(newest.read_bytes()[:-1])
     assert start_or_resume(run, corpus, out).at.step == 3
     assert "step-00000006: damaged checkpoint passed over" in " ".join(capsys.readouterr().err.split())
@@ -250,6 +252,13 @@ def test_a_folder_of_another_run_is_refused(corpus: Corpus, tmp_path: Path) -> N
         train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)
 
 
+def test_what_is_told_and_when_it_stops_may_change_on_the_way(corpus: Corpus, tmp_path: Path) -> None:
+    stop(tiny_run(), corpus, tmp_path, 3)
+    run = tiny_run(watch=WatchConfig(peak_flops=1e12), guard=GuardConfig(max_skips=2))
+    assert train(run, corpus, tmp_path) == tmp_path / "model"
+    assert len(metrics(tmp_path)) == STEPS
+
+
 def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     short = Corpus(Pattern(length=16), VOCABULARY, EOS, "short", tmp_path)
     with pytest.raises(InputError, match=r"32 tokens, but the corpus was cut into 16; .*--length 32"):
@@ -280,7 +289,7 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_told(corpus: Corpus)
     record = loop.training_step(state, run, batches)
     assert record["skipped"]
     assert record["gradient_norm"] is None
-    assert state.at == Progress(step=2, consumed=2 * 4, tokens=2 * 4 * 32)
+    assert state.at == Progress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
     assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
     hook.remove()
     assert not loop.training_step(state, run, batches)["skipped"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from loriini.cli import corpus, models, training
 from loriini.cli.parser import Arguments, Command, make_parser
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
@@ -38,10 +38,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.run(arguments)
         sys.stdout.flush()
     except InputError as error:
-        print(f"loriini: {error}", file=sys.stderr)
+        _tell(f"loriini: {error}")
         sys.exit(WRONG_INPUT)
+    except Unfinished as note:
+        if os.environ.get("RANK", "0") == "0":  # torchrun's first process speaks for all
+            print(f"loriini: {note}", file=sys.stderr)
     except KeyboardInterrupt as error:
-        print(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}", file=sys.stderr)
+        _tell(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -53,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         told = error.strerror or error.args[0]
         print(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
+
+
+def _tell(message: str) -> None:
+    """Say why a command ends: once, or under torchrun once on every node."""
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        print(message, file=sys.stderr)
 
 
 def _remedy(error: OSError) -> str | None:

@@ -1,6 +1,7 @@
 """Rows as JSON, or as a table one can read."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -9,10 +10,18 @@ def show(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) ->
     if as_json:
         print(json.dumps(rows, indent=1))
         return
-    cells = [[_cell(row[column]) for column in columns] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for line in (list(columns), *cells):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(table(columns, [[_cell(row[column]) for column in columns] for row in rows]))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: bool = False) -> str:
+    """Columns beside each other; `right` sets all but the first to the right, as numbers are."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        cells = zip(row, widths, strict=True)
+        aligned = (c.rjust(w) if right and i else c.ljust(w) for i, (c, w) in enumerate(cells))
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
 
 
 def _cell(value: Any) -> str:

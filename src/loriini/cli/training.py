@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -74,19 +76,50 @@ def train_arguments(add: Add) -> None:
     add("--out", type=Path)
     add("--corpus", type=Path, nargs="+", default=[])
     add("--resume", type=Path, metavar="RUN")
+    add("--heldout", type=Path, nargs="+", default=[], help="documents to evaluate on while training")
+    add("--max-minutes", type=float, default=math.inf, help="save and stop after so long")
+    add("--dry-run", action="store_true", help="only estimate what the run needs")
+    add("--gpus", type=int, default=1, help="of the estimate")
+    add("--memory", metavar="GiB", help="of each of these GPUs, as 80GiB")
+    add("--vocab-size", type=int, help="of the estimate (that of the recipe's paper)")
+    add("--json", action="store_true", help="the estimate as JSON")
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train a recipe, or go on with a run."""
+    """Train a recipe, or go on with a run, or estimate what a run needs."""
     from loriini.launch import resume, train_recipe
 
-    if arguments.resume:
-        folder = resume(arguments.resume)
+    if arguments.max_minutes <= 0:
+        raise InputError(f"--max-minutes {arguments.max_minutes:g}: give more than 0")
+    if arguments.dry_run:
+        _dry_run(arguments)
+    elif arguments.resume:
+        _tell(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
-        folder = train_recipe(arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-    print(folder)
+        made = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
+        _tell(train_recipe(*made, arguments.heldout, arguments.max_minutes))
+
+
+def _tell(folder: Path) -> None:
+    """Print where the model is, once: torchrun's first process speaks for all."""
+    if os.environ.get("RANK", "0") == "0":
+        print(folder)
+
+
+def _dry_run(arguments: argparse.Namespace) -> None:
+    """Print the estimate of a recipe."""
+    from loriini.cli.estimate import estimate_text
+    from loriini.launch import dry_run
+    from loriini.train.estimate import Cluster, parse_memory
+
+    if not arguments.recipe:
+        raise InputError("--dry-run needs a recipe; see `loriini recipes`")
+    memory = None if arguments.memory is None else parse_memory(arguments.memory)
+    cluster = Cluster(arguments.gpus, memory)
+    found = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size)
+    print(json.dumps(found.to_dict(), indent=1) if arguments.json else estimate_text(found))
 
 
 def bench_arguments(add: Add) -> None:

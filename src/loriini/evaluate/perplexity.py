@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.data.documents import Document
 from loriini.errors import InputError
-from loriini.model import LoriiniForCausalLM
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.progress import progress
 from loriini.train.hardware import autocast
@@ -74,8 +74,23 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 
 def skipped_tokens(model: LoriiniForCausalLM) -> int:
     """Tokens at the start of an instance that may have seen their own future: segment 1's, or none."""
-    config = model.config
+    return first_segment(model.config)
+
+
+def first_segment(config: LoriiniConfig) -> int:
+    """The same of a configuration's models."""
     return config.routing.segment_length if config.num_experts > 1 and config.routing.segmented else 0
+
+
+def check_lengths(heldout: Mapping[str, HeldOut], skip: int) -> None:
+    """InputError for a domain whose instances have no prediction after the first `skip`."""
+    for domain, text in heldout.items():
+        length = text.ids.shape[1] - 1
+        if length <= skip:
+            raise InputError(
+                f"domain {domain!r} has instances of {length} predicted tokens, none of them after "
+                f"segment 1 ({skip}); give it more held-out text"
+            )
 
 
 @torch.no_grad()
@@ -85,23 +100,21 @@ def evaluate(
     skip: int | None = None,
     batch_size: int = 16,
     precision: str = "auto",
+    shown: bool = True,
 ) -> dict[str, Any]:
     """The contract's evaluation: domain → value for each of its measures.
 
     `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own segment
     1; give the same `skip` to models that are compared), `perplexity_all` and `bits_per_byte` count all.
-    `tokens` is how many `perplexity` counts. InputError for a domain that a label-routed model does not know.
+    `tokens` is how many `perplexity` counts. InputError for a domain that is too short, and for one that a
+    label-routed model does not know.
     """
     skip = skipped_tokens(model) if skip is None else skip
+    check_lengths(heldout, skip)
     results: dict[str, dict[str, float]] = defaultdict(dict)
-    with progress("evaluation", sum(len(h.ids) for h in heldout.values())) as advance:
+    with progress("evaluation", sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             instances, length = text.ids.shape[0], text.ids.shape[1] - 1
-            if length <= skip:
-                raise InputError(
-                    f"domain {domain!r} has instances of {length} predicted tokens, none of them after "
-                    f"segment 1 ({skip}); give it more held-out text"
-                )
             later = total = 0.0
             for ids in text.ids.split(batch_size):
                 labels_B = labels_of(model, domain, len(ids))

@@ -9,6 +9,7 @@ model width, F expert hidden width, R low rank, O the outputs of an affine map.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +27,16 @@ class Affine(Protocol):
 
 
 class Experts(nn.Module):
-    """E FFNs of one shape; every parameter is stacked, experts first."""
+    """E FFNs of one shape; every parameter is stacked, experts first.
+
+    `width_dims` says which dimension of a parameter is F; those not named there have none. `output_bias` is
+    the parameter that is added to an FFN's output.
+    """
+
+    width_dims: Mapping[str, int]
+    output_bias: str | None = None
+    spread = False
+    """Whether other processes hold the rest of every expert."""
 
     def __init__(self, num_experts: int) -> None:
         super().__init__()
@@ -93,6 +103,8 @@ class SwigluExperts(Experts):
     Gate and up are a dimension of their own so that sharding F cuts both halves alike.
     """
 
+    width_dims = MappingProxyType({"gate_up_proj": 2, "down_proj": 2})
+
     def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
         super().__init__(num_experts)
         self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, width, hidden_size))
@@ -114,6 +126,9 @@ class SwigluExperts(Experts):
 
 class GeluExperts(Experts):
     """GPT-2's FFN: `up_proj` (E, F, D), `up_bias` (E, F), `down_proj` (E, D, F), `down_bias` (E, D)."""
+
+    width_dims = MappingProxyType({"up_proj": 1, "up_bias": 1, "down_proj": 2})
+    output_bias = "down_bias"
 
     def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
         super().__init__(num_experts)
@@ -142,6 +157,8 @@ class FactorizedExperts(Experts):
     `low_proj` W_down (E, R, D), `gate_proj` W_up (E, F, R), `up_proj` W_p (E, F, D) and `down_proj` W_o
     (E, D, F).
     """
+
+    width_dims = MappingProxyType({"gate_proj": 1, "up_proj": 1, "down_proj": 2})
 
     def __init__(self, num_experts: int, hidden_size: int, width: int, low_rank: int) -> None:
         super().__init__(num_experts)

@@ -135,7 +135,7 @@ class Mixture(nn.Module):
         """
         experts = self.experts
         kept = cache is not None and call.routing == "prompt" and call.batch <= experts.num_experts
-        if cache is None or not kept or torch.is_grad_enabled():
+        if cache is None or not kept or experts.spread or torch.is_grad_enabled():
             return experts.by_parameters(x_NSD, gates_NE, self.config.recompute_merge)
         if "down_proj" not in cache.routing:
             cache.routing.update(experts.merge(gates_NE))

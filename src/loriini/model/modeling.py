@@ -18,9 +18,10 @@ from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
+from loriini.model.loss import IGNORED, fused_loss, next_tokens
 from loriini.model.mixture import Mixture, RoutedCacheLayer
 from loriini.routing import Routing
-from loriini.routing.losses import auxiliary_loss
+from loriini.routing.losses import Average, auxiliary_loss
 from loriini.routing.scorer import MLP, Linear
 from loriini.routing.unit import Call, Grid
 
@@ -251,6 +252,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         routing_labels: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
+        skip_logits: bool = False,
+        average: Average | None = None,
         **kwargs: Any,
     ) -> LoriiniOutput:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
@@ -261,6 +264,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
           out. Without it a call without a cache routes as in training, and the first call that fills a cache
           is the prompt.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
+        - `skip_logits`: where there are labels, the loss comes from a fused head and there are no logits.
+        - `average`: takes statistics of this call's routing to their mean over processes, for losses of a
+          batch that is spread over several.
         """
         out = self.model(
             input_ids,
@@ -279,13 +285,21 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             states = states[:, logits_to_keep]
         elif logits_to_keep:
             states = states[:, -logits_to_keep:]
-        logits = self.lm_head(states)
-        loss = auxiliary = None
         if shift_labels is None and labels is not None:
             shift_labels = next_tokens(labels)
+        fused = skip_logits and shift_labels is not None
+        logits = None if fused else self.lm_head(states)
+        loss = auxiliary = None
         if shift_labels is not None:
-            loss = self._loss(logits, shift_labels, out.call, kwargs.get("num_items_in_batch"))
-            auxiliary = auxiliary_loss(out.routings, self.config.routing) if self._routes() else None
+            targets, items = self._targets(shift_labels, out.call), kwargs.get("num_items_in_batch")
+            if fused:
+                loss = fused_loss(states, self.lm_head.weight, targets, items)
+            else:
+                loss = self.loss_function(
+                    logits, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets
+                )
+            routing = self.config.routing
+            auxiliary = auxiliary_loss(out.routings, routing, average) if self._routes() else None
             if auxiliary is not None and self.training:
                 loss = loss + auxiliary
         return LoriiniOutput(
@@ -300,19 +314,13 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     def _routes(self) -> bool:
         return self.config.num_experts > 1
 
-    def _loss(self, logits: Tensor, targets: Tensor, call: Call, num_items: Tensor | int | None) -> Tensor:
+    def _targets(self, targets_BL: Tensor, call: Call) -> Tensor:
+        """The targets that count."""
         routing = self.config.routing
         if self.training and self._routes() and routing.segmented and routing.first_segment == "skip_loss":
-            in_first = call.positions().to(targets.device)[:, call.past :] < routing.segment_length
-            targets = targets.masked_fill(in_first, -100)
-        return self.loss_function(
-            logits, None, self.vocab_size, num_items_in_batch=num_items, shift_labels=targets.contiguous()
-        )
-
-
-def next_tokens(labels: Tensor) -> Tensor:
-    """Labels (B, L) as the targets of each position: shifted by one, -100 for the last."""
-    return nn.functional.pad(labels[:, 1:], (0, 1), value=-100)
+            in_first = call.positions().to(targets_BL.device)[:, call.past :] < routing.segment_length
+            targets_BL = targets_BL.masked_fill(in_first, IGNORED)
+        return targets_BL.contiguous()
 
 
 def cached_prompt(cache: Cache, past: int, here: Tensor, given: Tensor | None, mode: str | None) -> Tensor:

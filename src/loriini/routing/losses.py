@@ -1,10 +1,15 @@
 """Auxiliary losses and statistics: functions of a `Routing`, returned and never stored."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from loriini.routing.design import RoutingConfig
 from loriini.routing.router import Routing
+
+Average = Callable[[Tensor], Tensor]
 
 
 def _counted(routing: Routing) -> tuple[Tensor, Tensor]:
@@ -14,14 +19,16 @@ def _counted(routing: Routing) -> tuple[Tensor, Tensor]:
     return routing.logits[routing.valid], routing.gates[routing.valid]
 
 
-def load_balance(routing: Routing) -> Tensor:
+def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
     f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
-    transformers; P_i is the mean softmax of the logits.
+    transformers; P_i is the mean softmax of the logits. Where `average` takes f_i to its mean over processes,
+    the mean of their losses is the loss of all their units together.
     """
     logits, gates = _counted(routing)
     f = (gates > 0).float().mean(0)
+    f = f if average is None else average(f)
     return logits.shape[-1] * (f * logits.softmax(-1).mean(0)).sum()
 
 
@@ -47,7 +54,7 @@ def gate_l1(routing: Routing) -> Tensor:
     return gates.abs().sum(-1).mean()
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[[Routing], Tensor]] = {
     "load_balance": load_balance,
     "confidence_entropy": confidence_entropy,
     "router_z": router_z,
@@ -55,11 +62,18 @@ LOSSES = {
 }
 
 
-def auxiliary_loss(routings: tuple[Routing, ...], config: RoutingConfig) -> Tensor | None:
-    """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any."""
+def auxiliary_loss(
+    routings: tuple[Routing, ...], config: RoutingConfig, average: Average | None = None
+) -> Tensor | None:
+    """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any.
+
+    `average` takes statistics of this process's units to those of all processes; the rest are means, which
+    the mean of all processes' losses makes whole.
+    """
+    losses = LOSSES | {"load_balance": partial(load_balance, average=average)}
     weighted = [
         getattr(config, name) * torch.stack([loss(r) for r in routings]).mean()
-        for name, loss in LOSSES.items()
+        for name, loss in losses.items()
         if getattr(config, name) != 0
     ]
     return torch.stack(weighted).sum() if weighted else None

@@ -3,6 +3,8 @@
 import ctypes
 import os
 import platform
+import re
+import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -23,12 +25,57 @@ def has_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def autocast_dtype(precision: str) -> torch.dtype | None:
+    """What is computed in: bfloat16 where `precision` asks for it, else None, the weights' own."""
+    wanted = precision == "bf16" or (precision == "auto" and has_bf16(pick_device()))
+    return torch.bfloat16 if wanted else None
+
+
 def autocast(precision: str) -> AbstractContextManager[None]:
     """Computation in bfloat16 over float32 weights, where `precision` asks for it."""
-    device = pick_device()
-    if precision == "bf16" or (precision == "auto" and has_bf16(device)):
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    dtype = autocast_dtype(precision)
+    return nullcontext() if dtype is None else torch.autocast(pick_device().type, dtype=dtype)
+
+
+PEAK_FLOPS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "GH200": 989e12,
+    "A100": 312e12,
+    "A10G": 70e12,
+    "A10": 125e12,
+    "L40S": 362e12,
+    "L40": 181e12,
+    "L4": 121e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+    "V100": 125e12,
+    "MI300X": 1307e12,
+    "MI250X": 383e12,
+}
+"""Dense bfloat16 FLOPs a second (V100: float16) by words of the device's name, as its makers print them."""
+
+
+def peak_flops() -> float | None:
+    """What this device could compute in a second; None where that is not known, as of a CPU."""
+    if pick_device().type != "cuda":
+        return None
+    name = torch.cuda.get_device_name()
+    return next((flops for words, flops in PEAK_FLOPS.items() if re.search(rf"\b{words}\b", name)), None)
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held: on the GPU where there is one, else in memory."""
+    return torch.cuda.max_memory_allocated() if pick_device().type == "cuda" else peak_resident()
+
+
+def peak_resident() -> int:
+    """The most bytes of memory that this process has held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def describe_machine() -> dict[str, Any]:

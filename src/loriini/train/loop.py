@@ -4,9 +4,9 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,27 @@ from transformers.utils import logging
 
 from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
 from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
+from loriini.train.guard import check_skips, write_skipped
 from loriini.train.hardware import autocast, keep_freed_memory, pick_device
-from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, rewind, total
+from loriini.train.measures import Measure, measure_all, rewind_all
+from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, of_all, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate
+from loriini.train.parallel import ALONE, Parallel, once, processes, spread, world_size
 from loriini.train.run import Run
+from loriini.train.sharding import build, clip_gradients, gather
+from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
+from loriini.train.watch import check_sinks, pace, recording
+
+CHANGEABLE = frozenset({"parallel", "watch", "guard"})
+"""Parts of a run that leave what is trained as it is."""
 
 
 @dataclass(frozen=True)
@@ -51,69 +60,97 @@ class State:
     model: LoriiniForCausalLM
     optimizer: torch.optim.AdamW
     at: Progress
+    parallel: Parallel = ALONE
 
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop; everything is saved."""
 
 
-def train(run: Run, corpus: Corpus, out: Path) -> Path:
+def train(
+    run: Run,
+    corpus: Corpus,
+    out: Path,
+    measures: Sequence[Measure] = (),
+    minutes: float = math.inf,
+) -> Path:
     """Train `run` into the folder `out` and return its `model/` folder; go on where a former call stopped.
 
-    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM.
+    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM, and Unfinished when
+    the `minutes` are over before the run is; both have saved.
     """
-    finished = out / "model"
-    claim(run, corpus, out)
-    if finished.exists():
-        return finished
-    if run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
+    deadline = time.monotonic() + 60 * minutes
+    check_sinks(run.watch.sinks)
+    with processes():
+        if once(lambda: claim(run, corpus, out)):
+            return out / "model"
+        keep_freed_memory()
+        state = start_or_resume(run, corpus, out)
+        once(lambda: rewind_all(measures, state.at.step, out))
+        return train_to_the_end(state, run, corpus, out, measures, deadline)
+
+
+def train_to_the_end(
+    state: State, run: Run, corpus: Corpus, out: Path, measures: Sequence[Measure], deadline: float
+) -> Path:
+    """Make the steps that are left, write each down, and save the final model."""
+    parallel = state.parallel
+    files = out if parallel.first else None
+    if parallel.first and run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
         warn(remark)
-    keep_freed_memory()
-    state = start_or_resume(run, corpus, out)
-    batches = Batches(corpus.instances, run.batch_size, run.seed)
+    batches = Batches(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
-        interruptible() as stopped,
-        open(out / METRICS, "a") as metrics,
-        progress(run.name, run.steps) as advance,
+        interruptible() as interrupted,
+        recording(run.watch, run.name, run.to_dict(), files, state.at.step) as record,
+        progress(run.name, run.steps, shown=parallel.first) as advance,
+        checkpoint.saving(out / "checkpoints", run.checkpoint.keep, parallel) as save,
     ):
         advance(state.at.step)
         while state.at.step < run.steps:
             if state.at.step == run.copy_step and state.model.config.num_experts < run.model.num_experts:
                 copy_dense(state, run, corpus)
-            record = training_step(state, run, batches)
-            metrics.write(json.dumps(record) + "\n")
-            metrics.flush()
-            loss = "not finite" if record["loss"] is None else f"{record['loss']:.3f}"
-            advance(1, f"loss {loss}  {record['tokens_per_second']:,.0f} tokens/s")
+            position = Position(state.at.consumed)
+            metrics = training_step(state, run, batches)
+            measured, best_by = measure_all(measures, state.model, state.at.step, run.steps, files)
+            record(metrics, measured)
+            loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
+            advance(1, f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s")
+            if metrics["skipped"]:
+                write_skipped(out, state.at.step, batches, position)
+                check_skips(out, state.at.step, state.at.skips, run.guard)
+            stopped = parallel.any(interrupted())
+            late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
-            if due or stopped():
-                checkpoint.save(
-                    out / "checkpoints", state.model, state.optimizer, state.at, run.checkpoint.keep
-                )
-            if stopped():
-                raise Interrupted(
-                    f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
-                )
-    return save_model(state.model, corpus, finished)
+            if stopped or late or due or best_by is not None:
+                save(state.model, state.optimizer, state.at, best_by)
+            where = f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
+            if stopped:
+                raise Interrupted(where)
+            if late and state.at.step < run.steps:
+                raise Unfinished(where)
+    return save_model(state, corpus, out / "model")
 
 
-def claim(run: Run, corpus: Corpus, out: Path) -> None:
-    """Write `run.json`, or check that it is this run's; InputError for another's or a run that cannot be."""
+def claim(run: Run, corpus: Corpus, out: Path) -> bool:
+    """Write `run.json`, or check that it is this run's; whether the run is finished already.
+
+    InputError for another's or a run that cannot be. What is CHANGEABLE may change on the way.
+    """
+    run.check(run.label_names(corpus.instances), world_size())
     settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
     settings = json.loads(json.dumps(settings))
     path = out / "run.json"
     if path.exists():
         there = json.loads(path.read_text())
-        if there != settings:
-            changed = sorted(k for k in {*there, *settings} if there.get(k) != settings.get(k))
+        changed = sorted(k for k in {*there, *settings} - CHANGEABLE if there.get(k) != settings.get(k))
+        if changed:
             raise InputError(
                 f"{path}: this folder holds another run (different: {', '.join(changed)}); "
                 "choose another --out, or remove the folder"
             )
-        return
+        return (out / "model").exists()
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
-    run.check(run.label_names(corpus.instances))
     if run.length > corpus.instances.length:
         raise InputError(
             f"the run's context is {run.length} tokens, but the corpus was cut into "
@@ -121,26 +158,32 @@ def claim(run: Run, corpus: Corpus, out: Path) -> None:
         )
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)
+    return False
 
 
 def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
     """The newest whole checkpoint's state, or a fresh one."""
-    found = checkpoint.newest(out / "checkpoints")
-    at, tensors = found or (Progress(), None)
-    torch.manual_seed(run.seed)
+    parallel = spread(run.parallel)
+    found = once(lambda: checkpoint.newest(out / "checkpoints"))
+    at = found[1] if found else Progress()
+    torch.manual_seed(run.seed + parallel.rank)  # the first process draws what all start from
     dense = at.step <= run.copy_step and run.copy_step > 0
-    model = LoriiniForCausalLM(model_config(run, corpus, 1 if dense else None)).to(pick_device()).train()
+    model = build(model_config(run, corpus, 1 if dense else None), parallel, run.precision)
+    speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
-    if tensors is not None:
-        checkpoint.restore(model, optimizer, tensors)
-    rewind(out / METRICS, at.step)
-    return State(model, optimizer, at)
+    if found:
+        checkpoint.restore(found[0], model, optimizer, parallel)
+    once(lambda: rewind(out / METRICS, at.step))
+    return State(model, optimizer, at, parallel)
 
 
 def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
     """End the dense phase: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
-    state.model, state.optimizer = upcycle(state.model, state.optimizer, config, run.optimizer, run.warmup)
+    state.model, state.optimizer = upcycle(
+        state.model, state.optimizer, config, run.optimizer, run.warmup, state.parallel, run.precision
+    )
+    speed_up(state.model, run.speed)
 
 
 def model_config(run: Run, corpus: Corpus, num_experts: int | None = None) -> LoriiniConfig:
@@ -155,16 +198,21 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
     ids, instances_B, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
-    loss, auxiliary, use = accumulate_gradients(state.model, to_device(ids, run.length), run, labels_B)
-    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), run.optimizer.clip)
-    finite = bool(torch.isfinite(norm))
+    tokens_BL = to_device(ids, run.length)
+    loss, auxiliary, use = accumulate_gradients(state.model, tokens_BL, run, labels_B, state.parallel)
+    norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)
+    finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
         state.optimizer.step()
         update_balance_bias(state.model, use)
     state.optimizer.zero_grad(set_to_none=True)
-    tokens = len(ids) * run.length
-    state.at = replace(
-        state.at, step=state.at.step + 1, consumed=position.consumed, tokens=state.at.tokens + tokens
+    tokens = run.batch_size * run.length
+    speed = tokens / (time.perf_counter() - started)
+    state.at = Progress(
+        step=state.at.step + 1,
+        consumed=position.consumed,
+        tokens=state.at.tokens + tokens,
+        skips=0 if finite else state.at.skips + 1,
     )
     return {
         "step": state.at.step,
@@ -175,17 +223,22 @@ def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
         "skipped": not finite,
-        "tokens_per_second": tokens / (time.perf_counter() - started),
+        **pace(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
         **expert_metrics(use, run.routing, state.at.step % run.per_expert_every == 0),
     }
 
 
 def accumulate_gradients(
-    model: LoriiniForCausalLM, ids_BL: Tensor, run: Run, labels_B: Tensor | None = None
+    model: LoriiniForCausalLM,
+    ids_BL: Tensor,
+    run: Run,
+    labels_B: Tensor | None = None,
+    parallel: Parallel = ALONE,
 ) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
-    `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1).
+    `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1). What is
+    returned is of all processes together, and so are the gradients once they are clipped.
     """
     size = run.micro_batch_size or len(ids_BL)
     cross_entropy = auxiliary = 0.0
@@ -195,13 +248,20 @@ def accumulate_gradients(
         labels = None if labels_B is None else labels_B[first : first + size]
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
-            out = model(part[:, :-1], shift_labels=part[:, 1:], routing_labels=labels)
-        (out.loss * share).backward()
+            out = model(
+                part[:, :-1],
+                shift_labels=part[:, 1:],
+                routing_labels=labels,
+                skip_logits=run.speed.fuses_loss,
+                average=parallel.mean,
+            )
+        (out.loss * (share / parallel.world_size)).backward()
         added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
         cross_entropy += share * (out.loss.item() - added)
         auxiliary += share * added
         uses.append(expert_use(out.routings))
-    return cross_entropy, auxiliary, total(uses)
+    cross_entropy, auxiliary = parallel.mean_of(cross_entropy, auxiliary)
+    return cross_entropy, auxiliary, of_all(total(uses), parallel)
 
 
 def routing_labels(model: LoriiniForCausalLM, source: Source, ids_B: NDArray[np.int64]) -> Tensor | None:
@@ -216,13 +276,16 @@ def to_device(ids: np.ndarray, length: int) -> Tensor:
     return torch.from_numpy(ids[:, : length + 1]).to(pick_device())
 
 
-def save_model(model: LoriiniForCausalLM, corpus: Corpus, folder: Path) -> Path:
+def save_model(state: State, corpus: Corpus, folder: Path) -> Path:
     """Write the final model and its tokenizer as a Hugging Face folder, whole or not at all."""
-    logging.disable_progress_bar()
-    temporary = folder.with_name(f".{folder.name}.unfinished")
-    model.eval().save_pretrained(temporary)
-    AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
-    return temporary.rename(folder)
+    model = gather(state.model, state.parallel)
+    if model is not None:
+        logging.disable_progress_bar()
+        temporary = folder.with_name(f".{folder.name}.unfinished")
+        model.eval().save_pretrained(temporary)
+        AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
+        temporary.rename(folder)
+    return folder
 
 
 @contextmanager

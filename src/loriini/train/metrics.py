@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from loriini.routing import Routing, RoutingConfig, losses
+from loriini.train.parallel import Parallel
 
 METRICS = "metrics.jsonl"
 
@@ -78,6 +79,11 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
 def total(uses: Sequence[ExpertUse]) -> ExpertUse:
     """Micro-batches together."""
     return ExpertUse(*(torch.stack(parts).sum(0) for parts in zip(*map(_tensors, uses), strict=True)))
+
+
+def of_all(use: ExpertUse, parallel: Parallel) -> ExpertUse:
+    """All processes together."""
+    return ExpertUse(*map(parallel.sum, _tensors(use)))
 
 
 def _tensors(use: ExpertUse) -> list[Tensor]:

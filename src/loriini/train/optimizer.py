@@ -1,6 +1,7 @@
 """AdamW with its parameter groups, the learning-rate schedule, and moments that follow a copy."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 PEAK = "peak"
+Expand = Callable[[str, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,22 @@ def set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
         group["lr"] = group[PEAK] * share
 
 
+def expand_as(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
+    """The dense model's tensor, once for every expert of the mixture's parameter."""
+    return tensor.expand_as(parameter).clone()
+
+
 def carry_moments(
     dense: nn.Module,
     dense_optimizer: torch.optim.Optimizer,
     mixture: nn.Module,
     mixture_optimizer: torch.optim.Optimizer,
+    expand: Expand = expand_as,
 ) -> None:
     """Give a mixture copied from `dense` its optimizer moments too.
 
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
-    the dense model lacks (routers) start afresh.
+    the dense model lacks (routers) start afresh. `expand` makes one expert's tensor that of all.
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():
@@ -118,6 +126,6 @@ def carry_moments(
         experts = parameter.shape[0] if ".experts." in name else 1
         mixture_optimizer.state[parameter] = {
             "step": state["step"].clone(),
-            "exp_avg": (state["exp_avg"] / experts).expand_as(parameter).clone(),
-            "exp_avg_sq": (state["exp_avg_sq"] / experts**2).expand_as(parameter).clone(),
+            "exp_avg": expand(name, state["exp_avg"] / experts, parameter),
+            "exp_avg_sq": expand(name, state["exp_avg_sq"] / experts**2, parameter),
         }

@@ -1,18 +1,25 @@
 """A run: everything that determines a training, as one value that is saved beside its results."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from loriini.data.batches import Source
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
+from loriini.model.loss import has_fused_loss
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.guard import GuardConfig
+from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.parallel import ParallelConfig, check_mesh
+from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
+from loriini.train.watch import WatchConfig
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ class Run:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    speed: SpeedConfig = field(default_factory=SpeedConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    watch: WatchConfig = field(default_factory=WatchConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     steps: int = 1000
     batch_size: int = 16
     micro_batch_size: int = 0
@@ -62,27 +74,22 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON object."""
-        return {**asdict(self), "corpus": [str(path) for path in self.corpus]}
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Run":
         """The way back from `to_dict`; what else `run.json` tells is left out."""
-        optimizer = {**values["optimizer"], "betas": tuple(values["optimizer"]["betas"])}
-        parts = {
-            "routing": RoutingConfig(**values["routing"]),
-            "model": ModelShape(**values["model"]),
-            "optimizer": OptimizerConfig(**optimizer),
-            "warmup": WarmupConfig(**values["warmup"]),
-            "checkpoint": CheckpointConfig(**values["checkpoint"]),
-            "corpus": tuple(Path(path) for path in values["corpus"]),
-            "corpus_weights": tuple(values["corpus_weights"]),
-        }
-        return cls(**{**{f.name: values[f.name] for f in fields(cls)}, **parts})
+        run: Run = _from_json(cls, values)
+        return run
 
-    def check(self, label_names: Sequence[str] = ()) -> None:
-        """InputError for settings that cannot be, or that do not fit each other or the labels."""
+    def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
+        """InputError for settings that cannot be, or that do not fit each other, labels or processes."""
         numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
         numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
+        numbers |= {"guard.max_skips": 1, "watch.every": 1}
+        numbers |= {f"evaluate.{name}": 1 for name in ("every", "instances", "sample_tokens")}
+        numbers |= {"evaluate.sample_every": 0}
         sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
         for name, least in {**numbers, **sizes}.items():
             value = attrgetter(name)(self)
@@ -92,9 +99,10 @@ class Run:
             if refused:
                 raise InputError(reason)
         try:
-            self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
+            config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
+        check_mesh(self.parallel, processes, self.batch_size, config)
 
     def _refusals(self) -> list[tuple[bool, str]]:
         """(refused, reason) for settings that are wrong together, though each may be right."""
@@ -104,6 +112,10 @@ class Run:
             (
                 width % heads != 0,
                 f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}; change one",
+            ),
+            (
+                self.speed.fused_loss == "on" and not has_fused_loss(),
+                "speed.fused_loss is on, but this torch has none; install torch 2.13, or set it to auto",
             ),
             (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
             (
@@ -149,3 +161,13 @@ class Run:
         """The step before which the dense model is copied into experts; 0: a mixture from the start."""
         copied = min(round(self.warmup.dense_share * self.steps), self.steps - 1)
         return copied if self.model.num_experts > 1 else 0
+
+
+def _from_json(kind: Any, value: Any) -> Any:
+    """A value of a field's type from its JSON; fields that it does not name take their defaults."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _from_json(hints[name], part) for name, part in value.items() if name in hints})
+    if get_origin(kind) is tuple:
+        return tuple(_from_json(get_args(kind)[0], part) for part in value)
+    return Path(value) if kind is Path else value

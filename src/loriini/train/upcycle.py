@@ -8,6 +8,8 @@ import torch
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
+from loriini.train.parallel import ALONE, Parallel
+from loriini.train.sharding import build, expander
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,29 @@ def upcycle(
     config: LoriiniConfig,
     optimizer: OptimizerConfig,
     warmup: WarmupConfig,
+    parallel: Parallel = ALONE,
+    precision: str = "fp32",
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
-    """The mixture of `config` and the optimizer that go on from a dense model."""
-    mixture = copy_into_experts(dense, config)
+    """The mixture of `config` and the optimizer that go on from a dense model, in the same processes."""
+    if parallel.mesh is None:
+        mixture = copy_into_experts(dense, config)
+    else:
+        mixture = copy_shards(dense, config, parallel, precision)
     mixture_optimizer = make_optimizer(mixture, optimizer)
     if warmup.moments == "carried":
-        carry_moments(dense, dense_optimizer, mixture, mixture_optimizer)
+        expand = expander(dense, mixture, parallel)
+        carry_moments(dense, dense_optimizer, mixture, mixture_optimizer, expand)
     return mixture, mixture_optimizer
+
+
+@torch.no_grad()
+def copy_shards(
+    dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: str
+) -> LoriiniForCausalLM:
+    """`copy_into_experts` for a model spread over processes, one tensor after the other."""
+    mixture = build(config, parallel, precision)
+    expand, source = expander(dense, mixture, parallel), dense.state_dict()
+    for name, target in mixture.state_dict().items():
+        if name in source:
+            target.copy_(expand(name, source[name], target))
+    return mixture

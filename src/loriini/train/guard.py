@@ -1,0 +1,82 @@
+"""Steps whose gradient is not finite: left out, counted, written down, and replayed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loriini.data.batches import Batches, Position
+from loriini.errors import InputError
+from loriini.model import LoriiniForCausalLM
+
+SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class GuardConfig:
+    """After `max_skips` steps in a row without a finite gradient the run stops."""
+
+    max_skips: int = 10
+
+
+def write_skipped(out: Path, step: int, batches: Batches, position: Position) -> Path:
+    """Write this rank's share of the batch at `position`, which `step` left out, for `replay`.
+
+    `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1) and `labels` (B,).
+    """
+    tokens_BL, instances_B, _ = batches.at(position)
+    path = out / SKIPPED / f"step-{step:08d}.rank-{batches.rank}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    labels_B = batches.instances.labels(instances_B)
+    with open(temporary, "wb") as file:
+        np.savez_compressed(file, instances=instances_B, tokens=tokens_BL, labels=labels_B)
+    return temporary.replace(path)
+
+
+def check_skips(out: Path, step: int, skips: int, config: GuardConfig) -> None:
+    """InputError when too many steps in a row were left out, the last of them `step`."""
+    if skips >= config.max_skips:
+        raise InputError(
+            f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
+            f"{out / SKIPPED}. Lower optimizer.learning_rate in a new run, or look at the batches"
+        )
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What one instance of a skipped batch does to a model."""
+
+    instance: int
+    loss: float
+    gradient_norm: float
+    not_finite: tuple[str, ...]
+    """The parameters whose gradient is not finite."""
+
+
+def replay(model: LoriiniForCausalLM, path: Path) -> list[Replay]:
+    """Run the instances of a `skipped/step-N.rank-R.npz` through a model, one by one, in float32."""
+    with np.load(path) as batch:
+        shares = zip(batch["instances"], batch["tokens"], batch["labels"], strict=True)
+        return [_replay_one(model.train(), *share) for share in shares]
+
+
+def _replay_one(
+    model: LoriiniForCausalLM, instance: np.int64, tokens_L: NDArray[np.int64], label: np.int64
+) -> Replay:
+    model.zero_grad()
+    length = model.config.max_position_embeddings
+    ids_BL = torch.from_numpy(tokens_L)[None, : length + 1].to(model.device)
+    labels_B = torch.tensor([int(label)], device=model.device)
+    out = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], routing_labels=labels_B)
+    out.loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return Replay(
+        instance=int(instance),
+        loss=out.loss.item(),
+        gradient_norm=float(torch.nn.utils.get_total_norm(list(gradients.values()))),
+        not_finite=tuple(name for name, g in gradients.items() if not bool(g.isfinite().all())),
+    )

@@ -1,0 +1,160 @@
+"""What a run tells while it trains: `metrics.jsonl` always, and the trackers that are asked for."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from loriini.errors import InputError
+from loriini.model import LoriiniConfig
+from loriini.train.hardware import peak_flops, peak_memory
+from loriini.train.metrics import METRICS
+
+Settings = Mapping[str, Any]
+Scalars = Mapping[str, float]
+Log = Callable[[int, Scalars], None]
+"""Takes a step's scalars."""
+Record = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+"""Takes a step's metrics, and what was measured besides."""
+
+PROJECT = "loriini"
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """Trackers that get every `every`-th step's scalars besides `metrics.jsonl`, which gets all.
+
+    `peak_flops` is what the device could do in a second, for MFU, where its name does not tell.
+    """
+
+    sinks: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    every: int = 10
+    peak_flops: float | None = None
+
+
+@contextmanager
+def tensorboard(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
+    """Event files in `out/tensorboard`; steps after `step`, which are made again, are hidden."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
+
+    def log(at: int, scalars: Scalars) -> None:
+        for key, value in scalars.items():
+            writer.add_scalar(key, value, at)
+
+    try:
+        yield log
+    finally:
+        writer.close()
+
+
+@contextmanager
+def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
+    """Weights & Biases, files in `out/wandb`; WANDB_MODE=offline needs no account. A resumed run goes on."""
+    import wandb as tracker
+
+    tracker.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=name,
+        id=_identity(out),
+        config=dict(settings),
+        dir=str(out),
+        resume="allow",
+    )
+    try:
+        yield lambda at, scalars: tracker.log(dict(scalars), step=at)
+    finally:
+        tracker.finish()
+
+
+@contextmanager
+def trackio(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
+    """trackio, in its own folder (TRACKIO_DIR). A resumed run goes on."""
+    import trackio as tracker
+
+    tracker.init(project=PROJECT, name=f"{name}-{_identity(out)}", config=dict(settings), resume="allow")
+    try:
+        yield lambda at, scalars: tracker.log(dict(scalars), step=at)
+    finally:
+        tracker.finish()
+
+
+SINKS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log]]] = {
+    "tensorboard": tensorboard,
+    "wandb": wandb,
+    "trackio": trackio,
+}
+"""The trackers: each takes a run's name, settings, folder and steps done, and gives a `Log`."""
+
+
+def pace(model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int) -> dict[str, Any]:
+    """How fast and how large training is: `rate` tokens a second on so many devices.
+
+    `mfu` is the model's FLOPs as a share of the devices' peak; None where that is not known.
+    """
+    peak = config.peak_flops or peak_flops()
+    return {
+        "tokens_per_second": rate,
+        "mfu": model.flops_per_token(length) * rate / (peak * devices) if peak else None,
+        "peak_memory_bytes": peak_memory(),
+    }
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """InputError for a tracker whose package is not there."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"watch.sinks={name}: it is not installed; pip install 'loriini[{name}]'")
+
+
+@contextmanager
+def recording(
+    config: WatchConfig, name: str, settings: Settings, out: Path | None, step: int
+) -> Iterator[Record]:
+    """While inside, the yielded function writes down a step. Without an `out` it does nothing."""
+    if out is None:
+        yield lambda metrics, measured: None
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context(open(out / METRICS, "a"))
+        logs = [stack.enter_context(SINKS[sink](name, settings, out, step)) for sink in config.sinks]
+
+        def record(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
+            file.write(json.dumps(metrics) + "\n")
+            file.flush()
+            if logs and (measured or metrics["step"] % config.every == 0):
+                scalars = dict(flatten({**metrics, "evaluation": measured}))
+                for log in logs:
+                    log(metrics["step"], scalars)
+
+        yield record
+
+
+def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers in a step's metrics by name: lists by index, one a layer, then one an expert.
+
+    The bit masks of active experts become the share of experts that are active.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            if key == "active":
+                key, part = "utilisation", [mask.bit_count() / value["experts"] for mask in part]
+            yield from flatten(part, f"{name}/{key}" if name else key)
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from flatten(part, f"{name}/{i}")
+    elif isinstance(value, int | float):
+        yield name, float(value)
+
+
+def _identity(out: Path) -> str:
+    """A name for the run in a folder, the same whenever it goes on."""
+    path = out / "watch.id"
+    if not path.exists():
+        path.write_text(os.urandom(4).hex())
+    return path.read_text()

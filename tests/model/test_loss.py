@@ -1,0 +1,75 @@
+"""The fused head and loss are the naive ones, without logits."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from loriini.model import LoriiniForCausalLM
+from loriini.model.loss import IGNORED, fused_loss, has_fused_loss
+from loriini.train.footprint import saved_bytes
+from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_model
+
+pytestmark = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
+
+
+def trained_once(
+    model: LoriiniForCausalLM, targets: Tensor, **arguments: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    out = model(random_ids_of(targets), shift_labels=targets, **arguments)
+    assert (out.logits is None) == bool(arguments)
+    out.loss.backward()
+    return out.loss.detach(), gradients(model)
+
+
+def random_ids_of(targets: Tensor) -> Tensor:
+    return targets.clamp(min=0)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize(("design", "changes"), [("lory", {}), ("mixtral", {"tie_word_embeddings": True})])
+def test_loss_and_gradients_are_those_of_the_naive_twin(
+    design: str, changes: dict[str, bool], block: str
+) -> None:
+    model = tiny_model(design, block=block, **changes).train()
+    targets = random_ids()
+    targets[0, :3] = targets[-1, -1] = IGNORED
+    naive, expected = trained_once(model, targets)
+    fused, actual = trained_once(model, targets, skip_logits=True)
+    torch.testing.assert_close(fused, naive, rtol=1e-6, atol=0)
+    assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_segment_1_is_left_out_where_the_design_says_so() -> None:
+    model = tiny_model("lory").train()
+    model.config.routing = model.config.routing.__class__(
+        **{**model.config.routing.to_dict(), "first_segment": "skip_loss"}
+    )
+    targets = random_ids()
+    naive, _ = trained_once(model, targets)
+    assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
+
+
+def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32() -> None:
+    states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
+    targets = torch.randint(61, (2, 40))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = fused_loss(states, head, targets)
+    expected = fused_loss(states, head, targets)
+    assert loss.dtype == torch.float32
+    assert loss.item() != expected.item()
+    torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
+
+
+def test_a_given_number_of_items_divides_the_sum() -> None:
+    states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
+    torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets))
+
+
+def test_logits_are_never_kept() -> None:
+    model = tiny_model("dense", num_experts=1, vocab_size=4096).train()
+    ids = random_ids(8, 64)
+    logits = ids.numel() * 4096 * 4
+    naive = saved_bytes(model, lambda: model(ids, shift_labels=ids))
+    fused = saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=True))
+    assert naive - fused > 0.9 * logits

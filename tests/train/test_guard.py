@@ -1,0 +1,123 @@
+"""What is not finite is left out, counted, written down, and can be looked at again."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+from loriini import LoriiniForCausalLM
+from loriini.data.batches import Batches, Position
+from loriini.errors import InputError
+from loriini.train import loop
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.guard import GuardConfig, replay
+from loriini.train.loop import Corpus
+from loriini.train.parallel import once, processes
+from loriini.train.run import Run
+from runs import EOS, VOCABULARY, Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
+from together import job
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return tiny_corpus(tmp_path / "tokenizer")
+
+
+def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
+    """Let the loss of some steps, counted from 1, be infinite."""
+    training_step, forward = loop.training_step, LoriiniForCausalLM.forward
+    now = [0]
+
+    def counted(state: Any, *arguments: Any) -> dict[str, Any]:
+        now[0] = state.at.step + 1
+        return training_step(state, *arguments)
+
+    def spoiled(self: Any, *arguments: Any, **named: Any) -> Any:
+        out = forward(self, *arguments, **named)
+        if now[0] in steps:
+            out.loss = out.loss * math.inf
+        return out
+
+    patch.setattr(loop, "training_step", counted)
+    patch.setattr(LoriiniForCausalLM, "forward", spoiled)
+
+
+def test_a_skipped_batch_is_written_down_and_the_run_goes_on(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 3)
+    out, run = tmp_path / "run", tiny_run()
+    loop.train(run, corpus, out)
+    assert [m["step"] for m in metrics(out) if m["skipped"]] == [3]
+    assert [m["loss"] is None for m in metrics(out)].count(True) == 1
+    (path,) = (out / "skipped").iterdir()
+    assert path.name == "step-00000003.rank-0.npz"
+    tokens, instances, _ = Batches(Pattern(), run.batch_size).at(Position(2 * run.batch_size))
+    with np.load(path) as batch:
+        assert (batch["tokens"] == tokens).all()
+        assert batch["instances"].tolist() == instances.tolist()
+        assert batch["labels"].tolist() == (instances % 3).tolist()
+
+
+def train_spoiled_in_the_last(run: Run, folder: Path) -> None:
+    """Train with a step that is infinite in the last process only."""
+    with processes(), pytest.MonkeyPatch.context() as patch:
+        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+        if dist.get_rank() == dist.get_world_size() - 1:
+            spoil(patch, 3)
+        loop.train(run, corpus, folder / "run")
+
+
+def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
+    job(2, train_spoiled_in_the_last, tiny_run(), tmp_path)
+    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [3]
+    names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
+    assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
+    seen = [np.load(tmp_path / "run" / "skipped" / name)["instances"].tolist() for name in names]
+    assert [i for share in seen for i in share] == Batches(Pattern(), 4).at(Position(8))[1].tolist()
+
+
+def test_too_many_in_a_row_stop_the_run_and_say_where(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 2, 4, 5, 6)
+    run = tiny_run(guard=GuardConfig(max_skips=3))
+    with pytest.raises(InputError, match=r"run: no finite gradient in steps 4 to 6; .*run/skipped\. Lower"):
+        loop.train(run, corpus, tmp_path / "run")
+    assert len(metrics(tmp_path / "run")) == 6
+    assert len(list((tmp_path / "run" / "skipped").iterdir())) == 4
+
+
+def test_skips_in_a_row_are_counted_over_an_interruption(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, 4, 5, 6)
+    run = tiny_run(guard=GuardConfig(max_skips=3), checkpoint=CheckpointConfig(every=0))
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 5, signal_self)
+        with pytest.raises(loop.Interrupted):
+            loop.train(run, corpus, tmp_path / "run")
+    with pytest.raises(InputError, match="steps 4 to 6"):
+        loop.train(run, corpus, tmp_path / "run")
+
+
+def test_a_replay_names_the_instance_and_the_parameters(corpus: Corpus, tmp_path: Path) -> None:
+    run = tiny_run("lory")
+    path = loop.write_skipped(tmp_path, 7, Batches(Pattern(), 4), Position(8))
+    model = LoriiniForCausalLM(replace(run, length=16).config(VOCABULARY, EOS))
+    whole = replay(model, path)
+    assert [r.instance for r in whole] == Batches(Pattern(), 4).at(Position(8))[1].tolist()
+    assert all(abs(r.loss - math.log(VOCABULARY)) < 0.3 and r.gradient_norm > 0 for r in whole)
+    assert not any(r.not_finite for r in whole)
+    poisoned = int(np.load(path)["tokens"][2, 0])
+    with torch.no_grad():
+        model.model.embed_tokens.weight[poisoned] = math.inf
+    damaged = replay(model, path)
+    assert damaged[2].not_finite
+    assert "lm_head.weight" in damaged[2].not_finite
+    assert not math.isfinite(damaged[2].loss)

@@ -1,0 +1,85 @@
+"""What is measured on the way is written once for each step, and changes nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from loriini import LoriiniForCausalLM
+from loriini.errors import Unfinished
+from loriini.train import loop
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.loop import Corpus
+from loriini.train.measures import Measure, measure_all
+from runs import STEPS, after_step, metrics, tiny_corpus, tiny_run
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return tiny_corpus(tmp_path / "tokenizer")
+
+
+def norm(model: LoriiniForCausalLM) -> dict[str, Any]:
+    """A measure that does all a measure must not: evaluates, and draws random numbers."""
+    model.eval()
+    torch.rand(3)
+    return {"norm": model.lm_head.weight.norm().item()}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_measuring_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
+    run = tiny_run("random")
+    loop.train(run, corpus, tmp_path / "plain")
+    loop.train(run, corpus, tmp_path / "measured", [Measure("norms.jsonl", 3, norm)])
+    assert metrics(tmp_path / "measured") == metrics(tmp_path / "plain")
+    assert [line["step"] for line in lines(tmp_path / "measured" / "norms.jsonl")] == [3, 6, 9, STEPS]
+
+
+def test_no_step_is_measured_twice_after_a_kill(corpus: Corpus, tmp_path: Path) -> None:
+    measures = [Measure("norms.jsonl", 2, norm)]
+    run = tiny_run(checkpoint=CheckpointConfig(every=3))
+
+    def kill() -> None:
+        raise RuntimeError
+
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 5, kill)
+        with pytest.raises(RuntimeError):
+            loop.train(run, corpus, tmp_path / "run", measures)
+    assert [line["step"] for line in lines(tmp_path / "run" / "norms.jsonl")] == [2, 4]
+    loop.train(run, corpus, tmp_path / "run", measures)
+    loop.train(run, corpus, tmp_path / "whole", measures)
+    assert lines(tmp_path / "run" / "norms.jsonl") == lines(tmp_path / "whole" / "norms.jsonl")
+
+
+def test_one_entry_says_how_good_the_model_is(tmp_path: Path) -> None:
+    model = LoriiniForCausalLM(tiny_run("dense").config(64, 63)).train()
+    measures = [
+        Measure("a.jsonl", 2, lambda model: {"a": 1.0, "b": 2.0}, best_by="b"),
+        Measure("c.jsonl", 5, lambda model: {"c": 3.0}),
+    ]
+    assert measure_all(measures, model, 1, 10, tmp_path) == ({}, None)
+    assert measure_all(measures, model, 2, 10, tmp_path) == ({"a": 1.0, "b": 2.0}, 2.0)
+    assert measure_all(measures, model, 5, 10, tmp_path) == ({"c": 3.0}, None)
+    assert measure_all(measures, model, 10, 10, None) == ({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
+    assert lines(tmp_path / "a.jsonl") == [{"step": 2, "a": 1.0, "b": 2.0}]
+    assert model.training
+
+
+def test_a_run_out_of_time_saves_and_goes_on_to_the_same_end(corpus: Corpus, tmp_path: Path) -> None:
+    run, out = tiny_run(), tmp_path / "run"
+    with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; the same command goes on"):
+        loop.train(run, corpus, out, minutes=1e-9)
+    assert len(metrics(out)) == 1
+    loop.train(run, corpus, out, minutes=60)
+    loop.train(run, corpus, tmp_path / "whole")
+    assert metrics(out) == metrics(tmp_path / "whole")
+
+
+def test_a_run_that_ends_in_time_is_not_unfinished(corpus: Corpus, tmp_path: Path) -> None:
+    assert loop.train(tiny_run(steps=1), corpus, tmp_path / "run", minutes=1e-9) == tmp_path / "run" / "model"

@@ -1,0 +1,85 @@
+"""The switches leave losses and gradients as they are."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.errors import InputError
+from loriini.model.loss import has_fused_loss
+from loriini.train import loop, run, speed
+from loriini.train.speed import SpeedConfig, speed_up
+from runs import metrics, tiny_corpus, tiny_run
+from tiny import BLOCKS, GRID, assert_same_gradients, gradients, label_arguments, random_ids, tiny_model
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="torch.compile needs a C++ compiler"
+)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("design", [*GRID, "aoe"])
+def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str, block: str) -> None:
+    if DESIGNS[design].scorer == "activation_norm" and block == "gpt2":
+        block = "llama"  # GPT-2's experts have no gate
+    model, ids = tiny_model(design, block=block).train(), random_ids()
+    plain = model(ids, shift_labels=ids, **label_arguments(model, len(ids)))
+    plain.loss.backward()
+    expected = gradients(model)
+    model.zero_grad()
+    model.model.draws.zero_()
+    speed_up(model, SpeedConfig(activation_checkpointing=True))
+    again = model(ids, shift_labels=ids, **label_arguments(model, len(ids)))
+    again.loss.backward()
+    assert torch.equal(again.loss, plain.loss)
+    assert all(torch.equal(a.gates, b.gates) for a, b in zip(again.routings, plain.routings, strict=True))
+    assert_same_gradients(gradients(model), expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "switches",
+    [
+        SpeedConfig(activation_checkpointing=True),
+        pytest.param(
+            SpeedConfig(fused_loss="on"),
+            marks=pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss"),
+        ),
+    ],
+    ids=["activation_checkpointing", "fused_loss"],
+)
+def test_a_run_with_a_switch_has_the_losses_of_one_without(switches: SpeedConfig, tmp_path: Path) -> None:
+    corpus = tiny_corpus(tmp_path / "tokenizer")
+    for name, config in (("plain", SpeedConfig()), ("switched", switches)):
+        loop.train(tiny_run("lory", speed=config), corpus, tmp_path / name)
+    plain, switched = ([m["loss"] for m in metrics(tmp_path / name)] for name in ("plain", "switched"))
+    assert switched == pytest.approx(plain, rel=1e-5)
+
+
+@needs_a_compiler
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
+def test_a_compiled_run_has_the_losses_of_an_eager_one(tmp_path: Path) -> None:
+    corpus = tiny_corpus(tmp_path / "tokenizer")
+    for name in ("eager", "compiled"):
+        run = tiny_run("lory", steps=6, speed=SpeedConfig(compile=name == "compiled"))
+        loop.train(replace(run, warmup=replace(run.warmup, dense_share=0.5)), corpus, tmp_path / name)
+    eager, compiled = ([m["loss"] for m in metrics(tmp_path / name)] for name in ("eager", "compiled"))
+    assert compiled == pytest.approx(eager, rel=1e-5)
+    loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
+    assert loaded.config.num_experts == 3
+
+
+def test_the_fused_loss_is_for_gpus_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "has_fused_loss", lambda: True)
+    for kind, expected in (("cpu", [False, True, False]), ("cuda", [True, True, False])):
+        monkeypatch.setattr(speed, "pick_device", lambda kind=kind: type("Device", (), {"type": kind}))
+        assert [SpeedConfig(fused_loss=f).fuses_loss for f in ("auto", "on", "off")] == expected  # type: ignore[arg-type]
+
+
+def test_a_fused_loss_that_torch_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "has_fused_loss", lambda: False)
+    tiny_run().check()
+    with pytest.raises(InputError, match=r"speed\.fused_loss is on, but this torch has none; .*auto"):
+        tiny_run(speed=SpeedConfig(fused_loss="on")).check()

@@ -1,0 +1,181 @@
+"""What a run tells: every step to its metrics, every few to the trackers that were asked for."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.train import hardware, loop, watch
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.watch import WatchConfig, check_sinks, flatten, pace, recording
+from runs import STEPS, after_step, signal_self, tiny_corpus, tiny_run
+
+RECORD = {
+    "step": 20,
+    "loss": 2.5,
+    "experts": 2,
+    "gradient_norm": None,
+    "skipped": False,
+    "mean_gates": [[0.25, 0.75], [1.0, 0.0]],
+    "gate_entropy": [0.5, 0.0],
+    "active": [0b11, 0b01],
+}
+
+
+def watched(*sinks: str, **changes: Any) -> Any:
+    return tiny_run(watch=WatchConfig(sinks=sinks, every=2), **changes)  # type: ignore[arg-type]
+
+
+def test_metrics_are_flattened_by_layer_and_expert() -> None:
+    assert dict(flatten(RECORD)) == {
+        "step": 20.0,
+        "loss": 2.5,
+        "experts": 2.0,
+        "skipped": 0.0,
+        "mean_gates/0/0": 0.25,
+        "mean_gates/0/1": 0.75,
+        "mean_gates/1/0": 1.0,
+        "mean_gates/1/1": 0.0,
+        "gate_entropy/0": 0.5,
+        "gate_entropy/1": 0.0,
+        "utilisation/0": 1.0,
+        "utilisation/1": 0.5,
+    }
+
+
+def test_every_step_is_written_down_and_every_few_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, dict[str, float]]] = []
+
+    @contextmanager
+    def sink(name: str, settings: Any, out: Path, step: int) -> Any:
+        assert (name, settings, out, step) == ("mine", {"seed": 1}, tmp_path, 3)
+        yield lambda at, scalars: told.append((at, dict(scalars)))
+        told.append((0, {}))
+
+    monkeypatch.setitem(watch.SINKS, "tensorboard", sink)
+    config = WatchConfig(sinks=("tensorboard",), every=2)
+    with recording(config, "mine", {"seed": 1}, tmp_path, 3) as record:
+        for step in (4, 5, 6, 7):
+            record({"step": step}, {"perplexity": {"web": 9.0}} if step == 7 else {})
+    assert read_metrics(tmp_path / METRICS) == [{"step": step} for step in (4, 5, 6, 7)]
+    assert told == [
+        (4, {"step": 4.0}),
+        (6, {"step": 6.0}),
+        (7, {"step": 7.0, "evaluation/perplexity/web": 9.0}),
+        (0, {}),
+    ]
+
+
+def test_a_process_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recording(WatchConfig(sinks=("tensorboard",)), "mine", {}, None, 0) as record:
+        record({"step": 1}, {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_tensorboard_shows_every_step_once_after_a_resume(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    corpus, out = tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 5, signal_self)
+        with pytest.raises(loop.Interrupted):
+            loop.train(watched("tensorboard"), corpus, out)
+    loop.train(watched("tensorboard"), corpus, out)
+    events = EventAccumulator(str(out / "tensorboard"))
+    events.Reload()
+    losses = {event.step: event.value for event in events.Scalars("loss")}
+    assert [event.step for event in events.Scalars("loss")] == list(range(2, STEPS + 1, 2))
+    written = {m["step"]: m["loss"] for m in read_metrics(out / METRICS)}
+    assert losses == pytest.approx({step: written[step] for step in losses}, rel=1e-6)
+    assert {"gradient_norm", "tokens_per_second", "utilisation/0", "load/1/2"} <= set(
+        events.Tags()["scalars"]
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # its own
+def test_wandb_works_without_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    out = tmp_path / "run"
+    loop.train(watched("wandb", steps=4), tiny_corpus(tmp_path / "tokenizer"), out)
+    (log,) = out.glob("wandb/offline-run-*/run-*.wandb")
+    assert (out / "watch.id").read_text() in log.name
+    assert b"gradient_norm" in log.read_bytes()
+
+
+def test_trackio_keeps_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    code = (
+        "import sys; from pathlib import Path; from loriini.train import loop; from runs import *; "
+        "from loriini.train.watch import WatchConfig; folder = Path(sys.argv[1]); "
+        "run = tiny_run(steps=4, watch=WatchConfig(('trackio',), 2)); "
+        "loop.train(run, tiny_corpus(folder / 'tokenizer'), folder / 'run')"
+    )
+    path = {"TRACKIO_DIR": str(tmp_path / "trackio"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, str(tmp_path)]  # trackio reads its folder when it is imported
+    subprocess.run(command, env={**os.environ, **path}, check=True, capture_output=True, timeout=120)
+    assert [m["step"] for m in read_metrics(out / METRICS)] == [1, 2, 3, 4]
+    assert list((tmp_path / "trackio").rglob("*.db"))
+
+
+def test_a_tracker_that_is_not_there_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch.importlib.util, "find_spec", lambda name: None)
+    corpus = tiny_corpus(tmp_path / "tokenizer")
+    with pytest.raises(InputError, match=r"watch\.sinks=wandb: .*pip install 'loriini\[wandb\]'"):
+        loop.train(watched("wandb"), corpus, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    check_sinks(())
+
+
+def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_run().config(64, 0)
+    told = pace(config, WatchConfig(peak_flops=1e12), 32, 1e6, devices=2)
+    assert told["mfu"] == pytest.approx(config.flops_per_token(32) * 1e6 / 2e12)
+    assert told["tokens_per_second"] == 1e6
+    assert told["peak_memory_bytes"] > 1e7
+    monkeypatch.setattr(watch, "peak_flops", lambda: None)
+    assert pace(config, WatchConfig(), 32, 1e6, devices=1)["mfu"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10G", 70e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA L40", 181e12),
+        ("NVIDIA L4", 121e12),
+        ("Radeon of tomorrow", None),
+    ],
+)
+def test_peaks_by_a_devices_name(name: str, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cuda"}))
+    monkeypatch.setattr(hardware.torch.cuda, "get_device_name", lambda: name)
+    assert hardware.peak_flops() == expected
+
+
+def test_a_processor_has_no_known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cpu"}))
+    assert hardware.peak_flops() is None
+
+
+def test_metrics_tell_pace_as_json(tmp_path: Path) -> None:
+    loop.train(tiny_run(steps=1), tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
+    told = json.loads((tmp_path / "run" / METRICS).read_text())
+    assert told["peak_memory_bytes"] > 1e7
+    assert math.isfinite(told["tokens_per_second"])
