@@ -1,4 +1,3 @@
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,9 +7,6 @@ from numpy.typing import NDArray
 
 from loriini.data import neighbors
 from loriini.data.artifact import Artifact, build
-from loriini.data.documents import Document, write_documents
-
-TEXT = "the quick brown fox jumps over the lazy dog and runs through the forest to the far river bank"
 
 
 def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
@@ -70,7 +66,7 @@ def test_cells_hold_every_document_once_and_most_neighbors() -> None:
         cells = neighbors.split(vectors, np.arange(1200), 0, pool, cell=200)
         found = np.full((1200, 5), -1)
         for ids in cells:
-            found[ids] = neighbors.search(vectors, ids, 5, pool)[0]
+            found[ids] = neighbors.search(vectors, ids, 5)[0]
     assert max(map(len, cells)) <= 200
     assert np.array_equal(np.sort(np.concatenate(cells)), np.arange(1200))
     exact = nearest_reference(vectors, 5)
@@ -96,36 +92,3 @@ def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.Mon
     )
     assert one.files == two.files
     assert one.counts["cells"] > 1
-
-
-def test_near_duplicates_need_both_signs() -> None:
-    texts = {
-        0: TEXT,
-        1: TEXT + " again",
-        2: "all of it in other words than those that came before it",
-        3: TEXT,
-    }
-    ids = np.array([[1, 2, 3], [0, 2, 3], [0, 1, -1], [0, 1, 2]])
-    similarities = np.array([[0.99, 0.96, 0.5], [0.99, 0.9, 0.97], [0.96, 0.9, 0], [0.5, 0.97, 0.1]])
-    found = neighbors.near_duplicates(similarities, ids, texts)
-    assert [(d.document, d.repeats) for d in found] == [(1, 0), (3, 1)]
-    assert [d.document for d in neighbors.near_duplicates(similarities, ids)] == [1, 2, 3]
-    assert neighbors.near_duplicates(similarities, ids, texts, cosine=1.0) == []
-
-
-def test_write_duplicates_lists_them_with_the_reason(tmp_path: Path) -> None:
-    texts = [TEXT, "something else", TEXT + " again"]
-    documents = write_documents(
-        tmp_path / "documents", lambda skipped: [Document(f"d{i}", t, "x") for i, t in enumerate(texts)], {}
-    )
-    vectors = unit_vectors(2)[[0, 1, 0]]
-    nearest = neighbors.write_neighbors(
-        tmp_path / "neighbors", embeddings_artifact(tmp_path / "embeddings", vectors), k=2
-    )
-    duplicates = neighbors.write_duplicates(tmp_path / "duplicates", documents, nearest)
-    assert np.load(duplicates.path("ids.npy")).tolist() == [2]
-    (line,) = duplicates.path("duplicates.jsonl").read_text().splitlines()
-    reason = json.loads(line)
-    assert (reason["id"], reason["repeats_id"]) == ("d2", "d0")
-    assert reason["cosine"] >= 0.95
-    assert reason["jaccard"] >= 0.8

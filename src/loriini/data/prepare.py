@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from loriini.data.artifact import MANIFEST, Artifact, load, write_json
 from loriini.data.documents import Document, write_documents
+from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import write_embeddings
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
-from loriini.data.neighbors import write_duplicates, write_neighbors
+from loriini.data.neighbors import write_neighbors
 from loriini.data.order import METHODS, Method, random_order, write_order
 from loriini.data.readers import Fields, OnError, Reading, input_identity, read_documents
 from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
