@@ -1,0 +1,48 @@
+"""What the benchmarks of data share: seconds, memory of a fresh process, and the results' file."""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loriini.data.artifact import write_json
+from loriini.train.hardware import describe_machine
+
+Result = TypeVar("Result")
+LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
+    """What `work` returns, and its seconds on the wall and on all cores together."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return result, {
+        "wall_s": round(time.perf_counter() - wall, 3),
+        "cpu_s": round(time.process_time() - cpu, 3),
+    }
+
+
+def peak_bytes() -> int:
+    """The most memory this process ever held, pages of mapped files included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def in_fresh_process(script: str, *arguments: object) -> Any:
+    """Run the script again with other arguments; the JSON of its last line."""
+    command = [sys.executable, script, *map(str, arguments)]
+    return json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+    )
+
+
+def write_results(path: Path, **results: Any) -> None:
+    """Write the results with the date, the machine and the libraries' versions."""
+    versions = {name: version(name) for name in LIBRARIES}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), "versions": versions}
+    write_json(path, {**about, **results})
