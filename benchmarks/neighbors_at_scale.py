@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from loriini.data.artifact import Artifact, build
 from loriini.data.instances import cut, shared_instance_cosine
 from loriini.data.neighbors import search, whole, write_neighbors
-from loriini.data.order import random_order, similar_walk, write_order
+from loriini.data.order import random_order, similar_walk, window_for, write_order
 from loriini.data.quality import adjacent_cosines, recall
 from measuring import in_fresh_process, peak_bytes, timed, write_results
 
@@ -29,6 +29,7 @@ IN_ONE_CELL = 100_000
 """Up to here the same is done in a single cell, too."""
 DOCUMENTS_PER_INSTANCE = 15
 """As many chunks of 270 tokens fill an instance of 4096."""
+VOTERS = window_for(DOCUMENTS_PER_INSTANCE)
 
 
 def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Artifact:
@@ -64,7 +65,7 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         work = Path(name)
         made = write_vectors(work / "embeddings", real_ND, count)
         neighbors, neighbors_s = timed(lambda: write_neighbors(work / "neighbors", made, K, SEED, workers))
-        order, order_s = timed(lambda: write_order(work / "order", neighbors, count))
+        order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
         peak = peak_bytes()
         vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
         neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
@@ -82,7 +83,9 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
             "random": cosines(random_order(count, SEED), vectors_ND),
         }
         if count <= IN_ONE_CELL:
-            row["in_one_cell"] = cosines(similar_walk(search(vectors_ND, whole(count), K)[0]), vectors_ND)
+            row["in_one_cell"] = cosines(
+                similar_walk(search(vectors_ND, whole(count), K)[0], window=VOTERS), vectors_ND
+            )
         return row
 
 

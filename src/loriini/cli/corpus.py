@@ -16,7 +16,9 @@ def prepare_arguments(add: Add) -> None:
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
     add("--length", type=int, default=1024, help="context in tokens")
     add("--order", default="similar", help="similar, papers or random")
-    add("--encoder", default="lsa", help="lsa, or a sentence-transformers encoder")
+    add("--encoder", default="lsa", help="lsa, or a sentence-transformers or Hugging Face encoder")
+    add("--pooling", default="mean", help="mean or cls, of a plain Hugging Face encoder")
+    add("--encoder-backend", default="torch", help="torch or openvino")
     add("--workers", type=int, default=1)
     add("--seed", type=int, default=0)
     add("--on-error", choices=("stop", "skip"), default="stop")
@@ -33,7 +35,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     from loriini.data.prepare import prepare as make
 
     names = (
-        *("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error"),
+        *("tokenizer", "length", "order", "encoder", "pooling", "encoder_backend"),
+        *("workers", "seed", "on_error"),
         *("max_characters", "min_characters", "max_document_characters"),
     )
     fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}

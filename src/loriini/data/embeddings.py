@@ -1,13 +1,12 @@
 """documents → one unit vector each.
 
 The default encoder, `lsa`, needs no download: TF-IDF of words and identifiers, then a truncated SVD fitted on
-a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a sentence-transformers model.
+a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a trained one's (`encoders`).
 
 Axes: N documents, B documents in a chunk, D embedding width.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,11 @@ from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build
 from loriini.data.documents import stored_documents
+from loriini.data.encoders import Backend, Encoder, Pooling, load_encoder
 from loriini.errors import InputError
-from loriini.progress import console, progress
+from loriini.progress import progress
 
-Encoder = Callable[[list[str]], NDArray[np.float32]]
-"""Texts to vectors (B, D) of any length; D never changes."""
-
-CHUNK = 8192
+CHUNK = 4096
 CHARACTERS = 10_000
 """Longer texts are cut, for the embedding only."""
 SAMPLE = 50_000
@@ -34,12 +31,19 @@ WORDS = r"(?u)\w+|[^\w\s]"
 """Words, identifiers, numbers, and each other sign by itself, so that only blank texts have none."""
 
 
-def write_embeddings(folder: Path, documents: Artifact, encoder: str = "lsa", seed: int = 0) -> Artifact:
+def write_embeddings(
+    folder: Path,
+    documents: Artifact,
+    encoder: str = "lsa",
+    seed: int = 0,
+    pooling: Pooling = "mean",
+    backend: Backend = "torch",
+) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector for each stored document, in their order.
 
-    `encoder` is "lsa", or the path or name of a sentence-transformers model (the extra `loriini[encoders]`);
-    `seed` is the SVD's. A text without direction (blank, for instance) gets the mean direction of the rest.
-    Raises InputError when there are no documents or no such encoder.
+    `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
+    `backend` are for (`load_encoder`). A text without direction (blank, for instance) gets the mean direction
+    of the rest. Raises InputError when there are no documents or no such encoder.
     """
     count = documents.counts["documents"]
     if not count:
@@ -49,11 +53,12 @@ def write_embeddings(folder: Path, documents: Artifact, encoder: str = "lsa", se
         if encoder == "lsa":
             encode = fit_lsa(_sample(_texts(documents), count, seed), seed)
         else:
-            encode = load_encoder(encoder)
+            encode = load_encoder(encoder, pooling, backend)
         width = _write_vectors(temporary / "embeddings.npy", _texts(documents), count, encode)
         return {"documents": count, "width": width}
 
-    return build(folder, {"encoder": encoder, "seed": seed}, {"documents": documents.digest}, write)
+    settings = {"encoder": encoder, "seed": seed, "pooling": pooling, "backend": backend}
+    return build(folder, settings, {"documents": documents.digest}, write)
 
 
 def unit(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -87,53 +92,6 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Encoder:
             return weights.transform(words.transform(batch)) @ components_DF.T
 
     return encode
-
-
-def load_encoder(name: str) -> Encoder:
-    """A sentence-transformers model by path or name, run in bfloat16 where the machine computes in it.
-
-    No code from a hub is run. Raises InputError when the extra is not installed or there is no such model.
-    """
-    try:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
-    except ImportError:
-        raise InputError(
-            f"encoder {name!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
-        ) from None
-    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
-        raise InputError(f"encoder {name}: no such folder; give a sentence-transformers model's, or 'lsa'")
-    if not console.is_terminal:
-        logging.disable_progress_bar()
-    try:
-        model = SentenceTransformer(
-            os.path.expanduser(name), trust_remote_code=False, model_kwargs={"dtype": _fast_dtype()}
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"encoder {name!r} cannot be loaded ({str(error).splitlines()[0]}); "
-            "give a sentence-transformers model's path or name, or 'lsa'"
-        ) from None
-    batch_size = 16 if model.device.type == "cpu" else 256
-
-    def encode(batch: list[str]) -> NDArray[np.float32]:
-        # the library itself sorts by length, within one call
-        vectors = model.encode(batch, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
-        return vectors.float().cpu().numpy()
-
-    return encode
-
-
-def _fast_dtype() -> Any:
-    """torch.bfloat16 where a GPU or the CPU's instructions have it, else torch.float32."""
-    import torch
-
-    if torch.cuda.is_available():
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = torch.cpu.get_capabilities()
-        native = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return torch.bfloat16 if native else torch.float32
 
 
 def _write_vectors(path: Path, texts: Iterator[str], count: int, encode: Encoder) -> int:
