@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from loriini.cli.parser import Add
+from loriini.cli.table import show
 from loriini.errors import InputError
 
 
@@ -79,10 +80,17 @@ def convert(arguments: argparse.Namespace) -> None:
 def inspect_arguments(add: Add) -> None:
     """What `inspect` takes."""
     add("corpus", type=Path)
+    add("--json", action="store_true", help="numbers and histograms as JSON")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
-    """Print what a corpus holds."""
+    """What a corpus holds, in numbers, and a page with documents and their neighbours."""
+    from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.data.prepare import open_corpus
 
-    print(json.dumps(open_corpus(arguments.corpus).manifest, indent=1))
+    found, page = inspect_and_write(open_corpus(arguments.corpus))
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return
+    rows = [{"what": name, "value": value} for name, value in {**summary(found), "page": page}.items()]
+    show(rows, ("what", "value"), as_json=False)

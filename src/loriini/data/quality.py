@@ -47,10 +47,16 @@ def exact_neighbors(vectors_ND: Vectors, ids_Q: Ids, k: int) -> Ids:
     return ids_QK
 
 
-def adjacent_cosines(order_M: Ids, vectors_ND: Vectors) -> NDArray[np.float32]:
-    """The cosine of each document of an order and the next, float32 (M - 1,)."""
+def adjacent_cosines(
+    order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20, seed: int = 0
+) -> NDArray[np.float32]:
+    """The cosine of each document of an order and the next, float32 (M - 1,), or of so many of them."""
+    places = np.arange(max(len(order_M) - 1, 0))
+    if len(places) > sample:
+        places = np.sort(np.random.default_rng(seed).choice(places, sample, replace=False))
     cosines = [np.empty(0, np.float32)]
-    for start in range(0, max(len(order_M) - 1, 0), ROWS):
-        rows_BD = vectors_ND[order_M[start : start + ROWS + 1]].astype(np.float32)
-        cosines.append((rows_BD[:-1] * rows_BD[1:]).sum(1))
+    for start in range(0, len(places), ROWS):
+        block = places[start : start + ROWS]
+        here_BD, next_BD = (vectors_ND[order_M[place]].astype(np.float32) for place in (block, block + 1))
+        cosines.append((here_BD * next_BD).sum(1))
     return np.concatenate(cosines)
