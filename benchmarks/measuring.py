@@ -32,6 +32,12 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def held_bytes() -> int:
+    """The memory this process holds now (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
 def in_fresh_process(script: str, *arguments: object) -> Any:
     """Run the script again with other arguments; the JSON of its last line."""
     command = [sys.executable, script, *map(str, arguments)]

@@ -87,7 +87,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
     if not console.is_terminal:
         logging.disable_progress_bar()
     device = "cuda" if torch.cuda.is_available() and backend == "torch" else "cpu"
-    path, dtype = os.path.expanduser(name), _fast_dtype(device) if backend == "torch" else torch.float32
+    path, dtype = os.path.expanduser(name), fast_dtype(device) if backend == "torch" else torch.float32
     try:
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
         network = _sentence_encoder(path, device, dtype) if modules else _pooled(path, pooling, device, dtype)
@@ -173,7 +173,7 @@ def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # tracing warns of every branch on a shape
         converted = openvino.convert_model(network.vectors, example_input=ids_mask)
-    precision = "bf16" if _fast_dtype("cpu") == torch.bfloat16 else "f32"
+    precision = "bf16" if fast_dtype("cpu") == torch.bfloat16 else "f32"
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(converted, "CPU", options)
 
@@ -183,7 +183,7 @@ def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
     return vectors
 
 
-def _fast_dtype(device: str) -> Any:
+def fast_dtype(device: str) -> Any:
     """torch.bfloat16 where the device has instructions for it, else torch.float32."""
     if device == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)

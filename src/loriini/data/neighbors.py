@@ -27,8 +27,10 @@ from loriini.progress import progress
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.floating]
 
-CELL = 20_000
+CELL = 40_000
 """The largest reach of a cell."""
+EVENNESS = 5
+"""Cells are unequal: a split aims at a mean reach so many times smaller, and few are split again."""
 OVERLAP = 8
 FAN_OUT = 1024
 """The most cells one k-means splits into: recursion makes the rest."""
@@ -95,7 +97,7 @@ def split(
     if len(cell.reach_R) <= largest:
         yield cell
         return
-    parts = min(FAN_OUT, -(-2 * OVERLAP * len(cell.reach_R) // largest))
+    parts = min(FAN_OUT, -(-EVENNESS * OVERLAP * len(cell.reach_R) // largest))
     labels_PR = _nearest_centroids(vectors_ND, cell, parts, seed, pool)
     labels_M = labels_PR[0, np.searchsorted(cell.reach_R, cell.members_M)]
     for label in range(parts):
