@@ -154,6 +154,8 @@ def _sentence_encoder(path: str, device: str, dtype: torch.dtype) -> Network:
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
     tokens_of = getattr(model, "preprocess", None) or model.tokenize  # its new name and its old
+    if "attention_mask" not in tokens_of(["a text"]):
+        raise ValueError("it is no transformer that reads text")
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
         tokens = tokens_of([prompt + text for text in texts])

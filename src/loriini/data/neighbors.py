@@ -87,7 +87,8 @@ def write_neighbors(
 
 def whole(count: int) -> Cell:
     """All `count` documents as one cell."""
-    return Cell(np.arange(count), np.arange(count))
+    ids = np.arange(count)
+    return Cell(ids, ids)
 
 
 def split(
