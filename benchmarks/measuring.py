@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +48,8 @@ def in_fresh_process(script: str, *arguments: object) -> Any:
 
 def write_results(path: Path, **results: Any) -> None:
     """Write the results with the date, the machine and the libraries' versions."""
-    versions = {name: version(name) for name in LIBRARIES}
+    installed = {distribution.name for distribution in distributions()}
+    versions = {name: version(name) for name in LIBRARIES if name in installed}
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), "versions": versions}
     write_json(path, {**about, **results})
