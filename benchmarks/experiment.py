@@ -38,7 +38,7 @@ def make_corpora(text: Path, out: Path, orders: Sequence[str]) -> None:
     """The same chunks of the five domains in every order, and their held-out text."""
     files = [str(text / f"{domain}.{side}.jsonl.zst") for domain in DOMAINS for side in ("train", "heldout")]
     sides = split_documents(files, CHARACTERS, CHARACTERS // 10)
-    write_documents(out / "heldout", lambda skipped: sides["heldout"], {"side": "heldout"})
+    write_documents(out / "heldout", lambda drop: sides["heldout"], {"side": "heldout"})
     tokenizer: Path | None = None
     for order in orders:
         settings = PrepareSettings(
@@ -49,7 +49,7 @@ def make_corpora(text: Path, out: Path, orders: Sequence[str]) -> None:
             workers=2,
         )
         corpus = prepare_documents(
-            out / order, lambda skipped: sides["train"], {"characters": str(CHARACTERS)}, settings, tokenizer
+            out / order, lambda drop: sides["train"], {"characters": str(CHARACTERS)}, settings, tokenizer
         )
         tokenizer = tokenizer or corpus.tokenizer
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 from pathlib import Path
+from resource import RUSAGE_CHILDREN
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,6 +21,7 @@ from loriini.data.artifact import Artifact, build
 from loriini.data.instances import cut, shared_instance_cosine
 from loriini.data.neighbors import search, whole, write_neighbors
 from loriini.data.order import random_order, similar_walk, window_for, write_order
+from loriini.data.processes import Processes
 from loriini.data.quality import adjacent_cosines, recall
 from measuring import in_fresh_process, peak_bytes, timed, write_results
 
@@ -64,9 +66,12 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
     with TemporaryDirectory() as name:
         work = Path(name)
         made = write_vectors(work / "embeddings", real_ND, count)
-        neighbors, neighbors_s = timed(lambda: write_neighbors(work / "neighbors", made, K, SEED, workers))
+        neighbors, neighbors_s = timed(
+            lambda: write_neighbors(work / "neighbors", made, K, SEED, Processes(workers))
+        )
         order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
-        peak = peak_bytes()
+        # the workers at their largest, all at once: an upper bound
+        peak = peak_bytes() + workers * peak_bytes(RUSAGE_CHILDREN)
         vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
         neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
         order_N = np.load(order.path("order.npy"))

@@ -174,7 +174,7 @@ def main() -> None:
     settings = PrepareSettings(
         tokenizer=a.tokenizer, encoder=a.encoder, length=LENGTH, neighbors=K, workers=2
     )
-    corpus = prepare_documents(a.work, lambda skipped: chunks(a.text), {"chunks": str(CHUNKS)}, settings)
+    corpus = prepare_documents(a.work, lambda drop: chunks(a.text), {"chunks": str(CHUNKS)}, settings)
     results = compare(corpus.folder)
     print(json.dumps(results, indent=1))
     if a.results:

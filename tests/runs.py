@@ -69,7 +69,7 @@ def prepared(folder: Path, tokenizer: str = "bpe:300", length: int = 64) -> Prep
     """A corpus of sums, in random order."""
     documents = [Document(f"d{i}", f"{i} times {i} is {i * i}, they say. " * 4, "sums") for i in range(40)]
     settings = PrepareSettings(tokenizer=tokenizer, length=length, order="random")
-    return prepare_documents(folder, lambda skipped: documents, {"sums": "1"}, settings)
+    return prepare_documents(folder, lambda drop: documents, {"sums": "1"}, settings)
 
 
 def tiny_run(design: str = "lory", **changes: Any) -> Run:

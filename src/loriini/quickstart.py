@@ -78,14 +78,14 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
     with stage(out, "gather documents"):
         heldout = write_documents(
             out / "corpora/heldout/documents",
-            lambda skipped: sides()["heldout"],
+            lambda drop: sides()["heldout"],
             {"side": "heldout"},
             input_identity(settings.documents),
         )
     with stage(out, "prepare corpus"):
         corpus = prepare_documents(
             out / "corpora/train",
-            lambda skipped: sides()["train"],
+            lambda drop: sides()["train"],
             input_identity(settings.documents),
             corpus_settings(settings),
         )

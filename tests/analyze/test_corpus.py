@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,15 +7,17 @@ from test_report import HOSTILE, Page
 
 from loriini.analyze.corpus import inspect_and_write, summary
 from loriini.data.documents import Document
+from loriini.data.dropped import Drop, Dropped
 from loriini.data.prepare import Corpus, PrepareSettings, prepare_documents
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=31, neighbors=4)
 
 
-def documents(skipped: Counter[str]) -> Iterator[Document]:
+def documents(drop: Drop) -> Iterator[Document]:
     for i in range(20):
         yield Document(f"{HOSTILE} {i}", f"{HOSTILE} number {i} of {i % 3}", HOSTILE)
-    skipped[HOSTILE] += 2
+    for _ in range(2):
+        drop(Dropped(None, None, HOSTILE))
 
 
 def made(folder: Path, settings: PrepareSettings = SETTINGS) -> Corpus:

@@ -1,4 +1,4 @@
-from collections import Counter
+import json
 from pathlib import Path
 
 import pytest
@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loriini.data.documents import Document, split_document, stored_documents, write_documents
+from loriini.data.dropped import Drop, Dropped
 from loriini.errors import InputError
 
 
@@ -33,25 +34,33 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
     ]
     calls = []
 
-    def source(skipped: Counter[str]) -> list[Document]:
+    def source(drop: Drop) -> list[Document]:
         calls.append(1)
-        skipped["no text"] += 5
+        drop(Dropped(None, "a.jsonl:7", "no text"))
         return documents
 
     built = write_documents(tmp_path / "documents", source, {"seed": 0})
     assert [(d.id, d.text) for d in stored_documents(built)] == [
         ("a", "first"),
-        ("a#2", "second"),
-        ("a#2#2", "third"),
+        ("a#2@1", "second"),
+        ("a#2", "third"),
     ]
     assert built.counts == {
+        "documents_in": 4,
         "documents": 3,
         "characters": 16,
         "domains": {"x": 1, "y": 2},
-        "skipped": {"no text": 5},
+        "skipped": {"no text": 1},
         "duplicates": 1,
-        "renamed_ids": 2,
+        "renamed_ids": 1,
+        "cuts": 0,
+        "shards": [3],
     }
+    dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert dropped == [
+        {"id": None, "where": "a.jsonl:7", "reason": "no text", "detail": ""},
+        {"id": "b", "domain": "x", "reason": "exact duplicate", "repeats": 0},
+    ]
     assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
     assert len(calls) == 1
     with pytest.raises(InputError, match="other settings"):

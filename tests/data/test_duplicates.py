@@ -64,7 +64,7 @@ def neighbors_artifact(folder: Path) -> Artifact:
 
 def write(folder: Path, texts: list[str]) -> Artifact:
     stored = [Document(f"d{i}", text, "x") for i, text in enumerate(texts)]
-    documents = write_documents(folder / "documents", lambda skipped: stored, {})
+    documents = write_documents(folder / "documents", lambda drop: stored, {})
     return duplicates.write_duplicates(
         folder / "duplicates", documents, neighbors_artifact(folder / "neighbors")
     )

@@ -7,6 +7,7 @@ import pytest
 from loriini.data import embeddings, encoders
 from loriini.data.artifact import Artifact
 from loriini.data.documents import Document, write_documents
+from loriini.data.tasks import IN_PROCESS
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
 CODE = [
@@ -18,7 +19,7 @@ CODE = [
 
 def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
     documents = [Document(str(i), text, "any") for i, text in enumerate(texts)]
-    return write_documents(folder, lambda skipped: documents, {})
+    return write_documents(folder, lambda drop: documents, {})
 
 
 def vectors_of(folder: Path, texts: Iterable[str]) -> np.ndarray:
@@ -73,7 +74,9 @@ def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(embeddings, "load_encoder", load_encoder)
     stored = documents_of(tmp_path / "documents", BIRDS)
-    written = embeddings.write_embeddings(tmp_path / "e", stored, "some/encoder", 1, "cls", "openvino")
+    written = embeddings.write_embeddings(
+        tmp_path / "e", stored, "some/encoder", 1, IN_PROCESS, "cls", "openvino"
+    )
     assert asked == [("some/encoder", "cls", "openvino")]
     assert written.settings == {
         "encoder": "some/encoder",

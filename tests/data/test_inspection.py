@@ -1,4 +1,3 @@
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ import pytest
 
 from loriini.data.artifact import load
 from loriini.data.documents import Document
+from loriini.data.dropped import Drop, Dropped
 from loriini.data.inspection import histogram, inspect_corpus, neighbor_examples, spread
 from loriini.data.order import random_order
 from loriini.data.prepare import Corpus, PrepareSettings, prepare_documents
@@ -15,7 +15,7 @@ from loriini.data.prepare import Corpus, PrepareSettings, prepare_documents
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=63, neighbors=12)
 
 
-def documents(skipped: Counter[str]) -> Iterator[Document]:
+def documents(drop: Drop) -> Iterator[Document]:
     """Two topics in turn, a copy, a near copy, and one that could not be read."""
     rng = np.random.default_rng(0)
     for i in range(60):
@@ -23,7 +23,7 @@ def documents(skipped: Counter[str]) -> Iterator[Document]:
         yield Document(f"d{i}", " ".join(words), f"topic{i % 2}")
     yield Document("copy", " ".join(words), "topic1")
     yield Document("near", " ".join([*words, words[0]]), "topic1")
-    skipped["no text"] += 1
+    drop(Dropped(None, None, "no text"))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from loriini.data import neighbors
 from loriini.data.artifact import Artifact, build
+from loriini.data.processes import Processes
 
 
 def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
@@ -97,10 +98,10 @@ def test_cells_of_equal_vectors_are_cut() -> None:
 def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbors, "BLOCK", 64)
     monkeypatch.setattr(neighbors, "CELL", 400)
-    monkeypatch.setattr(neighbors, "CELLS_WAITING", 3)
+    monkeypatch.setattr(neighbors, "TASK", 100)
     embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
     one, two = (
-        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, workers=workers)
+        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=Processes(workers))
         for workers in (1, 2)
     )
     assert one.files == two.files

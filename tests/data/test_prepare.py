@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from loriini.data import instances, prepare
 from loriini.data.artifact import load
 from loriini.data.documents import Document
+from loriini.data.dropped import Drop, unrecorded
 from loriini.data.prepare import Corpus, PrepareSettings, open_corpus, order_cosines, prepare_documents
 from loriini.errors import InputError
 
@@ -18,7 +18,7 @@ SETTINGS = PrepareSettings(tokenizer="bpe:300", length=127, neighbors=8)
 IDENTITY = {"topics": "1"}
 
 
-def topics(skipped: Counter[str] | None = None) -> Iterator[Document]:
+def topics(drop: Drop = unrecorded) -> Iterator[Document]:
     """Forty documents on each of four topics with its own vocabulary, in turn; and one near-duplicate."""
     rng = np.random.default_rng(0)
     for i in range(160):
@@ -74,7 +74,7 @@ def test_the_tokenizer_reads_the_instances(corpus: Corpus) -> None:
 
 
 def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
-    def unread(skipped: Counter[str]) -> Iterator[Document]:
+    def unread(drop: Drop) -> Iterator[Document]:
         raise AssertionError("the documents are stored already")
 
     before = times(corpus.folder)

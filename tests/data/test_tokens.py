@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 
 from loriini.data.artifact import Artifact
 from loriini.data.documents import Document, stored_documents, write_documents
+from loriini.data.processes import Processes
 from loriini.data.tokens import open_tokenizer, open_tokens, read_tokenizer, write_tokenizer, write_tokens
 from loriini.errors import InputError
 
@@ -58,9 +59,9 @@ def test_workers_do_not_change_the_bytes(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 100)
-    one = write_tokens(tmp_path / "one", documents, tokenizer, workers=1)
+    one = write_tokens(tmp_path / "one", documents, tokenizer)
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 1_000)
-    two = write_tokens(tmp_path / "two", documents, tokenizer, workers=2)
+    two = write_tokens(tmp_path / "two", documents, tokenizer, Processes(2))
     assert one.files == two.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
     assert one.counts["documents"] == one.counts["documents_in"] == 40

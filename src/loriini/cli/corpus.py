@@ -20,7 +20,9 @@ def prepare_arguments(add: Add) -> None:
     add("--encoder", default="lsa", help="lsa, or a sentence-transformers or Hugging Face encoder")
     add("--pooling", default="mean", help="mean or cls, of a plain Hugging Face encoder")
     add("--encoder-backend", default="torch", help="torch or openvino")
-    add("--workers", type=int, default=1)
+    add("--workers", type=int, default=1, help="tasks done at once, each on one thread")
+    add("--executor", default="local", help="local, slurm or ray")
+    add("--executor-options", nargs="+", default=(), metavar="KEY=VALUE", help="of Slurm's or Ray's executor")
     add("--seed", type=int, default=0)
     add("--on-error", choices=("stop", "skip"), default="stop")
     add("--max-characters", type=int, help="cut longer documents")
@@ -41,10 +43,15 @@ def prepare(arguments: argparse.Namespace) -> None:
         *("max_characters", "min_characters", "max_document_characters"),
     )
     fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
-    settings = {name: getattr(arguments, name) for name in names}
+    settings = {name: getattr(arguments, name) for name in (*names, "executor")}
     corpus = make(
         arguments.out / arguments.name,
-        PrepareSettings(documents=tuple(map(str, arguments.documents)), **settings, **fields),
+        PrepareSettings(
+            documents=tuple(map(str, arguments.documents)),
+            executor_options=tuple(arguments.executor_options),
+            **settings,
+            **fields,
+        ),
     )
     stages = corpus.manifest["stages"]
     print(

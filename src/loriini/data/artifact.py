@@ -2,14 +2,17 @@
 
 A stage writes its files into a temporary sibling folder; they are hashed, synced to disk and renamed into
 place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage whose
-settings and inputs are unchanged is not done again.
+settings and inputs are unchanged is not done again. What its tasks have finished (`loriini.data.tasks`) lies
+in another sibling until then, and is kept for the next attempt if that has the same settings and inputs.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from typing import Any
 from loriini.errors import InputError
 
 MANIFEST = "manifest.json"
+CLAIM = "claim.json"
+"""Whose parts these are: the settings and inputs of an unfinished stage."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ def build(
     when a finished artefact of other settings or inputs is in the way: nothing is overwritten.
     """
     wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
+    temporary = folder.with_name(f".{folder.name}.unfinished")
     if (folder / MANIFEST).exists():
         artifact = load(folder)
         for part, values in wanted.items():
@@ -66,22 +72,43 @@ def build(
                     f"{folder}: was made with other {part} ({_first_few(changed)}); "
                     "choose another output folder or remove this one"
                 )
+        _discard(parts_of(temporary))
         return artifact
-    temporary = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    counts = write(temporary)
-    files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
-    write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(temporary, folder)
-    sync(folder.parent)
+    with told_when_full(folder):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        _claim(parts_of(temporary), wanted)
+        counts = write(temporary)
+        files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
+        write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(temporary, folder)
+        sync(folder.parent)
+    _discard(parts_of(temporary))
     return load(folder)
 
 
 def _first_few(names: list[str], shown: int = 5) -> str:
     more = [f"and {len(names) - shown} more"] if len(names) > shown else []
     return ", ".join([*names[:shown], *more])
+
+
+def parts_of(temporary: Path) -> Path:
+    """Where the finished tasks of the stage lie that is being written into `temporary`."""
+    return temporary.with_suffix(".parts")
+
+
+@contextmanager
+def told_when_full(folder: Path) -> Iterator[None]:
+    """Turn a full disk into an InputError that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            f"{folder}: the disk is full; make room and rerun, what is finished is kept"
+        ) from error
 
 
 def load(folder: Path) -> Artifact:
@@ -119,8 +146,26 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sync(folder: Path) -> None:
-    """Make a rename inside `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file's bytes, or the renames inside a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
+
+
+def _claim(parts: Path, wanted: dict[str, Any]) -> None:
+    """Keep the parts of an earlier attempt at the same stage; drop those of another."""
+    try:
+        same = json.loads((parts / CLAIM).read_text()) == wanted
+    except (FileNotFoundError, json.JSONDecodeError):
+        same = False
+    if not same:
+        _discard(parts)
+        parts.mkdir()
+        write_json(parts / CLAIM, wanted)
+
+
+def _discard(parts: Path) -> None:
+    """Remove parts, the claim first: what is left if this is interrupted belongs to nobody."""
+    (parts / CLAIM).unlink(missing_ok=True)
+    shutil.rmtree(parts, ignore_errors=True)

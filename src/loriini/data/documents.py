@@ -1,26 +1,41 @@
 """The `documents` artefact that every later stage reads: distinct texts, each with a name of its own.
 
-Writing is a stream: memory does not grow with the corpus, except for the hashes that find exact duplicates.
+It is made in three steps. Every source is read by a task into shards, beside hashes of texts and ids. One
+task compares the hashes of all: which documents repeat an earlier text, which ids an earlier id. Then every
+shard is written anew by a task, without the ones and with new names for the others. Memory holds a shard, and
+in the second step some 60 bytes a document.
+
+Axes: N documents stored, D documents read, P pieces they are cut into.
 """
 
-import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from loriini.data import artifact
-from loriini.data.artifact import Artifact
+from loriini.data.artifact import Artifact, parts_of
 from loriini.data.compressed import read_lines
+from loriini.data.distinct import first_of_text, id_hashes, new_name, number_of_id, text_hashes
+from loriini.data.dropped import Drop, Dropped
+from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
 from loriini.errors import InputError
-from loriini.progress import progress
+from loriini.progress import Advance
 
-DOCUMENTS = "documents.jsonl.zst"
+DOCUMENTS = "documents-{:05d}.jsonl.zst"
+DROPPED = "dropped.jsonl"
+SHARD_CHARACTERS = 1 << 25
+"""A shard ends with the document that reaches it."""
+REPORT = 256
+"""Documents between two moves of the progress bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,71 +67,267 @@ def split_document(document: Document, max_characters: int) -> list[Document]:
     return [replace(document, id=f"{document.id}#{i}", text=piece) for i, piece in enumerate(pieces)]
 
 
+Read = Callable[[Drop], Iterable[Document]]
+"""Makes documents, and tells its argument what it leaves out."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Documents that one task reads. `name` is what the user gave: some document must come of it."""
+
+    name: str
+    read: Read
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """A shard as it was read, and the places of its first document and first piece among all."""
+
+    part: Path
+    number: int
+    documents: int
+    first: int
+    first_piece: int
+
+    def lines(self) -> Iterator[bytes]:
+        return read_lines(self.part / f"{self.number:05d}.zst")
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """What `_describe` tells of it."""
+        with np.load(self.part / f"{self.number:05d}.npz") as arrays:
+            return dict(arrays)
+
+
 def write_documents(
     folder: Path,
-    documents: Callable[[Counter[str]], Iterable[Document]],
+    sources: Read | Sequence[Source],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
     max_characters: int | None = None,
+    execute: Executor = IN_PROCESS,
 ) -> Artifact:
-    """Build the `documents` artefact: one zstd file of JSON lines, in the order given.
+    """Build the `documents` artefact: shards of JSON lines in the order given, and `dropped.jsonl`.
 
-    `documents(skipped)` is called only when the stage is not finished; it returns the documents and counts in
-    `skipped` what it leaves out. An exact duplicate of an earlier text is dropped and counted; a text longer
-    than `max_characters` is cut with `split_document`; an id met before is given the suffix `#2`, `#3`, ...
-    and counted. Raises InputError when no document is left.
+    `sources` are read only when the stage is not finished; a function alone, which may hold anything, by this
+    process. An exact duplicate of an earlier text is dropped and recorded; a text longer than
+    `max_characters` is cut with `split_document`; the n-th document of an id gets the suffix `#n` and is
+    counted. Raises InputError when a source has no document.
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        skipped, domains = Counter[str](), Counter[str]()
-        tally = Counter(characters=0, duplicates=0, renamed_ids=0)
-        pieces = (
-            piece
-            for document in _distinct(documents(skipped), tally)
-            for piece in ([document] if max_characters is None else split_document(document, max_characters))
-        )
-        with zstandard.open(temporary / DOCUMENTS, "wb") as file, progress("documents") as advance:
-            for document in _named_apart(pieces, tally):
-                file.write(json.dumps(asdict(document), ensure_ascii=False).encode() + b"\n")
-                domains[document.domain] += 1
-                tally["characters"] += len(document.text)
-                advance()
-        if not domains:
-            raise InputError(f"{folder}: no document is left to write; give documents with text")
-        return {"documents": domains.total(), "domains": domains, "skipped": skipped, **tally}
+        given = [Source(str(folder), sources)] if callable(sources) else sources
+        parts = parts_of(temporary)
+        reads = [
+            Task(f"read-{i:05d}", partial(_read, source.read, SHARD_CHARACTERS, max_characters))
+            for i, source in enumerate(given)
+        ]
+        read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
+        _check_sources(given, read)
+        shards = list(_shards([parts / task.name for task in reads], read))
+        run_tasks("compare", [Task("plan", partial(_compare, shards))], temporary, execute)
+        keeps = [
+            Task(f"keep-{i:05d}", partial(_keep, shard, parts / "plan", max_characters), shard.documents)
+            for i, shard in enumerate(shards)
+        ]
+        kept = run_tasks("documents", keeps, temporary, execute)
+        filled = [task.name for task, counts in zip(keeps, kept, strict=True) if counts["domains"]]
+        for i, name in enumerate(filled):
+            adopt(parts / name / "documents", temporary / DOCUMENTS.format(i))
+        concatenate((parts / task.name / DROPPED for task in (*reads, *keeps)), temporary / DROPPED)
+        return _counts(read, kept)
 
     return artifact.build(folder, {**settings, "max_characters": max_characters}, inputs or {}, write)
 
 
 def stored_documents(stored: Artifact) -> Iterator[Document]:
     """Stream the documents of a `documents` artefact, in order."""
-    for line in read_lines(stored.path(DOCUMENTS)):
-        yield Document(**json.loads(line))
+    for shard in range(len(stored.counts["shards"])):
+        yield from shard_documents(stored, shard)
 
 
-def _distinct(documents: Iterable[Document], tally: Counter[str]) -> Iterator[Document]:
-    """Drop and count the documents whose text was seen before."""
-    seen: set[bytes] = set()
+def shard_documents(stored: Artifact, shard: int) -> Iterator[Document]:
+    """Stream the documents of one of its shards."""
+    return map(_parse, read_lines(stored.path(DOCUMENTS.format(shard))))
+
+
+def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
+    """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
+    bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
+    for shard, (first, last) in enumerate(bounds):
+        chosen = chosen_N[first:last].tolist()
+        if any(chosen):
+            lines = read_lines(stored.path(DOCUMENTS.format(shard)))
+            yield from (_parse(line) for line, taken in zip(lines, chosen, strict=True) if taken)
+
+
+def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
+    """Consecutive documents, as many as it takes to reach so many characters together."""
+    batch: list[Document] = []
+    size = 0
     for document in documents:
-        text_hash = hashlib.sha256(document.text.encode()).digest()
-        if text_hash in seen:
-            tally["duplicates"] += 1
-        else:
-            seen.add(text_hash)
-            yield document
+        batch.append(document)
+        size += len(document.text)
+        if size >= characters:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
-def _named_apart(documents: Iterable[Document], tally: Counter[str]) -> Iterator[Document]:
-    """Give a suffix to every id that was met before, and count these."""
-    last_number: dict[str, int] = {}
-    for document in documents:
-        name = document.id
-        while name in last_number:
-            last_number[document.id] += 1
-            name = f"{document.id}#{last_number[document.id]}"
-        last_number[name] = 1
-        tally["renamed_ids"] += name != document.id
-        yield document if name == document.id else replace(document, id=name)
+def _read(
+    read: Read, characters: int, max_characters: int | None, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write what a source has as shards of so many characters, each beside the arrays that tell of it."""
+    skipped, documents, pieces = Counter[str](), [], []
+    with open(folder / DROPPED, "w", encoding="utf-8") as left_out:
+
+        def drop(dropped: Dropped) -> None:
+            skipped[dropped.reason] += 1
+            left_out.write(json.dumps(asdict(dropped)) + "\n")
+
+        for i, batch in enumerate(batches(read(drop), characters)):
+            arrays = _describe(batch, max_characters)
+            with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
+                for document in batch:
+                    file.write(_line(document))
+            np.savez(folder / f"{i:05d}.npz", allow_pickle=False, **arrays)
+            documents.append(len(batch))
+            pieces.append(len(arrays["ids_P"]))
+            advance(len(batch))
+    return {"skipped": skipped, "documents": documents, "pieces": pieces}
+
+
+def _describe(batch: list[Document], max_characters: int | None) -> dict[str, NDArray[Any]]:
+    """Of each document its text's hash and the number of its pieces, and of each piece its id's hash."""
+    pieces = [_pieces(document, max_characters) for document in batch]
+    return {
+        "texts_D2": text_hashes([document.text for document in batch]),
+        "pieces_D": np.array([len(of_one) for of_one in pieces]),
+        "ids_P": id_hashes([piece.id for of_one in pieces for piece in of_one]),
+    }
+
+
+def _check_sources(sources: Sequence[Source], read: Sequence[Mapping[str, Any]]) -> None:
+    found, left_out = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for source, counts in zip(sources, read, strict=True):
+        found[source.name] += sum(counts["documents"])
+        left_out[source.name].update(counts["skipped"])
+    for name, documents in found.items():
+        if not documents:
+            told = ", ".join(f"{count} left out: {reason}" for reason, count in left_out[name].items())
+            raise InputError(
+                f"{name}: no document found{told and f' ({told})'}; give .jsonl, .csv, .tsv, .parquet, "
+                ".arrow, .warc or text files, and limits that leave some"
+            )
+
+
+def _shards(parts: Sequence[Path], read: Sequence[Mapping[str, Any]]) -> Iterator[_Shard]:
+    first = first_piece = 0
+    for part, counts in zip(parts, read, strict=True):
+        for i, (documents, pieces) in enumerate(zip(counts["documents"], counts["pieces"], strict=True)):
+            yield _Shard(part, i, documents, first, first_piece)
+            first += documents
+            first_piece += pieces
+
+
+def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write what becomes of every document and piece.
+
+    `repeats.npy`, int64 (D,): the stored document whose text it repeats (its first piece), -1 to keep it.
+    `places.npy`, int64 (P,): the piece's place among those stored.
+    `numbers.npy`, uint32 (P,): 1 to keep its id, n when it is the n-th of that id.
+    `known.npy`, uint64: the hashes of the ids of all pieces kept, rising.
+    """
+    arrays = [shard.arrays() for shard in shards]
+    texts_D2, pieces_D, ids_P = (
+        np.concatenate([of_one[name] for of_one in arrays]) for name in ("texts_D2", "pieces_D", "ids_P")
+    )
+    first_D = first_of_text(texts_D2)
+    kept_D = first_D == np.arange(len(first_D))
+    kept_P = np.repeat(kept_D, pieces_D)
+    places_P = np.cumsum(kept_P) - 1
+    numbers_P = np.zeros(len(kept_P), np.uint32)
+    numbers_P[kept_P] = number_of_id(ids_P[kept_P])
+    first_piece_D = np.cumsum(pieces_D) - pieces_D
+    np.save(folder / "repeats.npy", np.where(kept_D, -1, places_P[first_piece_D[first_D]]))
+    np.save(folder / "places.npy", places_P)
+    np.save(folder / "numbers.npy", numbers_P)
+    np.save(folder / "known.npy", np.unique(ids_P[kept_P]))
+    return {}
+
+
+def _keep(
+    shard: _Shard, plan: Path, max_characters: int | None, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write a shard anew, as planned."""
+    repeats, places, numbers, known = (
+        np.load(plan / f"{name}.npy", mmap_mode="r") for name in ("repeats", "places", "numbers", "known")
+    )
+    piece, tally, domains = shard.first_piece, Counter[str](), Counter[str]()
+    with (
+        zstandard.open(folder / "documents", "wb") as file,
+        open(folder / DROPPED, "w", encoding="utf-8") as dropped,
+    ):
+        for i, line in enumerate(shard.lines()):
+            document = _parse(line)
+            pieces = _pieces(document, max_characters)
+            repeated = int(repeats[shard.first + i])
+            if repeated >= 0:
+                reason = {"reason": "exact duplicate", "repeats": repeated}
+                dropped.write(json.dumps({"id": document.id, "domain": document.domain, **reason}) + "\n")
+                tally["duplicates"] += 1
+            else:
+                tally["kept"] += 1
+                tally["characters"] += len(document.text)
+                domains[document.domain] += len(pieces)
+                for place, part in enumerate(pieces, piece):
+                    name = new_name(part.id, int(numbers[place]), int(places[place]), known)
+                    tally["renamed_ids"] += name != part.id
+                    file.write(_line(replace(part, id=name)))
+            piece += len(pieces)
+            if i % REPORT == REPORT - 1:
+                advance(REPORT)
+    advance(shard.documents % REPORT)
+    return {"tally": tally, "domains": domains}
+
+
+def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The stage's counts; RuntimeError when a document that was read is neither stored nor dropped."""
+    documents_in = sum(sum(counts["documents"]) for counts in read)
+    tally, domains, skipped = Counter[str](), Counter[str](), Counter[str]()
+    for counts in kept:
+        tally.update(counts["tally"])
+        domains.update(counts["domains"])
+    for counts in read:
+        skipped.update(counts["skipped"])
+    if tally["kept"] + tally["duplicates"] != documents_in:
+        raise RuntimeError(
+            f"{documents_in} documents were read, {tally['kept']} kept and {tally['duplicates']} dropped"
+        )
+    return {
+        "documents_in": documents_in,
+        "duplicates": tally["duplicates"],
+        "cuts": domains.total() - tally["kept"],
+        "documents": domains.total(),
+        "characters": tally["characters"],
+        "domains": domains,
+        "renamed_ids": tally["renamed_ids"],
+        "skipped": skipped,
+        "shards": [size for counts in kept if (size := sum(counts["domains"].values()))],
+    }
+
+
+def _parse(line: bytes) -> Document:
+    return Document(**json.loads(line))
+
+
+def _line(document: Document) -> bytes:
+    record = {"id": document.id, "text": document.text, "domain": document.domain}
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
+def _pieces(document: Document, max_characters: int | None) -> list[Document]:
+    return [document] if max_characters is None else split_document(document, max_characters)
 
 
 def _cut(text: str, start: int, stop: int) -> int:

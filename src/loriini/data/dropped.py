@@ -1,5 +1,6 @@
 """What is left out of a corpus, told one by one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -13,3 +14,11 @@ class Dropped:
     """What is counted: the same words for all of a kind."""
     detail: str = ""
     """What only this one shows."""
+
+
+Drop = Callable[[Dropped], None]
+"""Who is told of what is left out."""
+
+
+def unrecorded(dropped: Dropped) -> None:
+    """Keep no record of what is dropped."""

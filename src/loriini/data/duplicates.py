@@ -11,7 +11,6 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.artifact import Artifact, build
-from loriini.data.documents import stored_documents
+from loriini.data.documents import chosen_documents
 from loriini.progress import progress
 
 Ids = NDArray[np.int64]
@@ -144,7 +143,7 @@ def _write_shingles(path: Path, documents: Artifact, ids_C: Ids) -> tuple[list[s
     wanted_N[ids_C] = True
     names, offsets = [], [0]
     with open(path, "wb") as file, progress("duplicates", len(ids_C)) as advance:
-        for document in compress(stored_documents(documents) if len(ids_C) else (), wanted_N):
+        for document in chosen_documents(documents, wanted_N):
             names.append(document.id)
             advance()
             offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)

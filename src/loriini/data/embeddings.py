@@ -6,7 +6,10 @@ a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a
 Axes: N documents, B documents in a chunk, D embedding width.
 """
 
-from collections.abc import Iterable, Iterator
+import pickle
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from loriini.data.artifact import Artifact, build
-from loriini.data.documents import stored_documents
+from loriini.data.artifact import Artifact, build, parts_of
+from loriini.data.documents import chosen_documents, shard_documents
 from loriini.data.encoders import Backend, Encoder, Pooling, load_encoder
+from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
-from loriini.progress import progress
+from loriini.progress import Advance
 
+VECTORS, SUM, FITTED = "embeddings.npy", "sum.npy", "encoder.pickle"
 CHUNK = 4096
 CHARACTERS = 10_000
 """Longer texts are cut, for the embedding only."""
@@ -36,25 +41,38 @@ def write_embeddings(
     documents: Artifact,
     encoder: str = "lsa",
     seed: int = 0,
+    execute: Executor = IN_PROCESS,
     pooling: Pooling = "mean",
     backend: Backend = "torch",
 ) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector for each stored document, in their order.
 
     `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
-    `backend` are for (`load_encoder`). A text without direction (blank, for instance) gets the mean direction
-    of the rest. Raises InputError when there are no documents or no such encoder.
+    `backend` are for (`load_encoder`). A task a shard of documents; "lsa" is fitted by one task before. A
+    text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
+    there are no documents or no such encoder.
     """
     count = documents.counts["documents"]
     if not count:
         raise InputError(f"{documents.folder}: holds no documents; choose other inputs")
 
     def write(temporary: Path) -> dict[str, Any]:
+        parts = parts_of(temporary)
+        source: str | Path = encoder
         if encoder == "lsa":
-            encode = fit_lsa(_sample(_texts(documents), count, seed), seed)
-        else:
-            encode = load_encoder(encoder, pooling, backend)
-        width = _write_vectors(temporary / "embeddings.npy", _texts(documents), count, encode)
+            run_tasks("encoder", [Task("lsa", partial(_fit, documents, seed))], temporary, execute)
+            source = parts / "lsa" / FITTED
+        tasks = [
+            Task(f"vectors-{i:05d}", partial(_encode_shard, documents, i, source, pooling, backend), size)
+            for i, size in enumerate(documents.counts["shards"])
+        ]
+        _open_encoder.cache_clear()  # another corpus's may have had the same path
+        done = run_tasks("embeddings", tasks, temporary, execute)
+        _open_encoder.cache_clear()
+        encoded = sum(counts["documents"] for counts in done)
+        if encoded != count:
+            raise RuntimeError(f"{encoded} documents were encoded, the manifest has {count}")
+        width = _join_vectors([parts / task.name for task in tasks], count, temporary / VECTORS)
         return {"documents": count, "width": width}
 
     settings = {"encoder": encoder, "seed": seed, "pooling": pooling, "backend": backend}
@@ -67,7 +85,21 @@ def unit(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
     return (vectors_BD / np.where(lengths_B1 > 0, lengths_B1, 1)).astype(np.float32)
 
 
-def fit_lsa(texts: Iterable[str], seed: int = 0) -> Encoder:
+@dataclass(frozen=True)
+class Lsa:
+    """An encoder that is fitted: words to columns, their weights, and the directions that are kept."""
+
+    words: Any
+    weights: Any
+    components_DF: NDArray[np.float32]
+
+    def __call__(self, batch: list[str]) -> NDArray[np.float32]:
+        """The texts' vectors (B, D), of any length."""
+        with threadpool_limits(1):
+            return self.weights.transform(self.words.transform(batch)) @ self.components_DF.T
+
+
+def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
     """Fit TF-IDF and a truncated SVD of at most 256 dimensions on `texts`; returns the encoder.
 
     Words are hashed into 2^17 columns, so there is no vocabulary to hold. One thread, since the order of a
@@ -86,47 +118,65 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Encoder:
         components_DF = randomized_svd(
             weights.fit_transform(counts_BF), n_components=width, n_iter=2, random_state=seed
         )[2]
-
-    def encode(batch: list[str]) -> NDArray[np.float32]:
-        with threadpool_limits(1):
-            return weights.transform(words.transform(batch)) @ components_DF.T
-
-    return encode
+    return Lsa(words, weights, components_DF)
 
 
-def _write_vectors(path: Path, texts: Iterator[str], count: int, encode: Encoder) -> int:
-    """Write the unit vectors chunk by chunk; returns D. RuntimeError when the documents are not `count`."""
-    done = 0
-    with progress("embeddings", count) as advance:
-        while batch := list(islice(texts, CHUNK)):
-            vectors_BD = unit(encode(batch))
-            if not done:
-                shape = (count, vectors_BD.shape[1])
-                vectors_ND = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-                sum_D = np.zeros(shape[1])
-            vectors_ND[done : done + len(batch)] = vectors_BD
-            sum_D += vectors_BD.sum(0)
-            done += len(batch)
-            advance(len(batch))
-    if done != count:
-        raise RuntimeError(f"{done} documents were read, the manifest has {count}")
+def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Fit the encoder on at most 50,000 documents, drawn without replacement, and keep it for the others."""
+    count = documents.counts["documents"]
+    chosen_N = np.zeros(count, bool)
+    chosen_N[np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)] = True
+    sample = chosen_documents(documents, chosen_N)
+    with open(folder / FITTED, "wb") as file:
+        pickle.dump(fit_lsa((document.text[:CHARACTERS] for document in sample), seed), file)
+    return {}
+
+
+def _encode_shard(
+    documents: Artifact,
+    shard: int,
+    source: str | Path,
+    pooling: Pooling,
+    backend: Backend,
+    folder: Path,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Write the unit vectors of a shard's documents, and their sum."""
+    encode = _open_encoder(source, pooling, backend)
+    texts = (document.text[:CHARACTERS] for document in shard_documents(documents, shard))
+    vectors: list[NDArray[np.float16]] = []
+    sums: list[NDArray[np.float64]] = []
+    while batch := list(islice(texts, CHUNK)):
+        vectors_BD = unit(encode(batch))
+        vectors.append(vectors_BD.astype(np.float16))
+        sums.append(vectors_BD.sum(0, dtype=np.float64))
+        advance(len(batch))
+    np.save(folder / VECTORS, np.concatenate(vectors))
+    np.save(folder / SUM, np.sum(sums, 0))
+    return {"documents": sum(map(len, vectors))}
+
+
+def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
+    """Write the parts' vectors one after the other, those of zeros as the mean direction; returns D."""
+    sum_D = np.sum([np.load(part / SUM) for part in parts], 0)
     if not sum_D.any():
         sum_D[0] = 1
-    for first in range(0, count, CHUNK):
-        chunk_BD = vectors_ND[first : first + CHUNK]
-        chunk_BD[~chunk_BD.any(1)] = unit(sum_D[None])[0]
+    vectors_ND = np.lib.format.open_memmap(target, "w+", np.float16, (count, len(sum_D)))
+    first = 0
+    for part in parts:
+        vectors_BD = np.load(part / VECTORS)
+        vectors_BD[~vectors_BD.any(1)] = unit(sum_D[None])[0]
+        vectors_ND[first : first + len(vectors_BD)] = vectors_BD
+        first += len(vectors_BD)
     vectors_ND.flush()
-    return shape[1]
+    return len(sum_D)
 
 
-def _texts(documents: Artifact) -> Iterator[str]:
-    return (document.text[:CHARACTERS] for document in stored_documents(documents))
-
-
-def _sample(texts: Iterator[str], count: int, seed: int) -> Iterator[str]:
-    """At most 50,000 of `count` texts, drawn without replacement, in their order."""
-    if count <= SAMPLE:
-        return texts
-    chosen = np.zeros(count, bool)
-    chosen[np.random.default_rng(seed).choice(count, SAMPLE, replace=False)] = True
-    return (text for text, taken in zip(texts, chosen, strict=True) if taken)
+@lru_cache(maxsize=1)
+def _open_encoder(source: str | Path, pooling: Pooling, backend: Backend) -> Encoder:
+    """A fitted encoder's file, or another's name; a process opens it once for all its tasks."""
+    if isinstance(source, str):
+        return load_encoder(source, pooling, backend)
+    with open(source, "rb") as file:
+        encoder: Lsa = pickle.load(file)
+    return encoder

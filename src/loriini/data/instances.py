@@ -7,8 +7,8 @@ Axes: N documents, M ordered documents, I instances, P pieces (the parts of docu
 L = length + 1 tokens, D embedding width.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.artifact import Artifact, build
-from loriini.data.tokens import Tokens, open_tokens
+from loriini.data.artifact import Artifact, build, parts_of
+from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
+from loriini.data.tokens import open_tokens
 from loriini.errors import InputError
-from loriini.progress import progress
+from loriini.progress import Advance
 
-TOKENS_AT_ONCE = 1 << 22
+TOKENS, DOMAINS = "instances.bin", "domains.npy"
+PIECES = ("piece_starts.npy", "piece_documents.npy", "piece_lengths.npy")
+BEGINS = "piece_begins.npy"
+TOKENS_AT_ONCE = 1 << 24
+"""Of a task."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +85,10 @@ class Instances:
         return self.domain_names
 
 
-def write_instances(folder: Path, tokens: Artifact, order: Artifact, length: int) -> Artifact:
-    """Write the ordered documents as instances of `length` + 1 tokens.
+def write_instances(
+    folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = IN_PROCESS
+) -> Artifact:
+    """Write the ordered documents as instances of `length` + 1 tokens, a task some millions of tokens.
 
     Files: `instances.bin` raw (I, length + 1) of the tokens' type, `piece_starts.npy` int64 (I + 1,),
     `piece_documents.npy` int64 (P,), `piece_lengths.npy` int32 (P,), `domains.npy` uint16 (I,). Counts:
@@ -94,28 +101,35 @@ def write_instances(folder: Path, tokens: Artifact, order: Artifact, length: int
     if length < 1:
         raise InputError(f"length {length} is not positive; choose for example 1024")
 
+    size = length + 1
+
     def write(temporary: Path) -> dict[str, Any]:
-        source = open_tokens(tokens)
-        order_M = np.load(order.path("order.npy"))
-        pieces = cut(source.offsets, order_M, length + 1)
-        total = _check_accounts(source.offsets, order_M)
-        if not len(pieces):
+        parts = parts_of(temporary)
+        (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], temporary, execute)
+        count, total = planned["instances"], planned["tokens_in"]
+        if not count:
             raise InputError(
                 f"{tokens.folder}: {total} tokens are too few for one instance of {length} + 1; "
                 "use a shorter --length or more documents"
             )
-        _write_tokens(temporary / "instances.bin", source, order_M, total, len(pieces) * (length + 1))
-        np.save(temporary / "piece_starts.npy", pieces.starts_I)
-        np.save(temporary / "piece_documents.npy", pieces.documents_P)
-        np.save(temporary / "piece_lengths.npy", pieces.lengths_P)
-        np.save(temporary / "domains.npy", majority_domains(pieces, source.domains))
+        bounds = pairwise([*range(0, count, max(1, TOKENS_AT_ONCE // size)), count])
+        tasks = [
+            Task(f"fill-{i:05d}", partial(_fill, tokens, parts / "plan", first, last), (last - first) * size)
+            for i, (first, last) in enumerate(bounds)
+        ]
+        filled = run_tasks("instances", tasks, temporary, execute)
+        written = sum(counts["tokens"] for counts in filled)
+        if written != count * size:
+            raise RuntimeError(f"{written} tokens were written of {count * size}")
+        for name in PIECES:
+            adopt(parts / "plan" / name, temporary / name)
+        concatenate((parts / task.name / TOKENS for task in tasks), temporary / TOKENS)
+        domains = [np.load(parts / task.name / DOMAINS) for task in tasks]
+        np.save(temporary / DOMAINS, np.concatenate(domains))
         return {
-            "instances": len(pieces),
-            "documents_in": len(order_M),
-            "documents": len(np.unique(pieces.documents_P)),
-            "tokens_in": total,
-            "tokens": len(pieces) * (length + 1),
-            "tokens_left_out": total - len(pieces) * (length + 1),
+            **planned,
+            "tokens": written,
+            "tokens_left_out": total - written,
             **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
         }
 
@@ -127,17 +141,13 @@ def open_instances(artifact: Artifact) -> Instances:
     counts = artifact.counts
     return Instances(
         np.memmap(
-            artifact.path("instances.bin"),
+            artifact.path(TOKENS),
             dtype=counts["dtype"],
             mode="r",
             shape=(counts["instances"], artifact.settings["length"] + 1),
         ),
-        Pieces(
-            np.load(artifact.path("piece_starts.npy"), mmap_mode="r"),
-            np.load(artifact.path("piece_documents.npy"), mmap_mode="r"),
-            np.load(artifact.path("piece_lengths.npy"), mmap_mode="r"),
-        ),
-        np.load(artifact.path("domains.npy"), mmap_mode="r"),
+        Pieces(*(np.load(artifact.path(name), mmap_mode="r") for name in PIECES)),
+        np.load(artifact.path(DOMAINS), mmap_mode="r"),
         tuple(counts["domains"]),
         counts["vocab_size"],
         counts["eos_token_id"],
@@ -210,25 +220,50 @@ def _check_accounts(offsets: NDArray[np.int64], order_M: NDArray[np.int64]) -> i
     return int(np.diff(offsets)[seen_N].sum())
 
 
-def _write_tokens(path: Path, source: Tokens, order_M: NDArray[np.int64], total: int, kept: int) -> None:
-    """Write the documents' tokens in order, then cut the file to the `kept` that fill instances."""
-    written = 0
-    with open(path, "wb") as file, progress("instances", total) as advance:
-        for run in _runs(source, order_M):
-            file.write(run.tobytes())
-            written += len(run)
-            advance(len(run))
-        if written != total:
-            raise RuntimeError(f"{written} tokens were written of {total}")
-        file.truncate(kept * source.tokens.itemsize)
+def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance) -> dict[str, int]:
+    """Write what every instance holds, and where in `tokens` each of its pieces begins."""
+    offsets = open_tokens(tokens).offsets
+    order_M = np.load(order.path("order.npy"))
+    total = _check_accounts(offsets, order_M)
+    pieces = cut(offsets, order_M, size)
+    for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
+        np.save(folder / name, np.asarray(array))
+    np.save(folder / BEGINS, _begins(pieces, offsets))
+    return {
+        "instances": len(pieces),
+        "documents_in": len(order_M),
+        "documents": int(_starts_document(pieces).sum()),
+        "tokens_in": total,
+    }
 
 
-def _runs(source: Tokens, order_M: NDArray[np.int64]) -> Iterator[NDArray[np.unsignedinteger]]:
-    """The ordered documents' tokens, some millions at a time (or one document, if it is longer)."""
-    tokens = source.tokens.view(np.ndarray)
-    begins_M, ends_M = source.offsets[order_M], source.offsets[order_M + 1]
-    group_M = np.cumsum(ends_M - begins_M) // TOKENS_AT_ONCE
-    bounds = [0, *(np.flatnonzero(np.diff(group_M)) + 1), len(order_M)]
-    for first, last in pairwise(bounds):
-        documents = zip(begins_M[first:last].tolist(), ends_M[first:last].tolist(), strict=True)
-        yield np.concatenate([tokens[begin:end] for begin, end in documents])
+def _fill(
+    tokens: Artifact, plan: Path, first: int, last: int, folder: Path, advance: Advance
+) -> dict[str, int]:
+    """Write the tokens and the domains of the instances `first` … `last` - 1."""
+    source = open_tokens(tokens)
+    stream = source.tokens.view(np.ndarray)
+    starts, *arrays = (np.load(plan / name, mmap_mode="r") for name in (*PIECES, BEGINS))
+    starts_I = starts[first : last + 1]
+    documents_P, lengths_P, begins_P = (array[starts_I[0] : starts_I[-1]] for array in arrays)
+    held = zip(begins_P.tolist(), (begins_P + lengths_P).tolist(), strict=True)
+    filled = np.concatenate([stream[begin:end] for begin, end in held])
+    filled.tofile(folder / TOKENS)
+    pieces = Pieces(starts_I - starts_I[0], documents_P, lengths_P)
+    np.save(folder / DOMAINS, majority_domains(pieces, source.domains))
+    advance(len(filled))
+    return {"tokens": len(filled)}
+
+
+def _starts_document(pieces: Pieces) -> NDArray[np.bool_]:
+    """Whether each piece is the first of its document, (P,): a document's pieces follow each other."""
+    documents_P = pieces.documents_P
+    return np.append(True, documents_P[1:] != documents_P[:-1])[: len(documents_P)]
+
+
+def _begins(pieces: Pieces, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each piece begins among all tokens as they are stored, (P,)."""
+    places_P = np.cumsum(pieces.lengths_P, dtype=np.int64) - pieces.lengths_P
+    first_P = np.flatnonzero(_starts_document(pieces))
+    runs = np.diff(np.append(first_P, len(places_P)))
+    return offsets[pieces.documents_P] + places_P - np.repeat(places_P[first_P], runs)

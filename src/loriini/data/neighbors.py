@@ -9,24 +9,28 @@ how many threads there are.
 Axes: N documents, K neighbours, D embedding width, M members and R reach of a cell, P nearest centroids.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from loriini.data.artifact import Artifact, build
-from loriini.progress import progress
+from loriini.data.artifact import Artifact, build, parts_of
+from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.floating]
 
+NEIGHBORS, SIMILARITIES, IDS = "neighbors.npy", "similarities.npy", "ids.npy"
+MEMBERS, REACH = "members.bin", "reach.bin"
 CELL = 40_000
 """The largest reach of a cell."""
 EVENNESS = 5
@@ -36,8 +40,8 @@ FAN_OUT = 1024
 """The most cells one k-means splits into: recursion makes the rest."""
 SAMPLE_PER_CELL = 64
 BLOCK = 8192
-CELLS_WAITING = 16
-"""Cells a worker is given at once, so that not all have to be in memory."""
+TASK = 20_000
+"""The members of the cells that one task takes, at least."""
 
 
 @dataclass(frozen=True)
@@ -49,38 +53,35 @@ class Cell:
 
 
 def write_neighbors(
-    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, workers: int = 1
+    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, execute: Executor = IN_PROCESS
 ) -> Artifact:
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
     Files: `neighbors.npy` int32 (N, k) (int64 from 2^31 documents), -1 where there is none;
-    `similarities.npy` float16 (N, k), 0 where there is none. The same bytes whatever the `workers`
-    (threads); each holds one cell in memory.
+    `similarities.npy` float16 (N, k), 0 where there is none. One task splits, then each takes cells of some
+    thousand members together.
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
-        count = len(vectors_ND)
-        dtype = np.int32 if count < 1 << 31 else np.int64
-        create = np.lib.format.open_memmap
-        neighbors_NK = create(temporary / "neighbors.npy", "w+", dtype, (count, k))
-        similarities_NK = create(temporary / "similarities.npy", "w+", np.float16, (count, k))
-
-        def fill(cell: Cell) -> int:
-            members_M = cell.members_M
-            neighbors_NK[members_M], similarities_NK[members_M] = search(vectors_ND, cell, k)
-            return len(members_M)
-
-        with ThreadPoolExecutor(workers) as pool, progress("neighbors", count) as advance:
-            cells = split(vectors_ND, whole(count), seed, pool, CELL)
-            tally = 0
-            while waiting := list(islice(cells, CELLS_WAITING * workers)):
-                tally += len(waiting)
-                for done in pool.map(fill, waiting):
-                    advance(done)
-        neighbors_NK.flush()
-        similarities_NK.flush()
-        return {"documents": count, "cells": tally}
+        parts = parts_of(temporary)
+        vectors = embeddings.path("embeddings.npy")
+        count = len(np.load(vectors, mmap_mode="r"))
+        split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
+        (cells,) = run_tasks("cells", [split_all], temporary, execute)
+        members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
+        tasks = [
+            Task(
+                f"near-{i:05d}",
+                partial(_search, vectors, parts / "cells", members[group], reaches[group], k),
+                members[group][-1] - members[group][0],
+            )
+            for i, group in enumerate(_groups(members, TASK))
+        ]
+        run_tasks("neighbors", tasks, temporary, execute)
+        found = [parts / task.name for task in tasks]
+        _scatter(found, temporary / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
+        _scatter(found, temporary / SIMILARITIES, np.float16, (count, k))
+        return {"documents": count, "cells": len(cells["members"])}
 
     return build(folder, {"k": k, "seed": seed}, {"embeddings": embeddings.digest}, write)
 
@@ -167,3 +168,55 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def _split(vectors: Path, seed: int, threads: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the members and the reach of every cell, one cell after the other; returns their sizes."""
+    vectors_ND = np.load(vectors, mmap_mode="r")
+    sizes: dict[str, list[int]] = {"members": [], "reaches": []}
+    with (
+        ThreadPoolExecutor(threads) as pool,
+        open(folder / MEMBERS, "wb") as members,
+        open(folder / REACH, "wb") as reaches,
+    ):
+        for cell in split(vectors_ND, whole(len(vectors_ND)), seed, pool, CELL):
+            members.write(cell.members_M.tobytes())
+            reaches.write(cell.reach_R.tobytes())
+            sizes["members"].append(len(cell.members_M))
+            sizes["reaches"].append(len(cell.reach_R))
+    return sizes
+
+
+def _groups(bounds: list[int], members: int) -> Iterator[slice]:
+    """Consecutive cells, as slices of their bounds, as many as it takes to have so many members together."""
+    first = 0
+    for last in range(1, len(bounds)):
+        if bounds[last] - bounds[first] >= members or last == len(bounds) - 1:
+            yield slice(first, last + 1)
+            first = last
+
+
+def _search(
+    vectors: Path, cells: Path, members: list[int], reaches: list[int], k: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write the ids of some cells' members, their neighbours and the similarities."""
+    vectors_ND = np.load(vectors, mmap_mode="r")
+    members_N, reaches_R = (np.memmap(cells / name, np.int64, "r") for name in (MEMBERS, REACH))
+    found = []
+    for (first, last), (start, stop) in zip(pairwise(members), pairwise(reaches), strict=True):
+        cell = Cell(np.array(members_N[first:last]), np.array(reaches_R[start:stop]))
+        neighbors, similarities = search(vectors_ND, cell, k)
+        found.append((neighbors, similarities.astype(np.float16)))
+        advance(last - first)
+    np.save(folder / IDS, members_N[members[0] : members[-1]])
+    for name, arrays in zip((NEIGHBORS, SIMILARITIES), zip(*found, strict=True), strict=True):
+        np.save(folder / name, np.concatenate(arrays))
+    return {}
+
+
+def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
+    """Write the parts' rows to the places of their documents."""
+    rows_NK = np.lib.format.open_memmap(target, "w+", dtype, shape)
+    for part in parts:
+        rows_NK[np.load(part / IDS)] = np.load(part / target.name)
+    rows_NK.flush()

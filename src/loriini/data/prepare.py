@@ -1,37 +1,48 @@
 """Raw documents → a corpus to train on: every stage of this package, one after the other.
 
 A corpus is a folder of finished stages, `documents tokenizer tokens [embeddings neighbors duplicates] order
-instances`, and a manifest of them all, written last. A stage that is finished is not done again; one that was
-interrupted is done from its beginning.
+instances`, and a manifest of them all, written last. A stage that is finished is not done again; of one that
+was interrupted, the tasks that are finished are not.
 """
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loriini.data.accounts import check_accounts
 from loriini.data.artifact import MANIFEST, Artifact, load, write_json
-from loriini.data.documents import Document, write_documents
+from loriini.data.documents import Document, Read, Source, write_documents
+from loriini.data.dropped import Drop
 from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import write_embeddings
 from loriini.data.encoders import BACKENDS, POOLINGS, Backend, Pooling
+from loriini.data.executors import Where, executor
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
 from loriini.data.neighbors import write_neighbors
 from loriini.data.order import METHODS, Method, random_order, window_for, write_order
-from loriini.data.readers import Fields, OnError, Reading, input_identity, read_documents
+from loriini.data.readers import Fields, OnError, Part, Reading, input_identity, parts, read_part
 from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
+
+PLACE = ("workers", "executor", "executor_options")
+"""The settings that say where and how fast, not what."""
+TASK_BYTES = 1 << 26
+"""Of files that one task reads: more only when one file is larger."""
 
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """What makes a corpus. All but `workers` decide its contents. InputError for a value that cannot be."""
+    """What makes a corpus. InputError for a value that cannot be.
+
+    All but those in PLACE decide its contents.
+    """
 
     documents: tuple[str, ...] = ()
     """What to read, each `[NAME=]PATH[:WEIGHT]`: see `readers.read_documents`."""
@@ -57,6 +68,11 @@ class PrepareSettings:
     neighbors: int = 50
     seed: int = 0
     workers: int = 1
+    """Tasks that are done at once, each on one thread."""
+    executor: Where = "local"
+    """Where tasks are done: see `loriini.data.executors`."""
+    executor_options: tuple[str, ...] = ()
+    """`KEY=VALUE` each: of Slurm's or Ray's executor."""
 
     def __post_init__(self) -> None:
         # now, rather than when the stage that needs it begins, hours later
@@ -71,6 +87,7 @@ class PrepareSettings:
             value = getattr(self, name)
             if value not in known:
                 raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
+        executor(self.executor, self.workers, self.executor_options)
 
 
 @dataclass(frozen=True)
@@ -90,23 +107,12 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
     Raises InputError for wrong documents or settings, and when `out` was made with others.
     """
-
-    def documents(skipped: Counter[str]) -> Iterable[Document]:
-        reading = Reading(
-            Fields(settings.text_field, settings.id_field, settings.domain_field),
-            settings.on_error,
-            lambda dropped: skipped.update([dropped.reason]),
-            settings.min_characters,
-            settings.max_document_characters,
-        )
-        return read_documents(settings.documents, reading)
-
-    return prepare_documents(out, documents, input_identity(settings.documents), settings)
+    return prepare_documents(out, list(_sources(settings)), input_identity(settings.documents), settings)
 
 
 def prepare_documents(
     out: Path,
-    documents: Callable[[Counter[str]], Iterable[Document]],
+    documents: Read | Sequence[Source],
     identity: Mapping[str, str],
     settings: PrepareSettings,
     tokenizer_from: Path | None = None,
@@ -116,7 +122,7 @@ def prepare_documents(
     Args:
         out: the corpus's folder.
         documents: makes the documents, and counts in its argument what it leaves out; called only when they
-            are not stored yet.
+            are not stored yet. Or sources, each of which a task reads.
         identity: names and hashes that stand for them: another identity is another corpus.
         settings: the rest.
         tokenizer_from: a tokenizer's folder to take in place of the settings' tokenizer, such as another
@@ -125,17 +131,17 @@ def prepare_documents(
     if tokenizer_from is not None:
         settings = replace(settings, tokenizer=str(tokenizer_from))
     stages = _run_stages(out, documents, identity, settings)
-    manifest = {
-        "settings": {key: value for key, value in asdict(settings).items() if key != "workers"},
+    check_accounts(stages)
+    made = {
+        "settings": {key: value for key, value in asdict(settings).items() if key not in PLACE},
         "stages": {name: {"counts": a.counts, "files": a.files} for name, a in stages.items()},
-        "shared_instance_cosine": {
-            order: None if math.isnan(cosine) else cosine
-            for order, cosine in _order_cosines(out, settings.order, settings.seed).items()
-        },
     }
-    manifest = json.loads(json.dumps(manifest))
-    if _read_manifest(out) != manifest:
-        write_json(out / MANIFEST, manifest)
+    made = json.loads(json.dumps(made))
+    there = _read_manifest(out) or {}
+    if {key: there.get(key) for key in made} != made:
+        cosines = _order_cosines(out, settings.order, settings.seed)
+        known = {order: None if math.isnan(cosine) else cosine for order, cosine in cosines.items()}
+        write_json(out / MANIFEST, {**made, "shared_instance_cosine": known})
     return open_corpus(out)
 
 
@@ -165,38 +171,67 @@ def order_cosines(corpus: Corpus) -> dict[str, float]:
     return _order_cosines(corpus.folder, settings["order"], settings["seed"])
 
 
+def _sources(settings: PrepareSettings) -> Iterator[Source]:
+    """The files behind each path, some together where they are small: what one task reads."""
+    reading = Reading(
+        Fields(settings.text_field, settings.id_field, settings.domain_field),
+        settings.on_error,
+        min_characters=settings.min_characters,
+        max_document_characters=settings.max_document_characters,
+    )
+    for path in settings.documents:
+        for group in _groups(parts([path])):
+            yield Source(path, partial(_read_parts, group, reading))
+
+
+def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
+    """Consecutive parts, as many as it takes to reach TASK_BYTES together; one of unknown size by itself."""
+    group: list[Part] = []
+    size = 0
+    for part in found:
+        group.append(part)
+        size += TASK_BYTES if part.size is None else part.size
+        if size >= TASK_BYTES:
+            yield group
+            group, size = [], 0
+    if group or not found:
+        yield group
+
+
+def _read_parts(group: Sequence[Part], reading: Reading, drop: Drop) -> Iterator[Document]:
+    for part in group:
+        yield from read_part(part, replace(reading, drop=drop))
+
+
 def _run_stages(
-    out: Path,
-    documents: Callable[[Counter[str]], Iterable[Document]],
-    identity: Mapping[str, str],
-    settings: PrepareSettings,
+    out: Path, documents: Read | Sequence[Source], identity: Mapping[str, str], settings: PrepareSettings
 ) -> dict[str, Artifact]:
     """Every stage's artefact by name, in the order they were made."""
     reading = (
         *("documents", "text_field", "id_field", "domain_field", "on_error"),
         *("min_characters", "max_document_characters"),
     )
+    read_settings = {name: getattr(settings, name) for name in reading}
+    execute = executor(settings.executor, settings.workers, settings.executor_options)
+    seed = settings.seed
     stages: dict[str, Artifact] = {}
     stages["documents"] = stored = write_documents(
-        out / "documents",
-        documents,
-        {name: getattr(settings, name) for name in reading},
-        identity,
-        settings.max_characters,
+        out / "documents", documents, read_settings, identity, settings.max_characters, execute
     )
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", settings.tokenizer, stored)
-    stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], settings.workers)
+    stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], execute)
     if settings.order != "random":
         stages["embeddings"] = write_embeddings(
             out / "embeddings",
             stored,
             settings.encoder,
-            settings.seed,
+            seed,
+            execute,
             settings.pooling,
             settings.encoder_backend,
         )
         stages["neighbors"] = write_neighbors(
-            out / "neighbors", stages["embeddings"], settings.neighbors, settings.seed, settings.workers
+            out / "neighbors", stages["embeddings"], settings.neighbors, seed, execute
         )
         stages["duplicates"] = write_duplicates(out / "duplicates", stored, stages["neighbors"])
     stages["order"] = write_order(
@@ -204,12 +239,12 @@ def _run_stages(
         stages.get("neighbors"),
         stored.counts["documents"],
         settings.order,
-        settings.seed,
+        seed,
         stages.get("duplicates"),
         window_for(settings.length * stored.counts["documents"] / stages["tokens"].counts["tokens"]),
     )
     stages["instances"] = write_instances(
-        out / "instances", stages["tokens"], stages["order"], settings.length
+        out / "instances", stages["tokens"], stages["order"], settings.length, execute
     )
     return stages
 

@@ -3,23 +3,25 @@
 import json
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from loriini.data import artifact
-from loriini.data.artifact import Artifact
-from loriini.data.documents import Document, stored_documents
+from loriini.data.artifact import Artifact, parts_of
+from loriini.data.documents import batches, chosen_documents, shard_documents
 from loriini.data.readers import input_identity
+from loriini.data.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
 from loriini.errors import InputError
-from loriini.progress import progress
+from loriini.progress import Advance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -29,11 +31,12 @@ EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 TRAINING_CHARACTERS = 20_000_000
-BATCH_CHARACTERS = 2_000_000
+BATCH_CHARACTERS = 1 << 20
 CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
 UNIGRAM = 1  # SentencePiece's model type; the other that tokenizers can express is BPE
 
 TOKENS, OFFSETS, DOMAINS, BYTES = "tokens.bin", "offsets.npy", "domains.npy", "bytes.npy"
+LENGTHS = "lengths.npy"  # of a shard: the offsets are their sums
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
 def train_bpe(documents: Artifact, vocab_size: int, workers: int = 1) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
     stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
-    texts = (document.text for document in islice(stored_documents(documents), 0, None, stride))
+    chosen_N = np.arange(documents.counts["documents"]) % stride == 0
+    texts = (document.text for document in chosen_documents(documents, chosen_N))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -124,35 +128,42 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         ) from error
 
 
-def write_tokens(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int = 1) -> Artifact:
+def write_tokens(
+    folder: Path, documents: Artifact, tokenizer: Artifact, execute: Executor = IN_PROCESS
+) -> Artifact:
     """Build the `tokens` artefact: every document encoded without special tokens, then EOS.
 
-    `workers` threads encode; the bytes written do not depend on their number. Text that spells a special
-    token is encoded as text. Raises RuntimeError when not every document of `documents` arrives.
+    A task a shard of documents. Text that spells a special token is encoded as text. Raises RuntimeError when
+    not every document and character of `documents` arrives.
     """
     inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
 
     def write(temporary: Path) -> dict[str, Any]:
-        fast = open_tokenizer(tokenizer)
-        names = sorted(documents.counts["domains"])
-        dtype = np.dtype("<u2" if _id_limit(fast) < 1 << 16 else "<u4")
-        with open(temporary / TOKENS, "wb") as file, _threads(workers):
-            lengths, domains, sizes = _encode(documents, fast, names, dtype, file)
-        if len(lengths) != documents.counts["documents"]:
-            raise RuntimeError(f"{documents.counts['documents']} documents in, {len(lengths)} out")
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        np.save(temporary / OFFSETS, offsets)
-        np.save(temporary / DOMAINS, np.asarray(domains, np.uint16))
-        np.save(temporary / BYTES, np.asarray(sizes, np.int64))
+        names, dtype = sorted(documents.counts["domains"]), _dtype(tokenizer).name
+        tasks = [
+            Task(f"tokens-{i:05d}", partial(_encode_shard, documents, i, tokenizer, names), size)
+            for i, size in enumerate(documents.counts["shards"])
+        ]
+        done = run_tasks("tokens", tasks, temporary, execute)
+        tally = sum(map(Counter, done), Counter[str]())
+        if any(tally[name] != documents.counts[name] for name in ("documents", "characters")):
+            raise RuntimeError(f"of {documents.counts} arrived {dict(tally)}")
+        parts = [parts_of(temporary) / task.name for task in tasks]
+        concatenate((part / TOKENS for part in parts), temporary / TOKENS)
+        lengths, domains, sizes = (
+            np.concatenate([np.load(part / name) for part in parts]) for name in (LENGTHS, DOMAINS, BYTES)
+        )
+        np.save(temporary / OFFSETS, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+        np.save(temporary / DOMAINS, domains)
+        np.save(temporary / BYTES, sizes)
         return {
             "documents_in": documents.counts["documents"],
             "documents": len(lengths),
-            "characters_in": documents.counts["characters"],
-            "tokens": int(offsets[-1]),
-            "dtype": dtype.name,
-            "vocab_size": _id_limit(fast),
-            "eos_token_id": fast.eos_token_id,
+            "characters_in": tally["characters"],
+            "tokens": tally["tokens"],
+            "dtype": dtype,
             "domains": names,
+            **tokenizer.counts,
         }
 
     return artifact.build(folder, {}, inputs, write)
@@ -170,46 +181,49 @@ def open_tokens(stored: Artifact) -> Tokens:
     )
 
 
-def _encode(
-    documents: Artifact,
-    tokenizer: "PreTrainedTokenizerFast",
-    names: list[str],
-    dtype: np.dtype[Any],
-    file: IO[bytes],
-) -> tuple[array, array, array]:
-    """Write every document's tokens to `file`; return lengths in tokens, domain indices, sizes in bytes."""
+def _encode_shard(
+    documents: Artifact, shard: int, tokenizer: Artifact, names: list[str], folder: Path, advance: Advance
+) -> dict[str, int]:
+    """Write a shard's tokens, and of every document length in tokens, domain's index, and size in bytes."""
     index = {name: i for i, name in enumerate(names)}
-    backend = tokenizer.backend_tokenizer
+    backend, eos, dtype = (
+        _open_backend(tokenizer.folder, tokenizer.digest),
+        tokenizer.counts["eos_token_id"],
+        _dtype(tokenizer),
+    )
+    lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
+    with open(folder / TOKENS, "wb") as file:
+        for batch in batches(shard_documents(documents, shard), BATCH_CHARACTERS):
+            texts = [document.text for document in batch]
+            for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
+                ids = encoded.ids
+                ids.append(eos)
+                file.write(np.array(ids, dtype).data)
+                lengths.append(len(ids))
+            domains.extend(index[document.domain] for document in batch)
+            sizes.extend(len(text.encode()) for text in texts)
+            characters += sum(map(len, texts))
+            advance(len(batch))
+    np.save(folder / LENGTHS, np.asarray(lengths, np.int64))
+    np.save(folder / DOMAINS, np.asarray(domains, np.uint16))
+    np.save(folder / BYTES, np.asarray(sizes, np.int64))
+    return {"documents": len(lengths), "characters": characters, "tokens": sum(lengths)}
+
+
+@lru_cache(maxsize=1)
+def _open_backend(folder: Path, digest: str) -> Tokenizer:
+    """The tokenizer in `folder`, whose contents `digest` tells apart, without padding
+    and truncation; to it every text is only text."""
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
     backend.no_truncation()
     backend.no_padding()
     backend.encode_special_tokens = True
-    lengths, domains, sizes = array("q"), array("H"), array("q")
-    with progress("tokens", documents.counts["documents"]) as advance:
-        for batch in _batches(stored_documents(documents)):
-            texts = [document.text for document in batch]
-            encoded = [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)]
-            for ids in encoded:
-                ids.append(tokenizer.eos_token_id)
-                file.write(np.asarray(ids, dtype).tobytes())
-            lengths.extend(map(len, encoded))
-            domains.extend(index[document.domain] for document in batch)
-            sizes.extend(len(text.encode()) for text in texts)
-            advance(len(batch))
-    return lengths, domains, sizes
+    return backend
 
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Consecutive documents of about BATCH_CHARACTERS characters together."""
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+def _dtype(tokenizer: Artifact) -> np.dtype[Any]:
+    """The smallest type that holds its ids."""
+    return np.dtype("<u2" if tokenizer.counts["vocab_size"] < 1 << 16 else "<u4")
 
 
 @contextmanager

@@ -47,4 +47,4 @@ def small_corpus(folder: Path, length: int) -> Path:
     documents = standard_library()
     settings = PrepareSettings(tokenizer="bpe:1024", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}
-    return prepare_documents(folder, lambda skipped: documents, identity, settings).folder
+    return prepare_documents(folder, lambda drop: documents, identity, settings).folder

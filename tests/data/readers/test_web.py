@@ -7,6 +7,7 @@ import pytest
 import zstandard
 
 from loriini.data.documents import Document
+from loriini.data.dropped import unrecorded
 from loriini.data.readers import Dropped, Reading, read_documents, reading
 from loriini.errors import InputError
 
@@ -57,7 +58,7 @@ PACK = {
 
 
 def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
-    drop = reading.unrecorded if dropped is None else dropped.append
+    drop = unrecorded if dropped is None else dropped.append
     return list(read_documents([path], Reading(on_error=on_error, drop=drop)))
 
 

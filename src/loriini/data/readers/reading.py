@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
 from loriini.data.documents import Document
-from loriini.data.dropped import Dropped
+from loriini.data.dropped import Drop, Dropped, unrecorded
 from loriini.errors import InputError
 
 OnError = Literal["stop", "skip"]
@@ -50,10 +50,6 @@ class Flaw(Exception):
         self.reason, self.detail, self.mend = reason, str(detail), mend
 
 
-def unrecorded(dropped: Dropped) -> None:
-    """Keep no record of what is dropped."""
-
-
 @dataclass(frozen=True)
 class Reading:
     """Which documents to take: their fields, their length, what a flaw does and who hears of what is dropped.
@@ -63,7 +59,7 @@ class Reading:
 
     fields: Fields = Fields()
     on_error: OnError = "stop"
-    drop: Callable[[Dropped], None] = unrecorded
+    drop: Drop = unrecorded
     min_characters: int = 0
     max_document_characters: int | None = None
 

@@ -1,0 +1,156 @@
+"""Does `loriini prepare` stay within bounded memory? Generated text through the whole pipeline, watched.
+
+python benchmarks/bounded_memory.py --gigabytes 5 --out WORK --results benchmarks/results/bounded_memory.json
+
+The text is varied enough for tokenizer, vectors and neighbours to have work: topics with vocabularies of
+their own, lengths over three orders of magnitude, some exact and some near-duplicates. WORK needs some three
+times the size of the text. The same command goes on where it was interrupted, but measures only what is left.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from loriini.data.artifact import write_json
+from loriini.train.hardware import describe_machine
+
+FILES = 16
+TOPICS, WORDS, COMMON = 2_000, 400, 5_000
+MEAN_WORDS, SPREAD = 250, 1.0
+REPEATED, VARIED = 0.02, 0.03
+POLL_SECONDS = 0.2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--gigabytes", type=float, default=5.0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True)
+    arguments = parser.parse_args()
+    text = arguments.out / "text"
+    write_text(text, int(arguments.gigabytes * 1e9))
+    size = sum(path.stat().st_size for path in text.iterdir())
+    command = [sys.executable, "-m", "loriini", "prepare", "corpus", "--documents", str(text)]
+    command += ["--out", str(arguments.out), "--workers", str(arguments.workers)]
+    seconds, peaks = watch(command)
+    stages = json.loads((arguments.out / "corpus/manifest.json").read_text())["stages"]
+    result = {
+        "experiment": "bounded_memory",
+        "date": date.today().isoformat(),
+        "machine": describe_machine(),
+        "workers": arguments.workers,
+        "megabytes": size / 1e6,
+        "seconds": seconds,
+        "megabytes_per_second": size / 1e6 / seconds,
+        "peak_megabytes": {name: value / 1e6 for name, value in peaks.items()},
+        "counts": {name: stage["counts"] for name, stage in stages.items()},
+    }
+    del result["counts"]["documents"]["shards"]
+    write_json(arguments.results, result)
+    print(json.dumps({key: value for key, value in result.items() if key != "counts"}, indent=1))
+
+
+def write_text(folder: Path, size: int) -> None:
+    """FILES files of JSON lines, about `size` bytes together; those that are there are taken as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(FILES):
+        path = folder / f"text-{number:02d}.jsonl"
+        if not path.exists():
+            temporary = path.with_suffix(".tmp")
+            write_file(temporary, number, size // FILES)
+            temporary.rename(path)
+
+
+def write_file(path: Path, seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    common = np.array(make_words(np.random.default_rng(0), COMMON))
+    written, count, before = 0, 0, ""
+    with open(path, "w") as file:
+        while written < size:
+            count += 1
+            chance = rng.random()
+            if not before or chance > REPEATED + VARIED:
+                before = make_text(rng, common)
+            elif chance > REPEATED:
+                before = f"{before} {common[rng.integers(COMMON)]}"
+            domain = f"domain{len(before) % 7}"
+            written += file.write(
+                json.dumps({"id": f"{seed}-{count}", "text": before, "domain": domain}) + "\n"
+            )
+
+
+def make_text(rng: np.random.Generator, common: np.ndarray) -> str:
+    """Lines of common words, the frequent ones more often, and of one topic's own."""
+    own = topic_words(int(rng.integers(TOPICS)))
+    count = int(rng.lognormal(np.log(MEAN_WORDS), SPREAD)) + 3
+    frequent = (COMMON * rng.random(count) ** 3).astype(int)
+    words = np.where(rng.random(count) < 0.4, own[rng.integers(0, WORDS, count)], common[frequent])
+    lines = np.split(words, range(12, count, 12))
+    return "\n".join(" ".join(line.tolist()) for line in lines)
+
+
+@cache
+def topic_words(topic: int) -> np.ndarray:
+    return np.array(make_words(np.random.default_rng(topic + 1), WORDS))
+
+
+def make_words(rng: np.random.Generator, count: int) -> list[str]:
+    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
+    return ["".join(letters[(26 * rng.random(n) ** 2).astype(int)]) for n in rng.integers(2, 11, count)]
+
+
+def watch(command: list[str]) -> tuple[float, dict[str, int]]:
+    """Run a command; its seconds, and the peaks of what its processes hold together, in bytes.
+
+    `resident` counts pages shared by processes once for each and mapped files as far as they are cached;
+    `proportional` divides shared pages; `anonymous` leaves files out, whose pages can be taken back.
+    """
+    started = time.perf_counter()
+    process = subprocess.Popen(command)
+    peaks = Counter[str]()
+    while process.poll() is None:
+        for name, value in sum((memory(pid) for pid in family(process.pid)), Counter()).items():
+            peaks[name] = max(peaks[name], value)
+        time.sleep(POLL_SECONDS)
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    return time.perf_counter() - started, dict(peaks)
+
+
+def family(pid: int) -> list[int]:
+    """A process and all below it."""
+    found = [pid]
+    for parent in found:
+        try:
+            tasks = os.listdir(f"/proc/{parent}/task")
+            found += [
+                int(c) for t in tasks for c in Path(f"/proc/{parent}/task/{t}/children").read_text().split()
+            ]
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def memory(pid: int) -> Counter[str]:
+    """What a process holds, in bytes; nothing once it has ended."""
+    names = {"Rss": "resident", "Pss": "proportional", "Anonymous": "anonymous"}
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return Counter()
+    values = (line.split() for line in lines)
+    return Counter({names[v[0][:-1]]: int(v[1]) * 1024 for v in values if v[0][:-1] in names})
+
+
+if __name__ == "__main__":
+    main()
