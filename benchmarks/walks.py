@@ -1,82 +1,71 @@
-"""How similar an instance's documents are in random order, the papers' walk and ours; and the walks' speed.
+"""How fast documents are put in order, and in how much memory, at one and at ten million documents.
 
-python benchmarks/walks.py --corpus CORPUS --results benchmarks/results/walks.json
+python benchmarks/walks.py --results benchmarks/results/walks.json
 
-CORPUS is made by `loriini prepare` in similar order. Near-duplicates are left out, as they are there.
+Ten neighbours a document, drawn at random: no two steps lie near each other in memory, the worst case. Every
+walk runs in a fresh process, on one thread, with its compilation left out.
 """
 
 import argparse
-import time
+import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.artifact import load, write_json
-from loriini.data.instances import cut, shared_instance_cosine
-from loriini.data.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk
-from loriini.data.prepare import open_corpus
-from loriini.train.hardware import describe_machine
+from loriini.data.order import plain_walk, similar_walk
+from measuring import held_bytes, in_fresh_process, peak_bytes, timed, write_results
+from published_order import published_order
 
-SEEDS, REPEATS = 3, 5
-Order = NDArray[np.int64]
+SIZES, K, REPEATS = (1_000_000, 10_000_000), 10, 3
+PUBLISHED, PUBLISHED_UP_TO = "published", 1_000_000
+WALKS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int64]]] = {
+    "papers": plain_walk,
+    "similar": similar_walk,
+    PUBLISHED: published_order,
+}
 
 
-def measure(corpus: Path) -> list[dict[str, Any]]:
-    """One row an order: cosines and restarts over seeds, and the median seconds of the walk."""
-    opened = open_corpus(corpus)
-    neighbors_NK = np.load(load(corpus / "neighbors").path("neighbors.npy"))
-    vectors_ND = np.load(load(corpus / "embeddings").path("embeddings.npy")).astype(np.float32)
-    left_out = np.load(load(corpus / "duplicates").path("ids.npy"))
-    orders: dict[str, Callable[[int], Order]] = {
-        "random": lambda seed: random_order(len(vectors_ND), seed, left_out),
-        "papers": lambda seed: plain_walk(neighbors_NK, seed, left_out),
-        "similar": lambda seed: similar_walk(neighbors_NK, seed, left_out),
+def measure(name: str, documents: int) -> dict[str, Any]:
+    """Seconds of a walk with its preparation, and the most memory it took beyond the neighbours."""
+    rng = np.random.default_rng(0)
+    WALKS[name](rng.integers(0, 100, (100, K), np.int32))
+    neighbors_NK = rng.integers(0, documents, (documents, K), np.int32)
+    before = held_bytes()
+    repeats = 1 if name == PUBLISHED else REPEATS
+    seconds = [timed(lambda: WALKS[name](neighbors_NK))[1] for _ in range(repeats)]
+    return {
+        "walk": name,
+        "documents": documents,
+        "k": K,
+        "median_cpu_s": median(s["cpu_s"] for s in seconds),
+        "documents_per_cpu_s": round(documents / median(s["cpu_s"] for s in seconds)),
+        "documents_per_cpu_s_best": round(documents / min(s["cpu_s"] for s in seconds)),
+        "bytes_per_document": round((peak_bytes() - before) / documents, 1),
     }
-    rows = []
-    for name, make in orders.items():
-        walks = [make(seed) for seed in range(SEEDS)]
-        cosines = [
-            shared_instance_cosine(cut(opened.tokens.offsets, walk, opened.instances.length + 1), vectors_ND)
-            for walk in walks
-        ]
-        adjacent = [float((vectors_ND[w[:-1]] * vectors_ND[w[1:]]).sum(1).mean()) for w in walks]
-        again = [restarts(walk, neighbors_NK, LOOK_BACK.get(name, 1)) / len(walk) for walk in walks]
-        rows.append(
-            {
-                "order": name,
-                "documents": len(walks[0]),
-                "in_instance_cosine": float(np.mean(cosines)),
-                "adjacent_cosine": float(np.mean(adjacent)),
-                "restarts": None if name == "random" else float(np.mean(again)),
-                "median_s": float(np.median([seconds(make) for _ in range(REPEATS)])),
-            }
-        )
-    return rows
-
-
-def seconds(make: Callable[[int], Order]) -> float:
-    """How long one order takes."""
-    started = time.perf_counter()
-    make(0)
-    return time.perf_counter() - started
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--documents", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
     a = parser.parse_args()
-    rows = measure(a.corpus)
-    for row in rows:
-        print(row)
-    length = open_corpus(a.corpus).instances.length
-    a.results.parent.mkdir(parents=True, exist_ok=True)
-    date = time.strftime("%Y-%m-%d")
-    write_json(a.results, {"date": date, "machine": describe_machine(), "length": length, "rows": rows})
+    if a.only:
+        print(json.dumps(measure(a.only, a.documents[0])))
+        return
+    rows = []
+    for documents in a.documents:
+        for name in WALKS:
+            if name != PUBLISHED or documents <= PUBLISHED_UP_TO:
+                rows.append(in_fresh_process(__file__, "--only", name, "--documents", documents))
+                print(rows[-1], flush=True)
+    if a.results:
+        write_results(a.results, rows=rows)
 
 
 if __name__ == "__main__":

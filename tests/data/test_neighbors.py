@@ -60,32 +60,45 @@ def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
     assert (found >= 0).all()
 
 
-def test_cells_hold_every_document_once_and_most_neighbors() -> None:
-    centers = unit_vectors(30).astype(np.float32)
-    vectors = (centers[np.arange(1200) % 30] + 0.3 * unit_vectors(1200, seed=1)).astype(np.float16)
-    with ThreadPoolExecutor(2) as pool:
-        cells = neighbors.split(vectors, np.arange(1200), 0, pool, cell=200)
-        found = np.full((1200, 5), -1)
-        for ids in cells:
-            found[ids] = neighbors.search(vectors, ids, 5)[0]
-    assert max(map(len, cells)) <= 200
-    assert np.array_equal(np.sort(np.concatenate(cells)), np.arange(1200))
+def recall_of(cells: list[neighbors.Cell], vectors: NDArray[np.float16]) -> float:
+    found = np.full((len(vectors), 5), -1)
+    for cell in cells:
+        found[cell.members_M] = neighbors.search(vectors, cell, 5)[0]
     exact = nearest_reference(vectors, 5)
-    recall = np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(found, exact, strict=True)])
-    assert recall > 0.9
+    return float(np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(found, exact, strict=True)]))
+
+
+@pytest.mark.parametrize("fan_out", [9, 1024])
+def test_cells_hold_every_document_once_and_reach_over_borders(
+    fan_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbors, "FAN_OUT", fan_out)
+    monkeypatch.setattr(neighbors, "OVERLAP", 4)
+    vectors = unit_vectors(1200, width=6)
+    with ThreadPoolExecutor(2) as pool:
+        cells = list(neighbors.split(vectors, neighbors.whole(1200), 0, pool, largest=400))
+    assert max(len(cell.reach_R) for cell in cells) <= 400
+    assert np.array_equal(np.sort(np.concatenate([cell.members_M for cell in cells])), np.arange(1200))
+    for cell in cells:
+        assert np.isin(cell.members_M, cell.reach_R).all()
+        assert (np.diff(cell.reach_R) > 0).all()
+    assert recall_of(cells, vectors) > 0.9
+    alone = [neighbors.Cell(cell.members_M, cell.members_M) for cell in cells]
+    assert recall_of(alone, vectors) < 0.8
 
 
 def test_cells_of_equal_vectors_are_cut() -> None:
-    vectors = np.repeat(unit_vectors(1), 100, axis=0)
+    vectors = np.repeat(unit_vectors(1), 1000, axis=0)
     with ThreadPoolExecutor(1) as pool:
-        cells = neighbors.split(vectors, np.arange(100), 0, pool, cell=30)
-    assert np.array_equal(np.concatenate(cells), np.arange(100))
-    assert max(map(len, cells)) <= 30
+        cells = list(neighbors.split(vectors, neighbors.whole(1000), 0, pool, largest=300))
+    assert np.array_equal(np.concatenate([cell.members_M for cell in cells]), np.arange(1000))
+    assert max(len(cell.reach_R) for cell in cells) <= 300
 
 
 def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbors, "BLOCK", 64)
-    monkeypatch.setattr(neighbors, "CELL", 200)
+    monkeypatch.setattr(neighbors, "CELL", 400)
+    monkeypatch.setattr(neighbors, "TASK", 100)
     embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
     one, two = (
         neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=Processes(workers))

@@ -21,12 +21,12 @@ def neighbor_graphs(draw: st.DrawFn) -> NDArray[np.integer]:
     return rng.integers(-1, max(documents, 1), (documents, columns)).astype(dtype)
 
 
-@given(neighbor_graphs(), st.integers(0, 3))
+@given(neighbor_graphs(), st.integers(0, 3), st.sampled_from([1, 2, 3, 7, 50]))
 @settings(deadline=None)
-def test_walks_equal_their_naive_twins(neighbors: NDArray[np.integer], seed: int) -> None:
-    plain, similar = order.plain_walk(neighbors, seed), order.similar_walk(neighbors, seed)
+def test_walks_equal_their_naive_twins(neighbors: NDArray[np.integer], seed: int, window: int) -> None:
+    plain, similar = order.plain_walk(neighbors, seed), order.similar_walk(neighbors, seed, window=window)
     assert np.array_equal(plain, order.plain_walk_reference(neighbors, seed))
-    assert np.array_equal(similar, order.similar_walk_reference(neighbors, seed))
+    assert np.array_equal(similar, order.similar_walk_reference(neighbors, seed, window))
     assert np.array_equal(np.sort(plain), np.arange(len(neighbors)))
     assert np.array_equal(np.sort(similar), np.arange(len(neighbors)))
 
@@ -55,6 +55,19 @@ def test_similar_walk_starts_where_links_are_few_and_looks_back() -> None:
     assert walk[1] == 0
     assert order.restarts(walk, star, look_back=50) == 0
     assert order.restarts(order.plain_walk(star), star) >= 1
+
+
+def test_similar_walk_goes_where_the_last_documents_agree() -> None:
+    # from 0 to 1; then 1 would rather go to 3, but 2 is a neighbour of both
+    neighbors = np.array([[1, 2], [3, 2], [4, 5], [4, 5], [5, 3], [4, 3]])
+    assert order.similar_walk(neighbors, window=1).tolist()[:3] == [0, 1, 3]
+    assert order.similar_walk(neighbors, window=2).tolist()[:3] == [0, 1, 2]
+
+
+def test_half_the_documents_of_an_instance_vote() -> None:
+    assert [order.window_for(x) for x in (0.1, 1, 4, 15, 1000)] == [1, 1, 2, 8, 50]
+    with pytest.raises(ValueError, match="window is 0"):
+        order.similar_walk(np.zeros((2, 1), np.int64), window=0)
 
 
 def test_restarts_of_a_random_order_are_nearly_all() -> None:

@@ -93,7 +93,16 @@ def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [{"length": 0}, {"neighbors": 0}, {"workers": 0}, {"seed": -1}, {"order": "alphabetical"}]
+    "change",
+    [
+        {"length": 0},
+        {"neighbors": 0},
+        {"workers": 0},
+        {"seed": -1},
+        {"order": "alphabetical"},
+        {"pooling": "max"},
+        {"encoder_backend": "onnx"},
+    ],
 )
 def test_impossible_settings_are_refused_at_once(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(change))):

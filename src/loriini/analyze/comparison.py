@@ -9,6 +9,7 @@ from loriini.analyze import page as p
 from loriini.analyze import plots
 from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
+from loriini.analyze.sections import document_and_nearest
 from loriini.analyze.wording import counts, duration, large, listing, memory, percent
 
 DENSE = "dense"
@@ -218,7 +219,7 @@ def _view(c: Comparison, name: str, scores: Scores) -> Html:
 def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> Html:
     """What the order of documents does to an instance, and some documents with their nearest."""
     order = c.results["order"]
-    examples = [_example(document) for document in neighbors]
+    examples = [document_and_nearest(document) for document in neighbors]
     return p.join(
         p.pair(
             p.paragraph(
@@ -234,19 +235,6 @@ def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> 
         ),
         *examples[:1],
         p.folded("More documents and their nearest", *examples[1:]) if examples[1:] else "",
-    )
-
-
-def _example(document: Mapping[str, Any]) -> Html:
-    return p.join(
-        p.element("h3", "A document and its nearest"),
-        p.quotation(f"{document['domain']} · {document['id']}", document["text"]),
-        p.pair(
-            *(
-                p.quotation(f"cosine {n['similarity']:.2f} · {n['domain']} · {n['id']}", n["text"])
-                for n in document["neighbors"]
-            )
-        ),
     )
 
 

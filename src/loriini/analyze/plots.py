@@ -19,7 +19,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.analyze.curves import Floats, Metrics, column, running_mean, smooth, thin, utilisation
@@ -154,6 +154,21 @@ def order_bars(order: Mapping[str, float]) -> str:
 def stage_bars(seconds: Mapping[str, float]) -> str:
     """How long each stage took."""
     return bars(seconds, [duration(s) for s in seconds.values()])
+
+
+@picture
+def histogram(values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False) -> Figure:
+    """How many lie between one edge and the next; `doubling` edges get equal room."""
+    figure, axes = _axes(2.4)
+    axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE)
+    axes.set_title(title)
+    axes.set_xlabel(unit)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+    if doubling:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    return figure
 
 
 @picture

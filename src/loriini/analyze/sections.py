@@ -1,7 +1,8 @@
-"""Sections about training and routing, which every report shares; None where there is nothing to show."""
+"""Sections that reports share; None where there is nothing to show."""
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -137,6 +138,20 @@ def who_routes_where(routes: Routes | None) -> Html | None:
         p.element("h3", "The expert each domain weighs most"),
         _favourites(routes),
         p.note("Layers and experts are counted from 0, as in the model. The units of segment 1 count too."),
+    )
+
+
+def document_and_nearest(document: Mapping[str, Any]) -> Html:
+    """The beginnings of a document and of those most similar to it."""
+    return p.join(
+        p.element("h3", "A document and its nearest"),
+        p.quotation(f"{document['domain']} · {document['id']}", document["text"]),
+        p.pair(
+            *(
+                p.quotation(f"cosine {n['similarity']:.2f} · {n['domain']} · {n['id']}", n["text"])
+                for n in document["neighbors"]
+            )
+        ),
     )
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from loriini.cli.parser import Add
+from loriini.cli.table import show
 from loriini.errors import InputError
 
 
@@ -16,7 +17,9 @@ def prepare_arguments(add: Add) -> None:
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
     add("--length", type=int, default=1024, help="context in tokens")
     add("--order", default="similar", help="similar, papers or random")
-    add("--encoder", default="lsa", help="lsa, or a sentence-transformers encoder")
+    add("--encoder", default="lsa", help="lsa, or a sentence-transformers or Hugging Face encoder")
+    add("--pooling", default="mean", help="mean or cls, of a plain Hugging Face encoder")
+    add("--encoder-backend", default="torch", help="torch or openvino")
     add("--workers", type=int, default=1, help="tasks done at once, each on one thread")
     add("--executor", default="local", help="local, slurm or ray")
     add("--executor-options", nargs="+", default=(), metavar="KEY=VALUE", help="of Slurm's or Ray's executor")
@@ -35,7 +38,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     from loriini.data.prepare import prepare as make
 
     names = (
-        *("tokenizer", "length", "order", "encoder", "workers", "seed", "on_error"),
+        *("tokenizer", "length", "order", "encoder", "pooling", "encoder_backend"),
+        *("workers", "seed", "on_error"),
         *("max_characters", "min_characters", "max_document_characters"),
     )
     fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
@@ -83,10 +87,17 @@ def convert(arguments: argparse.Namespace) -> None:
 def inspect_arguments(add: Add) -> None:
     """What `inspect` takes."""
     add("corpus", type=Path)
+    add("--json", action="store_true", help="numbers and histograms as JSON")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
-    """Print what a corpus holds."""
+    """What a corpus holds, in numbers, and a page with documents and their neighbours."""
+    from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.data.prepare import open_corpus
 
-    print(json.dumps(open_corpus(arguments.corpus).manifest, indent=1))
+    found, page = inspect_and_write(open_corpus(arguments.corpus))
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+        return
+    rows = [{"what": name, "value": value} for name, value in {**summary(found), "page": page}.items()]
+    show(rows, ("what", "value"), as_json=False)

@@ -1,14 +1,13 @@
 """documents → one unit vector each.
 
 The default encoder, `lsa`, needs no download: TF-IDF of words and identifiers, then a truncated SVD fitted on
-a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a sentence-transformers model.
+a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a trained one's (`encoders`).
 
 Axes: N documents, B documents in a chunk, D embedding width.
 """
 
-import os
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -21,15 +20,13 @@ from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.documents import chosen_documents, shard_documents
+from loriini.data.encoders import Backend, Encoder, Pooling, load_encoder
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
-from loriini.progress import Advance, console
-
-Encoder = Callable[[list[str]], NDArray[np.float32]]
-"""Texts to vectors (B, D) of any length; D never changes."""
+from loriini.progress import Advance
 
 VECTORS, SUM, FITTED = "embeddings.npy", "sum.npy", "encoder.pickle"
-CHUNK = 8192
+CHUNK = 4096
 CHARACTERS = 10_000
 """Longer texts are cut, for the embedding only."""
 SAMPLE = 50_000
@@ -40,14 +37,20 @@ WORDS = r"(?u)\w+|[^\w\s]"
 
 
 def write_embeddings(
-    folder: Path, documents: Artifact, encoder: str = "lsa", seed: int = 0, execute: Executor = IN_PROCESS
+    folder: Path,
+    documents: Artifact,
+    encoder: str = "lsa",
+    seed: int = 0,
+    execute: Executor = IN_PROCESS,
+    pooling: Pooling = "mean",
+    backend: Backend = "torch",
 ) -> Artifact:
     """Write `embeddings.npy`: float16 (N, D), one unit vector for each stored document, in their order.
 
-    `encoder` is "lsa", or the path or name of a sentence-transformers model (the extra `loriini[encoders]`);
-    `seed` is the SVD's. A task a shard of documents; "lsa" is fitted by one task before. A text without
-    direction (blank, for instance) gets the mean direction of the rest. Raises InputError when there are no
-    documents or no such encoder.
+    `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
+    `backend` are for (`load_encoder`). A task a shard of documents; "lsa" is fitted by one task before. A
+    text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
+    there are no documents or no such encoder.
     """
     count = documents.counts["documents"]
     if not count:
@@ -60,7 +63,7 @@ def write_embeddings(
             run_tasks("encoder", [Task("lsa", partial(_fit, documents, seed))], temporary, execute)
             source = parts / "lsa" / FITTED
         tasks = [
-            Task(f"vectors-{i:05d}", partial(_encode_shard, documents, i, source), size)
+            Task(f"vectors-{i:05d}", partial(_encode_shard, documents, i, source, pooling, backend), size)
             for i, size in enumerate(documents.counts["shards"])
         ]
         _open_encoder.cache_clear()  # another corpus's may have had the same path
@@ -72,7 +75,8 @@ def write_embeddings(
         width = _join_vectors([parts / task.name for task in tasks], count, temporary / VECTORS)
         return {"documents": count, "width": width}
 
-    return build(folder, {"encoder": encoder, "seed": seed}, {"documents": documents.digest}, write)
+    settings = {"encoder": encoder, "seed": seed, "pooling": pooling, "backend": backend}
+    return build(folder, settings, {"documents": documents.digest}, write)
 
 
 def unit(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -117,53 +121,6 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
     return Lsa(words, weights, components_DF)
 
 
-def load_encoder(name: str) -> Encoder:
-    """A sentence-transformers model by path or name, run in bfloat16 where the machine computes in it.
-
-    No code from a hub is run. Raises InputError when the extra is not installed or there is no such model.
-    """
-    try:
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
-    except ImportError:
-        raise InputError(
-            f"encoder {name!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
-        ) from None
-    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
-        raise InputError(f"encoder {name}: no such folder; give a sentence-transformers model's, or 'lsa'")
-    if not console.is_terminal:
-        logging.disable_progress_bar()
-    try:
-        model = SentenceTransformer(
-            os.path.expanduser(name), trust_remote_code=False, model_kwargs={"dtype": _fast_dtype()}
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"encoder {name!r} cannot be loaded ({str(error).splitlines()[0]}); "
-            "give a sentence-transformers model's path or name, or 'lsa'"
-        ) from None
-    batch_size = 16 if model.device.type == "cpu" else 256
-
-    def encode(batch: list[str]) -> NDArray[np.float32]:
-        # the library itself sorts by length, within one call
-        vectors = model.encode(batch, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False)
-        return vectors.float().cpu().numpy()
-
-    return encode
-
-
-def _fast_dtype() -> Any:
-    """torch.bfloat16 where a GPU or the CPU's instructions have it, else torch.float32."""
-    import torch
-
-    if torch.cuda.is_available():
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = torch.cpu.get_capabilities()
-        native = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return torch.bfloat16 if native else torch.float32
-
-
 def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Fit the encoder on at most 50,000 documents, drawn without replacement, and keep it for the others."""
     count = documents.counts["documents"]
@@ -176,10 +133,16 @@ def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict
 
 
 def _encode_shard(
-    documents: Artifact, shard: int, source: str | Path, folder: Path, advance: Advance
+    documents: Artifact,
+    shard: int,
+    source: str | Path,
+    pooling: Pooling,
+    backend: Backend,
+    folder: Path,
+    advance: Advance,
 ) -> dict[str, Any]:
     """Write the unit vectors of a shard's documents, and their sum."""
-    encode = _open_encoder(source)
+    encode = _open_encoder(source, pooling, backend)
     texts = (document.text[:CHARACTERS] for document in shard_documents(documents, shard))
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
@@ -210,10 +173,10 @@ def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
 
 
 @lru_cache(maxsize=1)
-def _open_encoder(source: str | Path) -> Encoder:
+def _open_encoder(source: str | Path, pooling: Pooling, backend: Backend) -> Encoder:
     """A fitted encoder's file, or another's name; a process opens it once for all its tasks."""
     if isinstance(source, str):
-        return load_encoder(source)
+        return load_encoder(source, pooling, backend)
     with open(source, "rb") as file:
         encoder: Lsa = pickle.load(file)
     return encoder

@@ -1,12 +1,14 @@
 """neighbours → a permutation of the documents: random, or a greedy walk from neighbour to neighbour.
 
 `plain_walk` is the papers' (Lory §3.2, after In-Context Pretraining, Shi et al. 2024, Algorithm 1);
-`similar_walk` is the default here: it starts where documents have few links and looks back before it jumps.
-Both run in one compiled loop, O(N·K) time and ten bytes a document beyond the neighbours.
+`similar_walk` is the default here: it starts where documents have few links, looks back before it jumps, and
+goes where the last documents agree. Both run in one compiled loop, O(N·K) time and at most 24 bytes a
+document beyond the neighbours.
 
 Axes: N documents, K neighbours a document, M documents that take part.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
@@ -25,6 +27,8 @@ METHODS = get_args(Method)
 
 LOOK_BACK = {"similar": 50, "papers": 1}
 """How many of the last documents of a walk are searched for an unused neighbour, by method."""
+WINDOW = 3
+"""How many of the last documents vote on where `similar_walk` goes, where nothing is known of instances."""
 
 
 def write_order(
@@ -34,6 +38,7 @@ def write_order(
     method: Method = "similar",
     seed: int = 0,
     duplicates: Artifact | None = None,
+    window: int = WINDOW,
 ) -> Artifact:
     """Write `order.npy`: int64 (M,), the ids of `documents` documents in the order they are to be read.
 
@@ -56,8 +61,10 @@ def write_order(
             neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
             if len(neighbors_NK) != documents:
                 raise InputError(f"{neighbors.folder}: has {len(neighbors_NK)} documents, not {documents}")
-            walk = similar_walk if method == "similar" else plain_walk
-            order = walk(neighbors_NK, seed, left_out)
+            if method == "similar":
+                order = similar_walk(neighbors_NK, seed, left_out, window)
+            else:
+                order = plain_walk(neighbors_NK, seed, left_out)
             counts |= {
                 "restarts": restarts(order, neighbors_NK, LOOK_BACK[method]),
                 "jumps": restarts(order, neighbors_NK),
@@ -65,12 +72,22 @@ def write_order(
         np.save(temporary / "order.npy", order)
         return counts
 
+    voting = {"window": window} if method == "similar" else {}
     return build(
         folder,
-        {"method": method, "seed": seed, "documents": documents},
+        {"method": method, "seed": seed, "documents": documents, **voting},
         {name: artifact.digest for name, artifact in inputs.items() if artifact},
         write,
     )
+
+
+def window_for(documents_per_instance: float) -> int:
+    """How many documents should vote: half of an instance's, from 1 to 50.
+
+    Too few and a walk drifts away within an instance; too many and it is held back by documents that the
+    instance no longer holds.
+    """
+    return min(max(1, round(documents_per_instance / 2)), LOOK_BACK["similar"])
 
 
 def random_order(documents: int, seed: int = 0, left_out: ArrayLike = ()) -> Ids:
@@ -102,20 +119,33 @@ def plain_walk(neighbors_NK: NDArray[np.integer], seed: int = 0, left_out: Array
         ValueError: `neighbors_NK` is not a matrix of integers in [-1, N).
     """
     neighbors_NK = _checked(neighbors_NK)
-    return _walk(neighbors_NK, random_order(len(neighbors_NK), seed, left_out), LOOK_BACK["papers"])
+    return _walk(neighbors_NK, random_order(len(neighbors_NK), seed, left_out), LOOK_BACK["papers"], 1)
 
 
-def similar_walk(neighbors_NK: NDArray[np.integer], seed: int = 0, left_out: ArrayLike = ()) -> Ids:
-    """The default greedy walk: as `plain_walk`, with fewer and better jumps.
+def similar_walk(
+    neighbors_NK: NDArray[np.integer], seed: int = 0, left_out: ArrayLike = (), window: int = WINDOW
+) -> Ids:
+    """The default greedy walk: as `plain_walk`, with documents of an instance more alike, and fewer jumps.
 
-    It starts, and starts again, from the unused document with the fewest links (in-degree plus out-degree;
-    ties in seeded random order), so that hard-to-reach documents are not left for the end; and before it does
-    it looks for an unused neighbour of any of the last 50 documents, latest first. Same arguments, result and
-    errors as `plain_walk`.
+    It differs in three ways. Of a document's unused neighbours it takes the one that is a neighbour of most
+    of the last `window` documents, of equals the most similar; so a walk stays near where it is instead of
+    drifting on. When there is none it looks for one among the neighbours of the last 50 documents, latest
+    first. And it starts, and starts again, from the unused document with the fewest links (in-degree plus
+    out-degree; ties in seeded random order), so that hard-to-reach documents are not left for the end.
+
+    Args:
+        neighbors_NK, seed, left_out: as in `plain_walk`.
+        window: how many documents vote; half of those that an instance holds is best (`window_for`). With 1
+            it goes to the most similar one, always.
+
+    Returns:
+        As `plain_walk`. ValueError also for a `window` below 1.
     """
+    if window < 1:
+        raise ValueError(f"window is {window}; it must be at least 1")
     neighbors_NK = _checked(neighbors_NK)
     starts_M = _by_degree(_degrees(neighbors_NK), random_order(len(neighbors_NK), seed, left_out))
-    return _walk(neighbors_NK, starts_M, LOOK_BACK["similar"])
+    return _walk(neighbors_NK, starts_M, LOOK_BACK["similar"], window)
 
 
 def restarts(order_M: Ids, neighbors_NK: NDArray[np.integer], look_back: int = 1) -> int:
@@ -150,15 +180,17 @@ def _compiled(function: Compiled) -> Compiled:
 
 
 @_compiled
-def _walk(neighbors_NK: NDArray[np.integer], starts_M: Ids, look_back: int) -> Ids:
+def _walk(neighbors_NK: NDArray[np.integer], starts_M: Ids, look_back: int, window: int) -> Ids:
     """Walk through the documents in `starts_M`, the earliest unused of which is taken at each (re)start.
 
     A document once used stays so, hence a row need not be read again before the place where it was left:
-    `slot` keeps that place for the last `look_back` documents.
+    `slot` keeps that place for the last `look_back` documents. `votes` counts, for each document, the rows of
+    the last `window` documents that it is in.
     """
     columns = neighbors_NK.shape[1]
     used = np.ones(neighbors_NK.shape[0], np.bool_)
     used[starts_M] = False
+    votes = np.zeros(neighbors_NK.shape[0] if window > 1 else 0, np.int16)
     order = np.empty(len(starts_M), np.int64)
     slot = np.zeros(look_back, np.int64)
     cursor = 0
@@ -172,6 +204,10 @@ def _walk(neighbors_NK: NDArray[np.integer], starts_M: Ids, look_back: int) -> I
             slot[place % look_back] = column
             if column < columns:
                 following = row[column]
+                for later in range(column + 1, columns if window > 1 else 0):
+                    other = row[later]
+                    if other >= 0 and not used[other] and votes[other] > votes[following]:
+                        following = other
                 break
         if following < 0:
             while used[starts_M[cursor]]:
@@ -180,7 +216,18 @@ def _walk(neighbors_NK: NDArray[np.integer], starts_M: Ids, look_back: int) -> I
         order[length] = following
         used[following] = True
         slot[length % look_back] = 0
+        if window > 1:
+            _count(votes, neighbors_NK[following], 1)
+            if length >= window:
+                _count(votes, neighbors_NK[order[length - window]], -1)
     return order
+
+
+@_compiled
+def _count(votes: NDArray[np.int16], row: NDArray[np.integer], change: int) -> None:
+    for document in row:
+        if document >= 0:
+            votes[document] += change
 
 
 @_compiled
@@ -228,26 +275,25 @@ def _restarts(order_M: Ids, neighbors_NK: NDArray[np.integer], look_back: int) -
 
 def plain_walk_reference(neighbors_NK: NDArray[np.integer], seed: int = 0) -> Ids:
     """`plain_walk` as one would write it first: the naive twin it is tested against."""
-    return _walk_reference(neighbors_NK, random_order(len(neighbors_NK), seed), look_back=1)
+    return _walk_reference(neighbors_NK, random_order(len(neighbors_NK), seed), look_back=1, window=1)
 
 
-def similar_walk_reference(neighbors_NK: NDArray[np.integer], seed: int = 0) -> Ids:
+def similar_walk_reference(neighbors_NK: NDArray[np.integer], seed: int = 0, window: int = WINDOW) -> Ids:
     """`similar_walk` as one would write it first: the naive twin it is tested against."""
     links = [(a, b) for a, row in enumerate(neighbors_NK) for b in row if b >= 0 and a != b]
     degrees = np.bincount(np.array(links, np.int64).ravel(), minlength=len(neighbors_NK))
     starts = sorted(random_order(len(neighbors_NK), seed), key=lambda document: degrees[document])
-    return _walk_reference(neighbors_NK, starts, look_back=50)
+    return _walk_reference(neighbors_NK, starts, look_back=50, window=window)
 
 
-def _walk_reference(neighbors_NK: NDArray[np.integer], starts: ArrayLike, look_back: int) -> Ids:
+def _walk_reference(neighbors_NK: NDArray[np.integer], starts: ArrayLike, look_back: int, window: int) -> Ids:
     unused = dict.fromkeys(np.asarray(starts, np.int64).tolist())
     order: list[int] = []
     while unused:
-        recent = reversed(order[-look_back:])
-        candidates = (int(b) for a in recent for b in neighbors_NK[a] if int(b) in unused)
-        following = next(candidates, None)
-        if following is None:
-            following = next(iter(unused))
+        votes = Counter(int(b) for a in order[-window:] for b in neighbors_NK[a] if window > 1)
+        rows = ([int(b) for b in neighbors_NK[a] if int(b) in unused] for a in reversed(order[-look_back:]))
+        candidates = next((row for row in rows if row), None) or [next(iter(unused))]
+        following = max(candidates, key=lambda document: votes[document])
         del unused[following]
         order.append(following)
     return np.array(order, np.int64)

@@ -22,10 +22,11 @@ from loriini.data.documents import Document, Read, Source, write_documents
 from loriini.data.dropped import Drop
 from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import write_embeddings
+from loriini.data.encoders import BACKENDS, POOLINGS, Backend, Pooling
 from loriini.data.executors import Where, executor
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
 from loriini.data.neighbors import write_neighbors
-from loriini.data.order import METHODS, Method, random_order, write_order
+from loriini.data.order import METHODS, Method, random_order, window_for, write_order
 from loriini.data.readers import Fields, OnError, Part, Reading, input_identity, parts, read_part
 from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
@@ -61,6 +62,9 @@ class PrepareSettings:
     """Tokens predicted in an instance; it holds one more."""
     order: Method = "similar"
     encoder: str = "lsa"
+    """`lsa`, or the path or name of a sentence-transformers or Hugging Face encoder."""
+    pooling: Pooling = "mean"
+    encoder_backend: Backend = "torch"
     neighbors: int = 50
     seed: int = 0
     workers: int = 1
@@ -78,8 +82,11 @@ class PrepareSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
-        if self.order not in METHODS:
-            raise InputError(f"order {self.order!r} is unknown; choose one of: {', '.join(METHODS)}")
+        choices = {"order": METHODS, "pooling": POOLINGS, "encoder_backend": BACKENDS}
+        for name, known in choices.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
         executor(self.executor, self.workers, self.executor_options)
 
 
@@ -214,7 +221,15 @@ def _run_stages(
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", settings.tokenizer, stored)
     stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], execute)
     if settings.order != "random":
-        stages["embeddings"] = write_embeddings(out / "embeddings", stored, settings.encoder, seed, execute)
+        stages["embeddings"] = write_embeddings(
+            out / "embeddings",
+            stored,
+            settings.encoder,
+            seed,
+            execute,
+            settings.pooling,
+            settings.encoder_backend,
+        )
         stages["neighbors"] = write_neighbors(
             out / "neighbors", stages["embeddings"], settings.neighbors, seed, execute
         )
@@ -226,6 +241,7 @@ def _run_stages(
         settings.order,
         seed,
         stages.get("duplicates"),
+        window_for(settings.length * stored.counts["documents"] / stages["tokens"].counts["tokens"]),
     )
     stages["instances"] = write_instances(
         out / "instances", stages["tokens"], stages["order"], settings.length, execute

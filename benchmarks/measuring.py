@@ -1,0 +1,61 @@
+"""What the benchmarks of data share: seconds, memory of a fresh process, and the results' file."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from loriini.data.artifact import write_json
+from loriini.train.hardware import describe_machine
+
+Result = TypeVar("Result")
+LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
+    """What `work` returns, and its seconds on the wall and of all cores, finished children included."""
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    result = work()
+    return result, {
+        "wall_s": round(time.perf_counter() - wall, 3),
+        "cpu_s": round(cpu_seconds() - cpu, 3),
+    }
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of its children that ended."""
+    return sum(os.times()[:4])
+
+
+def peak_bytes(who: int = resource.RUSAGE_SELF) -> int:
+    """The most memory this process ever held (or its largest child), pages of mapped files included."""
+    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def held_bytes() -> int:
+    """The memory this process holds now (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def in_fresh_process(script: str, *arguments: object) -> Any:
+    """Run the script again with other arguments; the JSON of its last line."""
+    command = [sys.executable, script, *map(str, arguments)]
+    return json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
+    )
+
+
+def write_results(path: Path, **results: Any) -> None:
+    """Write the results with the date, the machine and the libraries' versions."""
+    installed = {distribution.name for distribution in distributions()}
+    versions = {name: version(name) for name in LIBRARIES if name in installed}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"date": time.strftime("%Y-%m-%d"), "machine": describe_machine(), "versions": versions}
+    write_json(path, {**about, **results})

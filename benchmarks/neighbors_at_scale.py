@@ -1,0 +1,133 @@
+"""Neighbours and order of up to a million vectors: seconds, memory, and what cells cost and give.
+
+python benchmarks/neighbors_at_scale.py --embeddings EMBEDDINGS.npy --results results/neighbors_at_scale.json
+
+EMBEDDINGS.npy is a corpus's (`embeddings/embeddings.npy`); the vectors are made from its first 20,000:
+Gaussian noise round points between neighbours. Every size runs in a fresh process.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from resource import RUSAGE_CHILDREN
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.data.artifact import Artifact, build
+from loriini.data.instances import cut, shared_instance_cosine
+from loriini.data.neighbors import search, whole, write_neighbors
+from loriini.data.order import random_order, similar_walk, window_for, write_order
+from loriini.data.processes import Processes
+from loriini.data.quality import adjacent_cosines, recall
+from measuring import in_fresh_process, peak_bytes, timed, write_results
+
+SIZES = (100_000, 1_000_000)
+REAL, K, NOISE, SEED, BLOCK = 20_000, 50, 0.55, 0, 1 << 16
+IN_ONE_CELL = 100_000
+"""Up to here the same is done in a single cell, too."""
+DOCUMENTS_PER_INSTANCE = 15
+"""As many chunks of 270 tokens fill an instance of 4096."""
+VOTERS = window_for(DOCUMENTS_PER_INSTANCE)
+
+
+def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Artifact:
+    """An `embeddings` artefact of `count` made-up unit vectors, float16."""
+    near_NK = search(real_ND, whole(len(real_ND)), 10)[0]
+    width = real_ND.shape[1]
+
+    def write(temporary: Path) -> dict[str, Any]:
+        vectors = np.lib.format.open_memmap(temporary / "embeddings.npy", "w+", np.float16, (count, width))
+        for start in range(0, count, BLOCK):
+            rng = np.random.default_rng((SEED, start))
+            size = min(BLOCK, count - start)
+            first = rng.integers(0, len(real_ND), size)
+            second = near_NK[first, rng.integers(0, near_NK.shape[1], size)]
+            share = rng.random((size, 1), np.float32)
+            points = unit((1 - share) * real_ND[first] + share * real_ND[second])
+            noise = rng.standard_normal((size, width), np.float32) * NOISE / width**0.5
+            vectors[start : start + size] = unit(points + noise)
+        vectors.flush()
+        return {"documents": count, "width": width}
+
+    return build(folder, {"count": count}, {}, write)
+
+
+def unit(vectors_ND: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+
+
+def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
+    """One size: seconds of both stages, peak memory, recall, cosines in cells and, if small, in one."""
+    real_ND = np.load(embeddings, mmap_mode="r")[:REAL].astype(np.float32)
+    with TemporaryDirectory() as name:
+        work = Path(name)
+        made = write_vectors(work / "embeddings", real_ND, count)
+        neighbors, neighbors_s = timed(
+            lambda: write_neighbors(work / "neighbors", made, K, SEED, Processes(workers))
+        )
+        order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
+        # the workers at their largest, all at once: an upper bound
+        peak = peak_bytes() + workers * peak_bytes(RUSAGE_CHILDREN)
+        vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
+        neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
+        order_N = np.load(order.path("order.npy"))
+        row = {
+            "documents": count,
+            "width": vectors_ND.shape[1],
+            "neighbors": {**neighbors_s, "k": K, "workers": workers, "cells": neighbors.counts["cells"]},
+            "order": {**order_s, "restarts": order.counts["restarts"] / count},
+            "peak_gb": round(peak / 1e9, 2),
+            "recall_at_10": recall(neighbors_NK, vectors_ND),
+            "cosine_of_first_neighbor": first_cosine(neighbors, 0),
+            "cosine_of_tenth_neighbor": first_cosine(neighbors, 9),
+            "in_cells": cosines(order_N, vectors_ND),
+            "random": cosines(random_order(count, SEED), vectors_ND),
+        }
+        if count <= IN_ONE_CELL:
+            row["in_one_cell"] = cosines(
+                similar_walk(search(vectors_ND, whole(count), K)[0], window=VOTERS), vectors_ND
+            )
+        return row
+
+
+def first_cosine(neighbors: Artifact, column: int) -> float:
+    return float(np.load(neighbors.path("similarities.npy"), mmap_mode="r")[:, column].mean(dtype=np.float64))
+
+
+def cosines(order_N: NDArray[np.int64], vectors_ND: NDArray[np.float16]) -> dict[str, float]:
+    """Mean cosine of documents that share an instance, and of neighbours in the order."""
+    pieces = cut(np.arange(len(order_N) + 1), order_N, DOCUMENTS_PER_INSTANCE)
+    return {
+        "in_instance_cosine": shared_instance_cosine(pieces, vectors_ND),
+        "adjacent_cosine": float(adjacent_cosines(order_N, vectors_ND).mean(dtype=np.float64)),
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--embeddings", type=Path, required=True)
+    parser.add_argument("--documents", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.only:
+        print(json.dumps(measure(a.embeddings, a.only, a.workers)))
+        return
+    rows = []
+    for count in a.documents:
+        options = ("--embeddings", a.embeddings, "--workers", a.workers, "--only", count)
+        rows.append(in_fresh_process(__file__, *options))
+        print(json.dumps(rows[-1], indent=1), flush=True)
+    if a.results:
+        settings = {"noise": NOISE, "seed": SEED, "documents_per_instance": DOCUMENTS_PER_INSTANCE}
+        write_results(a.results, settings=settings, rows=rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""How similar the documents of an instance are by order: the published methods, ours, and the best known.
+
+python benchmarks/order_quality.py --text TEXT --encoder MODEL --tokenizer PATH --work WORK --results FILE
+
+20,000 chunks of five domains, near-duplicates dropped, instances of 4096 tokens. WORK keeps the corpus, so
+that only the first run embeds (about five minutes on two cores with a small model).
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.data.artifact import load
+from loriini.data.documents import Document, split_document
+from loriini.data.instances import cut, shared_instance_cosine
+from loriini.data.local_text import stable_hash
+from loriini.data.neighbors import Cell, Ids, search, whole
+from loriini.data.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk, window_for
+from loriini.data.prepare import PrepareSettings, prepare_documents
+from loriini.data.quality import adjacent_cosines
+from loriini.data.readers import read_documents
+from measuring import timed, write_results
+from published_order import CLUSTER, Neighbors, paths, published_order
+
+DOMAINS = ("arxiv", "books", "wiki", "web", "python")
+CHUNKS, CHARACTERS, LENGTH, K = 4000, 1200, 4096, 50
+SEEDS, CELLS = 3, 128
+
+Vectors = NDArray[np.float32]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Order:
+    """How an order is made from a seed and, where that means something, how its restarts are counted."""
+
+    name: str
+    make: Callable[[int], Ids]
+    again: Callable[[Ids], int] | None = None
+    seeds: int = 1
+
+
+def chunks(text: Path) -> Iterator[Document]:
+    """As many chunks of each domain, spread over its documents."""
+    for domain in DOMAINS:
+        documents = read_documents([text / f"{domain}.train.jsonl.zst"])
+        pieces = (piece for document in documents for piece in split_document(document, CHARACTERS))
+        yield from sorted(pieces, key=lambda piece: stable_hash(piece.id))[:CHUNKS]
+
+
+def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:
+    """From each document to the nearest of all that are left: what a walk with all neighbours would do."""
+    left = np.random.default_rng(seed).permutation(len(vectors_ND))
+    left_LD = vectors_ND[left]
+    order = [0]
+    here, taken = left_LD[0], np.zeros(len(left), bool)
+    taken[0] = True
+    for step in range(1, len(vectors_ND)):
+        if step % 1000 == 0:
+            left, left_LD = left[~taken], left_LD[~taken]
+            taken = np.zeros(len(left), bool)
+        place = int(np.where(taken, -np.inf, left_LD @ here).argmax())
+        taken[place] = True
+        here = left_LD[place]
+        order.append(int(left[place]))
+    return np.array(order)
+
+
+def walk_inside_cells(vectors_ND: Vectors, seed: int) -> Ids:
+    """Small k-means cells one after the other, the default walk inside each."""
+    kmeans = faiss.Kmeans(vectors_ND.shape[1], CELLS, niter=10, spherical=True, seed=seed)
+    kmeans.train(vectors_ND)
+    labels_N = kmeans.index.search(vectors_ND, 1)[1][:, 0]
+    neighbors_NK = np.full((len(vectors_ND), K), -1)
+    order_N = np.argsort(labels_N, kind="stable")
+    walks = []
+    for members_M in np.split(order_N, np.cumsum(np.bincount(labels_N, minlength=CELLS))[:-1]):
+        neighbors_NK = search(vectors_ND, Cell(members_M, members_M), K)[0]
+        inside_MK = np.where(neighbors_NK < 0, -1, np.searchsorted(members_M, neighbors_NK))
+        walks.append(members_M[similar_walk(inside_MK, seed)])
+    return np.concatenate(walks)
+
+
+def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Order]:
+    """All that are compared; `window` is the default's number of voters."""
+    near_10 = np.ascontiguousarray(neighbors_NK[:, :10])
+
+    def short_paths(order: Ids) -> int:
+        return sum(len(path) < CLUSTER for path in paths(neighbors_NK))
+
+    return [
+        Order("random", lambda seed: random_order(len(vectors_ND), seed), seeds=SEEDS),
+        Order("published, first step", lambda seed: published_order(neighbors_NK, merge=False), short_paths),
+        Order("published", lambda seed: published_order(neighbors_NK)),
+        Order("papers, k=10", lambda seed: plain_walk(near_10, seed), lambda o: restarts(o, near_10), SEEDS),
+        Order(
+            "papers, k=50",
+            lambda seed: plain_walk(neighbors_NK, seed),
+            lambda order: restarts(order, neighbors_NK),
+            SEEDS,
+        ),
+        Order(
+            "similar, k=50",
+            lambda seed: similar_walk(neighbors_NK, seed, window=window),
+            lambda order: restarts(order, neighbors_NK, LOOK_BACK["similar"]),
+            SEEDS,
+        ),
+        Order(
+            "similar, one voter",
+            lambda seed: similar_walk(neighbors_NK, seed, window=1),
+            lambda order: restarts(order, neighbors_NK, LOOK_BACK["similar"]),
+            SEEDS,
+        ),
+        Order("similar, inside small cells", lambda seed: walk_inside_cells(vectors_ND, seed)),
+        Order("exact tour", lambda seed: exact_tour(vectors_ND, seed)),
+    ]
+
+
+def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
+    """An order's row: means over its seeds, the median of its seconds."""
+    order.make(0)  # compiles
+    made, seconds = zip(
+        *(timed(lambda seed=seed: order.make(seed)) for seed in range(order.seeds)), strict=True
+    )
+    cosines = [shared_instance_cosine(cut(offsets, walk, LENGTH + 1), vectors_ND) for walk in made]
+    return {
+        "order": order.name,
+        "in_instance_cosine": float(np.mean(cosines)),
+        "adjacent_cosine": float(np.mean([adjacent_cosines(walk, vectors_ND).mean() for walk in made])),
+        "restarts": order.again and float(np.mean([order.again(walk) for walk in made]) / len(vectors_ND)),
+        "seeds": order.seeds,
+        "median_cpu_s": float(np.median([s["cpu_s"] for s in seconds])),
+    }
+
+
+def compare(corpus: Path) -> dict[str, Any]:
+    """A row an order, on the documents that are no near-duplicates, and the default beside the others."""
+    left_out = np.load(load(corpus / "duplicates").path("ids.npy"))
+    vectors_ND = np.load(load(corpus / "embeddings").path("embeddings.npy")).astype(np.float32)
+    vectors_ND = np.delete(vectors_ND, left_out, axis=0)
+    lengths_N = np.delete(np.diff(np.load(load(corpus / "tokens").path("offsets.npy"))), left_out)
+    offsets = np.concatenate([[0], np.cumsum(lengths_N)])
+    neighbors_NK = search(vectors_ND, whole(len(vectors_ND)), K)[0]
+    window = window_for(LENGTH / lengths_N.mean())
+    rows = [measure(order, vectors_ND, offsets) for order in orders(vectors_ND, neighbors_NK, window)]
+    cosine = {row["order"]: row["in_instance_cosine"] for row in rows}
+    default = cosine["similar, k=50"]
+    return {
+        "documents": len(vectors_ND),
+        "near_duplicates": len(left_out),
+        "mean_tokens": float(lengths_N.mean()),
+        "voters": window,
+        "rows": rows,
+        "default_over": {name: default / other for name, other in cosine.items()},
+    }
+
+
+def main() -> None:
+    """Make the corpus, measure, print, write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--text", type=Path, required=True, help="folder of DOMAIN.train.jsonl.zst")
+    parser.add_argument("--encoder", required=True, help="a sentence-transformers or Hugging Face encoder")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--results", type=Path)
+    a = parser.parse_args()
+    settings = PrepareSettings(
+        tokenizer=a.tokenizer, encoder=a.encoder, length=LENGTH, neighbors=K, workers=2
+    )
+    corpus = prepare_documents(a.work, lambda drop: chunks(a.text), {"chunks": str(CHUNKS)}, settings)
+    results = compare(corpus.folder)
+    print(json.dumps(results, indent=1))
+    if a.results:
+        about = {"encoder": Path(a.encoder).name, "tokenizer": Path(a.tokenizer).name, "length": LENGTH}
+        write_results(a.results, **about, **results)
+
+
+if __name__ == "__main__":
+    main()

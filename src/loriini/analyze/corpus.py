@@ -1,0 +1,139 @@
+"""A corpus as a table for a terminal, and as a page: lengths, domains, the order, neighbours one can read."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze import plots
+from loriini.analyze.page import Html
+from loriini.analyze.report import write_page
+from loriini.analyze.sections import document_and_nearest
+from loriini.analyze.wording import large
+from loriini.data.inspection import inspect_corpus, neighbor_examples
+from loriini.data.prepare import Corpus
+
+Inspection = Mapping[str, Any]
+
+PAGE = "inspect.html"
+SHOWN = 6
+
+
+def inspect_and_write(corpus: Corpus) -> tuple[dict[str, Any], Path]:
+    """What `inspect_corpus` found, and the page `inspect.html` in the corpus's folder that shows it."""
+    found = inspect_corpus(corpus)
+    return found, write_corpus_page(corpus.folder, found, neighbor_examples(corpus, SHOWN))
+
+
+def summary(found: Inspection) -> dict[str, str]:
+    """The numbers as words, by what they are."""
+    documents, tokens, instances = (found[part] for part in ("documents", "tokens", "instances"))
+    return {
+        "documents": f"{documents['in']:,}, {documents['ordered']:,} of them in the order",
+        **{f"dropped: {reason}": f"{count:,}" for reason, count in documents["dropped"].items()},
+        "tokens": f"{tokens['in']:,}, {tokens['left_out']:,} left out at the end",
+        "instances": f"{instances['count']:,} of {instances['length']:,} tokens",
+        "tokens a document": _spread(found["tokens_per_document"]),
+        "documents an instance": _spread(found["documents_per_instance"]),
+        **{
+            f"domain {name}": f"{domain['documents']:,} documents, {domain['tokens']:,} tokens"
+            for name, domain in found["domains"].items()
+        },
+        **_similarity(found),
+    }
+
+
+def write_corpus_page(folder: Path, found: Inspection, examples: Sequence[Mapping[str, Any]]) -> Path:
+    """Write `inspect.html`; what the corpus does not have is left out. Returns its path."""
+    cards = {
+        "documents": large(found["documents"]["in"]),
+        "tokens": large(found["tokens"]["in"]),
+        "instances": large(found["instances"]["count"]),
+        "tokens an instance": large(found["instances"]["length"]),
+    }
+    opening = p.join(
+        p.element("p", "Loriini", class_="kicker"), p.element("h1", f"Corpus {folder.name}"), p.cards(cards)
+    )
+    sections = {
+        "Documents": documents_section(found),
+        "Lengths": lengths_section(found),
+        "Order and neighbours": similarity_section(found) if found["neighbors"] else None,
+        "Documents and their nearest": p.join(*map(document_and_nearest, examples)) if examples else None,
+    }
+    return write_page(folder / PAGE, f"Loriini: {folder.name}", opening, sections.items())
+
+
+def documents_section(found: Inspection) -> Html:
+    """Domains, and what was dropped for which reason."""
+    domains = (
+        [name, f"{domain['documents']:,}", f"{domain['tokens']:,}", f"{share:.1%}"]
+        for name, domain in found["domains"].items()
+        for share in [domain["tokens"] / found["tokens"]["in"]]
+    )
+    dropped = [[reason, f"{count:,}"] for reason, count in found["documents"]["dropped"].items()]
+    return p.join(
+        p.table(["domain", "documents", "tokens", "of all tokens"], domains),
+        p.table(["dropped", "documents"], dropped) if dropped else p.note("No document was dropped."),
+    )
+
+
+def lengths_section(found: Inspection) -> Html:
+    """How long documents are, and how many share an instance."""
+    spreads = {
+        "tokens a document": found["tokens_per_document"],
+        "documents an instance": found["documents_per_instance"],
+    }
+    columns = list(found["tokens_per_document"])
+    rows = [[name, *(_short(spread[column]) for column in columns)] for name, spread in spreads.items()]
+    drawn = plots.histogram(found["histograms"]["tokens_per_document"], "documents by length", "tokens", True)
+    return p.join(p.table(["", *columns], rows), p.figure(drawn, "Documents by their length in tokens."))
+
+
+def similarity_section(found: Inspection) -> Html:
+    """How alike documents are that share an instance, follow each other, or are nearest."""
+    drawn = found["histograms"]
+    nearest = plots.histogram(drawn["nearest_cosine"], "cosine to the nearest document", "cosine")
+    adjacent = plots.histogram(drawn["adjacent_cosine"], "cosine to the next document", "cosine")
+    return p.join(
+        p.table(["", ""], [list(row) for row in _similarity(found).items()]),
+        p.pair(
+            p.figure(nearest, "Documents by their cosine to the nearest one."),
+            p.figure(adjacent, "Documents by their cosine to the next one in the order."),
+        ),
+    )
+
+
+def _similarity(found: Inspection) -> dict[str, str]:
+    order, neighbors = found["order"], found["neighbors"]
+    ordered = found["documents"]["ordered"]
+    values = {
+        "order": order["method"],
+        "restarts": _share(order["restarts"], ordered),
+        "adjacent pairs not linked": _share(order["jumps"], ordered),
+        "cosine of adjacent documents": _cosine(order["adjacent_cosine"]),
+    }
+    for name, cosine in found["shared_instance_cosine"].items():
+        values[f"cosine within an instance, {name} order"] = _cosine(cosine)
+    if neighbors:
+        values |= {
+            "encoder": f"{neighbors['encoder']}, {neighbors['width']} dimensions",
+            "neighbours": f"{neighbors['k']} each; cells: {neighbors['cells']:,}",
+            "recall@10": _cosine(neighbors["recall_at_10"]),
+        }
+    return {name: value for name, value in values.items() if value}
+
+
+def _spread(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if 0 < value < 100 and value % 1 else f"{value:,.0f}"
+
+
+def _share(count: int | None, of: int) -> str:
+    return "" if count is None else f"{count:,} ({count / of:.1%})"
+
+
+def _cosine(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
