@@ -100,10 +100,43 @@ def toy(experiment: dict[str, Any]) -> Figure:
     return figure
 
 
+@picture
+def curves(experiment: dict[str, Any]) -> Figure:
+    """Training loss, held-out perplexity, and how much lower the mixture's is in each domain, over steps."""
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    loss, perplexity, gain = figure.subplots(1, 3)
+    by_model = {row["name"]: row for row in experiment["results"]}
+    for (name, row), color in zip(by_model.items(), (DENSE, MIXTURE), strict=True):
+        window = experiment["window"]
+        loss.plot(
+            [window * (i + 1) for i in range(len(row["losses"]))], row["losses"], color=color, label=name
+        )
+        steps = [measured["step"] for measured in row["evaluation"]]
+        means = [measured["mean_perplexity"] for measured in row["evaluation"]]
+        perplexity.plot(steps, means, color=color, label=name)
+    dense, lory = (by_model[name]["evaluation"] for name in ("dense", "lory"))
+    for domain in sorted(dense[0]["perplexity"]):
+        ratios = [
+            m["perplexity"][domain] / d["perplexity"][domain] - 1 for d, m in zip(dense, lory, strict=True)
+        ]
+        gain.plot(steps, 100 * np.array(ratios), lw=1, label=domain)
+    gain.axhline(0, color=GREY, lw=1)
+    perplexity.set_yscale("log")
+    loss.set_title("training loss")
+    perplexity.set_title("held-out perplexity")
+    gain.set_title("lory's against dense's, %")
+    for axes in (loss, perplexity, gain):
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.2)
+        axes.legend(fontsize=7)
+    return figure
+
+
 FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
     "similar_batching": lambda experiment: cells(by_name(experiment)),
     "choose_defaults": lambda experiment: cells(by_name(experiment)),
     "aoe_toy": toy,
+    "long_run": curves,
 }
 
 
