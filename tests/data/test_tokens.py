@@ -58,12 +58,13 @@ def test_tokens_round_trip(tmp_path: Path, documents: Artifact, tokenizer: Artif
 def test_workers_do_not_change_the_bytes(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 100)
     one = write_tokens(tmp_path / "one", documents, tokenizer)
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 1_000)
     two = write_tokens(tmp_path / "two", documents, tokenizer, Processes(2))
     assert one.files == two.files
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert one.counts["documents"] == one.counts["documents_in"] == 40
 
 
