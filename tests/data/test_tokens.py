@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 from pathlib import Path
@@ -102,7 +103,9 @@ def test_sentencepiece_extra_is_named_when_absent(tmp_path: Path, monkeypatch: p
     def absent(*_: object) -> None:
         raise ImportError
 
-    monkeypatch.setattr("transformers.convert_slow_tokenizer.requires_backends", absent)
+    # by its name the package may give the function of that name
+    module = importlib.import_module("transformers.convert_slow_tokenizer")
+    monkeypatch.setattr(module, "requires_backends", absent)
     (tmp_path / "spm.model").write_bytes(b"")
     with pytest.raises(InputError, match=r"pip install 'loriini\[sentencepiece\]'"):
         read_tokenizer(tmp_path / "spm.model")
