@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ TOPICS, WORDS, COMMON = 2_000, 400, 5_000
 MEAN_WORDS, SPREAD = 250, 1.0
 REPEATED, VARIED = 0.02, 0.03
 POLL_SECONDS = 0.2
+KINDS = {"Rss": "resident", "Pss": "proportional", "Anonymous": "anonymous"}
 
 
 def main() -> None:
@@ -42,7 +43,7 @@ def main() -> None:
     size = sum(path.stat().st_size for path in text.iterdir())
     command = [sys.executable, "-m", "loriini", "prepare", "corpus", "--documents", str(text)]
     command += ["--out", str(arguments.out), "--workers", str(arguments.workers)]
-    seconds, peaks = watch(command)
+    seconds, peaks = watch(command, arguments.out / "corpus")
     stages = json.loads((arguments.out / "corpus/manifest.json").read_text())["stages"]
     result = {
         "experiment": "bounded_memory",
@@ -52,7 +53,10 @@ def main() -> None:
         "megabytes": size / 1e6,
         "seconds": seconds,
         "megabytes_per_second": size / 1e6 / seconds,
-        "peak_megabytes": {name: value / 1e6 for name, value in peaks.items()},
+        "peak_megabytes": {name: max(peak[name] for peak in peaks.values()) / 1e6 for name in KINDS.values()},
+        "peak_megabytes_by_stage": {
+            stage: {name: value / 1e6 for name, value in peak.items()} for stage, peak in peaks.items()
+        },
         "counts": {name: stage["counts"] for name, stage in stages.items()},
     }
     del result["counts"]["documents"]["shards"]
@@ -109,18 +113,21 @@ def make_words(rng: np.random.Generator, count: int) -> list[str]:
     return ["".join(letters[(26 * rng.random(n) ** 2).astype(int)]) for n in rng.integers(2, 11, count)]
 
 
-def watch(command: list[str]) -> tuple[float, dict[str, int]]:
-    """Run a command; its seconds, and the peaks of what its processes hold together, in bytes.
+def watch(command: list[str], corpus: Path) -> tuple[float, dict[str, Counter[str]]]:
+    """Run a command; its seconds, and by stage the peaks of what its processes hold together, in bytes.
 
     `resident` counts pages shared by processes once for each and mapped files as far as they are cached;
     `proportional` divides shared pages; `anonymous` leaves files out, whose pages can be taken back.
     """
     started = time.perf_counter()
     process = subprocess.Popen(command)
-    peaks = Counter[str]()
+    peaks: defaultdict[str, Counter[str]] = defaultdict(Counter)
     while process.poll() is None:
+        stage = next(
+            (path.name[1:].removesuffix(".unfinished") for path in corpus.glob(".*.unfinished")), "between"
+        )
         for name, value in sum((memory(pid) for pid in family(process.pid)), Counter()).items():
-            peaks[name] = max(peaks[name], value)
+            peaks[stage][name] = max(peaks[stage][name], value)
         time.sleep(POLL_SECONDS)
     if process.returncode:
         raise SystemExit(process.returncode)
@@ -143,13 +150,12 @@ def family(pid: int) -> list[int]:
 
 def memory(pid: int) -> Counter[str]:
     """What a process holds, in bytes; nothing once it has ended."""
-    names = {"Rss": "resident", "Pss": "proportional", "Anonymous": "anonymous"}
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return Counter()
     values = (line.split() for line in lines)
-    return Counter({names[v[0][:-1]]: int(v[1]) * 1024 for v in values if v[0][:-1] in names})
+    return Counter({KINDS[v[0][:-1]]: int(v[1]) * 1024 for v in values if v[0][:-1] in KINDS})
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 from pathlib import Path
@@ -58,12 +59,13 @@ def test_tokens_round_trip(tmp_path: Path, documents: Artifact, tokenizer: Artif
 def test_workers_do_not_change_the_bytes(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 100)
     one = write_tokens(tmp_path / "one", documents, tokenizer)
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 1_000)
     two = write_tokens(tmp_path / "two", documents, tokenizer, Processes(2))
     assert one.files == two.files
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert one.counts["documents"] == one.counts["documents_in"] == 40
 
 
@@ -101,7 +103,9 @@ def test_sentencepiece_extra_is_named_when_absent(tmp_path: Path, monkeypatch: p
     def absent(*_: object) -> None:
         raise ImportError
 
-    monkeypatch.setattr("transformers.convert_slow_tokenizer.requires_backends", absent)
+    # by its name the package may give the function of that name
+    module = importlib.import_module("transformers.convert_slow_tokenizer")
+    monkeypatch.setattr(module, "requires_backends", absent)
     (tmp_path / "spm.model").write_bytes(b"")
     with pytest.raises(InputError, match=r"pip install 'loriini\[sentencepiece\]'"):
         read_tokenizer(tmp_path / "spm.model")

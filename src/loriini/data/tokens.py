@@ -18,6 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from loriini.data import artifact
 from loriini.data.artifact import Artifact, parts_of
 from loriini.data.documents import batches, chosen_documents, shard_documents
+from loriini.data.processes import environment
 from loriini.data.readers import input_identity
 from loriini.data.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
 from loriini.errors import InputError
@@ -192,7 +193,7 @@ def _encode_shard(
         _dtype(tokenizer),
     )
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
-    with open(folder / TOKENS, "wb") as file:
+    with open(folder / TOKENS, "wb") as file, environment({"TOKENIZERS_PARALLELISM": "false"}):
         for batch in batches(shard_documents(documents, shard), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
