@@ -1,7 +1,6 @@
 """What the benchmarks of data share: seconds, memory of a fresh process, and the results' file."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -23,14 +22,15 @@ def timed(work: Callable[[], Result]) -> tuple[Result, dict[str, float]]:
     wall, cpu = time.perf_counter(), cpu_seconds()
     result = work()
     return result, {
-        "wall_s": round(time.perf_counter() - wall, 3),
-        "cpu_s": round(cpu_seconds() - cpu, 3),
+        "wall_s": round(time.perf_counter() - wall, 4),
+        "cpu_s": round(cpu_seconds() - cpu, 4),
     }
 
 
 def cpu_seconds() -> float:
     """Processor time of this process and of its children that ended."""
-    return sum(os.times()[:4])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def peak_bytes(who: int = resource.RUSAGE_SELF) -> int:

@@ -1,4 +1,4 @@
-"""How fast documents are put in order, and in how much memory, at one and at ten million documents.
+"""How fast documents are put in order, and in how much memory, at up to ten million documents.
 
 python benchmarks/walks.py --results benchmarks/results/walks.json
 
@@ -20,8 +20,8 @@ from loriini.data.order import plain_walk, similar_walk
 from measuring import held_bytes, in_fresh_process, peak_bytes, timed, write_results
 from published_order import published_order
 
-SIZES, K, REPEATS = (1_000_000, 10_000_000), 10, 3
-PUBLISHED, PUBLISHED_UP_TO = "published", 1_000_000
+SIZES, K, REPEATS = (100_000, 1_000_000, 10_000_000), 10, 3
+PUBLISHED, PUBLISHED_UP_TO = "published", 100_000
 WALKS: dict[str, Callable[[NDArray[np.int32]], NDArray[np.int64]]] = {
     "papers": plain_walk,
     "similar": similar_walk,
