@@ -1,6 +1,9 @@
 """`kill -9` at any moment: the run ends in the same bits as one that nobody disturbed."""
 
+import json
 import random
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -66,3 +69,17 @@ def test_two_kills_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.drill
 def test_twenty_kills_change_nothing(tmp_path: Path) -> None:
     assert_kills_change_nothing(20, tmp_path)
+
+
+@pytest.mark.drill
+def test_torchrun_starts_a_job_again_whose_processes_are_killed(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "crash_drill.py"
+    subprocess.run([sys.executable, script, "--out", tmp_path / "drill.json"], check=True, timeout=1200)
+    told = json.loads((tmp_path / "drill.json").read_text())
+    assert sum("killed_rank" in event for event in told["events"]) == 3
+    assert told["comparison"] == {
+        "steps": 60,
+        "steps_expected": 60,
+        "largest_loss_difference": 0.0,
+        "weights_bit_identical": True,
+    }

@@ -19,6 +19,7 @@ from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
 from loriini.train.communication import Traffic, expert_parallel_bytes
+from loriini.train.hardware import autocast
 from loriini.train.loop import Interrupted, train
 from loriini.train.measures import Measure
 from loriini.train.parallel import Parallel, ParallelConfig, check_mesh, once, processes, spread
@@ -144,8 +145,15 @@ def batch(config: LoriiniConfig) -> Tensor:
     return torch.randint(3, config.vocab_size, (BATCH, LENGTH), generator=generator)
 
 
-def backward(model: LoriiniForCausalLM, ids: Tensor, labels: dict[str, Tensor], parallel: Parallel) -> None:
-    loss = model(ids, labels=ids, average=parallel.mean, **labels).loss
+def backward(
+    model: LoriiniForCausalLM,
+    ids: Tensor,
+    labels: dict[str, Tensor],
+    parallel: Parallel,
+    precision: str = "fp32",
+) -> None:
+    with autocast(precision):
+        loss = model(ids, labels=ids, average=parallel.mean, **labels).loss
     (loss / parallel.world_size).backward()
 
 
@@ -226,28 +234,34 @@ class Bytes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def sent(configs: list[LoriiniConfig], experts: int) -> list[dict[str, int]]:
+def sent(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
     with processes():
         parallel = spread(ParallelConfig(experts=experts))
         for config in configs:
-            model = build(config, parallel, "fp32")
+            model = build(config, parallel, precision)
             ids = batch(config)[:1].expand(2, -1)
             with Bytes(parallel.group("experts")) as mode:
-                backward(model, ids, label_arguments(model, 2), parallel)
+                backward(model, ids, label_arguments(model, 2), parallel, precision)
             counts.append(mode.sent)
     return counts
 
 
-@pytest.mark.parametrize(("world_size", "experts"), [(4, 2), (8, 4)])  # groups that no one else uses
-def test_expert_wise_parallelism_sends_activations_only(world_size: int, experts: int) -> None:
+# Meshes in which no one else uses the experts' groups.
+@pytest.mark.parametrize(
+    ("world_size", "experts", "precision"), [(4, 2, "fp32"), (4, 2, "bf16"), (8, 4, "fp32")]
+)
+def test_expert_wise_parallelism_sends_activations_only(
+    world_size: int, experts: int, precision: str
+) -> None:
     designs = ("lory", "smear", "mixtral", "aoe", "label", "ec-token")
     configs = [tiny_config(design) for design in designs[:: experts // 2]]
     configs.append(tiny_config("lory", intermediate_size=48))
-    counts = job(world_size, sent, configs, experts)
+    counts = job(world_size, sent, configs, experts, precision)
+    state_bytes = 2 if precision == "bf16" else 4
     for config, *of_ranks in zip(configs, *counts, strict=True):
-        expected = expert_parallel_bytes(config, experts, 2, LENGTH, state_bytes=4)
+        expected = expert_parallel_bytes(config, experts, 2, LENGTH, state_bytes)
         for count in of_ranks:
             assert Traffic(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
             assert not count
@@ -296,5 +310,5 @@ def test_wrong_input_found_by_the_first_process_is_everyones() -> None:
 
 def test_one_process_needs_no_mesh() -> None:
     assert spread(ParallelConfig(shard=8, experts=4)) == Parallel()
-    check_mesh(ParallelConfig(shard=1, experts=1), 1, 3, tiny_config())
+    check_mesh(ParallelConfig(shard=8, experts=4), 1, 3, tiny_config())
     assert all(isinstance(m, Mixture) for m in build(tiny_config(), Parallel(), "fp32").model.mixtures)

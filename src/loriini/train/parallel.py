@@ -115,7 +115,7 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
         (config.shard < 0, f"parallel.shard is {config.shard}; it must be at least 0"),
         (config.experts < 1, f"parallel.experts is {config.experts}; it must be at least 1"),
         (
-            config.shard > world_size or world_size % max(1, shard) != 0,
+            shard > world_size or world_size % max(1, shard) != 0,
             f"parallel.shard is {config.shard}, but {world_size} processes are no multiple of it; "
             "start another number, or set it to 0",
         ),
