@@ -2,9 +2,8 @@
 
 import os
 
-if (
-    "LORIINI_DATA_WORKER" not in os.environ
-):  # processes that prepare data need no model, nor the time it takes
+# Processes that prepare data need no model, nor the time and memory it takes.
+if "LORIINI_DATA_WORKER" not in os.environ:
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
     from loriini.routing import DESIGNS, Routing, RoutingConfig
 
