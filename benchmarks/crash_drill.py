@@ -81,6 +81,8 @@ def drill(out: Path, kills: Sequence[tuple[int, int]], experts: int) -> list[dic
                 time.sleep(0.05)
             note(started_again=job.poll() is None)
         note(exit_code=job.wait(), steps=steps_done(out))
+    if job.returncode:
+        sys.exit(f"{events}\n{out.with_suffix('.log').read_text()[-20_000:]}")
     return events
 
 
