@@ -1,6 +1,7 @@
 """Slurm's jobs on stand-ins of its commands, and Ray on this machine."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -34,6 +35,10 @@ echo "Submitted batch job 7"
 }
 
 
+IMPORTABLE = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+"""Where jobs find the modules of tests."""
+
+
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on PATH with stand-ins of Slurm's commands, where they leave what they were given."""
@@ -43,7 +48,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_text("#!/bin/bash\n" + body)
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(Path(__file__).parents[1])]))
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     monkeypatch.setenv("SLURM_STAND_IN", str(folder))
     monkeypatch.setattr("loriini.data.cluster.POLL_SECONDS", 0.1)
     monkeypatch.setattr("loriini.data.cluster.GRACE_SECONDS", 0.1)
@@ -103,11 +108,14 @@ def test_a_missing_extra_is_named(where: str, extra: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.filterwarnings("ignore:placement_group:DeprecationWarning")  # datatrove's
-def test_ray_does_the_tasks(tmp_path: Path) -> None:
+def test_ray_does_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="the extra loriini[ray] is not installed")
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
     try:
         results = build_with(tmp_path / "stage", squares(3), executor("ray", 2, ["mem_per_cpu_gb=1"]))
     finally:
         ray.shutdown()
+        signal.signal(signal.SIGTERM, handler)
     assert (tmp_path / "stage" / "squares").read_text() == "014"
     assert os.getpid() not in {result["process"] for result in results}

@@ -18,7 +18,7 @@ from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
-from loriini.train.communication import Traffic, expert_parallel_bytes
+from loriini.train.communication import Exchange, expert_wise_bytes
 from loriini.train.hardware import autocast
 from loriini.train.loop import Interrupted, train
 from loriini.train.measures import Measure
@@ -261,9 +261,9 @@ def test_expert_wise_parallelism_sends_activations_only(
     counts = job(world_size, sent, configs, experts, precision)
     state_bytes = 2 if precision == "bf16" else 4
     for config, *of_ranks in zip(configs, *counts, strict=True):
-        expected = expert_parallel_bytes(config, experts, 2, LENGTH, state_bytes)
+        expected = expert_wise_bytes(config, experts, 2, LENGTH, state_bytes)
         for count in of_ranks:
-            assert Traffic(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
+            assert Exchange(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
             assert not count
 
 

@@ -9,16 +9,16 @@ GATE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Exchange:
     """Bytes that each process sends, and receives, in one forward and backward pass of a micro-batch."""
 
     all_gather: int
     reduce_scatter: int
 
 
-def expert_parallel_bytes(
+def expert_wise_bytes(
     config: LoriiniConfig, experts: int, instances: int, length: int, state_bytes: int = 2
-) -> Traffic:
+) -> Exchange:
     """What expert-wise parallelism over `experts` processes sends (Lory section 6).
 
     Each process brings `instances` of `length` tokens. In every layer the states, S bytes of each process,
@@ -33,7 +33,7 @@ def expert_parallel_bytes(
     states = tokens * config.hidden_size * state_bytes
     gates = instances * units_per_instance * config.num_experts * GATE_BYTES if config.num_experts > 1 else 0
     learnt = gates if routing.data_dependent else 0
-    return Traffic(
+    return Exchange(
         all_gather=layers * others * (2 * states + gates),
         reduce_scatter=layers * others * (2 * states + learnt),
     )

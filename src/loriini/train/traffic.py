@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import SIZES
-from loriini.train.communication import expert_parallel_bytes
+from loriini.train.communication import expert_wise_bytes
 
 MASTER = 4
 """Bytes of a float32: of master weights, and of gradients that are reduced."""
@@ -85,7 +85,7 @@ def expert_wise(config: LoriiniConfig, work: Work, ranks: int, shard: int, group
     the same turned round.
     """
     weights = _with_sliced_experts(config, work, ranks, shard, group)
-    moved = expert_parallel_bytes(config, group, work.instances, work.length, work.itemsize)
+    moved = expert_wise_bytes(config, group, work.instances, work.length, work.itemsize)
     activations = work.micro_batches * (moved.all_gather + moved.reduce_scatter)
     return Traffic(weights.parameters, weights.gradients, activations)
 
