@@ -73,6 +73,16 @@ def test_the_one_of_lowest_evaluation_loss_is_kept_too(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == ["step-00000001", "step-00000004"]
 
 
+def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
+    save(tmp_path, stepped(), Progress(2), Progress(9))
+    tensors_in(tmp_path / "step-00000009").unlink()
+    save(tmp_path, stepped(), Progress(3), keep=1)
+    assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
+    found = newest(tmp_path)
+    assert found is not None
+    assert found[1].step == 3
+
+
 def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     model, optimizer = stepped()
     expected = {name: weight.clone() for name, weight in model.state_dict().items()}

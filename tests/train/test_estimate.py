@@ -109,3 +109,28 @@ def test_expert_wise_parallelism_wins_where_experts_are_large() -> None:
     paper = dry_run("7b-lory-4e", large, Cluster(64)).paper[4096]
     received = {name: moved.total for name, moved in paper.items() if moved}
     assert received["expert_wise"] < received["fsdp"] / 4
+
+
+@pytest.mark.parametrize("mesh", [ParallelConfig(experts=4), ParallelConfig(shard=8), ParallelConfig(8, 4)])
+def test_one_gpu_holds_all_whatever_the_mesh_of_more(mesh: ParallelConfig) -> None:
+    assert estimate(replace(TINY, parallel=mesh), 64, Cluster()) == estimate(TINY, 64, Cluster())
+
+
+def test_a_remedy_is_a_number_of_gpus_that_the_mesh_divides() -> None:
+    run = replace(TINY, parallel=ParallelConfig(experts=4))
+    least = min(o.holding.total for o in estimate(TINY, 64, Cluster(2)).options)
+    with pytest.raises(InputError, match="use --gpus 4$"):
+        estimate(run, 64, Cluster(memory=least))
+
+
+@pytest.mark.parametrize(("design", "copies"), [("lory", 1), ("smear", 1), ("mixtral", 2 * 2)])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_group_keeps_the_states_of_all_its_ranks(design: str, copies: int, checkpointing: bool) -> None:
+    run = tiny_run(design, batch_size=8)
+    apart, together = (
+        estimate(replace(run, parallel=ParallelConfig(experts=n)), 64, Cluster(4)).options[checkpointing]
+        for n in (1, 2)
+    )
+    states = 2 * 32 * 32 * 4  # of another rank's two instances, in float32
+    more = together.holding.activations - apart.holding.activations
+    assert more == copies * states * (1 if checkpointing else 2)

@@ -1,5 +1,6 @@
 """Training goes on exactly where it stopped, whatever stopped it, and learns."""
 
+import json
 import math
 import signal
 from collections.abc import Callable
@@ -185,6 +186,15 @@ def test_an_interruption_says_where_it_stopped_and_a_second_one_stops_at_once(
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_a_second_sigterm_does_not_keep_it_from_saving(corpus: Corpus, tmp_path: Path) -> None:
+    def twice() -> None:
+        signal_self(signal.SIGTERM)
+        signal_self(signal.SIGTERM)
+
+    stop(tiny_run(), corpus, tmp_path, 3, twice)
+    assert (tmp_path / "checkpoints" / "step-00000003" / "state.json").exists()
+
+
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     corpus: Corpus,
     uninterrupted: Callable[[Run], Path],
@@ -257,6 +267,16 @@ def test_what_is_told_and_when_it_stops_may_change_on_the_way(corpus: Corpus, tm
     run = tiny_run(watch=WatchConfig(peak_flops=1e12), guard=GuardConfig(max_skips=2))
     assert train(run, corpus, tmp_path) == tmp_path / "model"
     assert len(metrics(tmp_path)) == STEPS
+    assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run
+
+
+def test_reading_a_checkpoint_leaves_what_was_written_down_after_it(corpus: Corpus, tmp_path: Path) -> None:
+    run = tiny_run(checkpoint=CheckpointConfig(every=3))
+    stop(run, corpus, tmp_path, 5, kill)
+    written = (tmp_path / METRICS).read_text()
+    assert start_or_resume(run, corpus, tmp_path).at.step == 3
+    assert (tmp_path / METRICS).read_text() == written
+    assert len(metrics(tmp_path)) == 4
 
 
 def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:
@@ -274,7 +294,8 @@ def test_a_shorter_context_reads_the_start_of_every_instance(corpus: Corpus, tmp
 def test_a_finished_run_is_left_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
     train(tiny_run(steps=1), corpus, tmp_path)
     times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert train(tiny_run(steps=1), corpus, tmp_path) == tmp_path / "model"
+    again = tiny_run(steps=1, guard=GuardConfig(max_skips=2))
+    assert train(again, corpus, tmp_path) == tmp_path / "model"
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
 
 
@@ -307,6 +328,9 @@ def fresh_state(run: Run) -> State:
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),
         ({"warmup": WarmupConfig(dense_share=1.0)}, r"warmup.dense_share is 1.0; it must be in \[0, 1\)"),
+        ({"optimizer": OptimizerConfig(decay=0.0)}, r"optimizer.decay is 0.0; it must be in \(0, 1\]"),
+        ({"optimizer": OptimizerConfig(warmup=1.5)}, r"optimizer.warmup is 1.5; it must be in \[0, 1\]"),
+        ({"optimizer": OptimizerConfig(clip=0.0)}, r"optimizer.clip is 0.0; it must be above 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

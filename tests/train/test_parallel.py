@@ -18,7 +18,6 @@ from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
-from loriini.train.communication import Exchange, expert_wise_bytes
 from loriini.train.hardware import autocast
 from loriini.train.loop import Interrupted, train
 from loriini.train.measures import Measure
@@ -26,6 +25,7 @@ from loriini.train.parallel import Parallel, ParallelConfig, check_mesh, once, p
 from loriini.train.run import Run
 from loriini.train.sharding import build, clip_gradients, whole, whole_view
 from loriini.train.speed import SpeedConfig
+from loriini.train.traffic import Exchange, expert_wise_bytes
 from loriini.train.upcycle import WarmupConfig
 from runs import Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, label_arguments, tiny_config

@@ -41,9 +41,9 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: `step` steps done, `consumed` instances read, `tokens` trained on.
+    """Where a run stands: `step` steps done, `consumed` instances and `tokens` read.
 
-    `skips` of the last steps in a row were left out.
+    Steps left out are included; `skips` of the last steps in a row were left out.
     """
 
     step: int = 0
@@ -97,7 +97,7 @@ def begin(folder: Path, tensors: Mapping[str, Tensor], parallel: Parallel) -> Fu
     """Copy the tensors and begin to write them; the future is done when every process has."""
     if parallel.first:
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # another process may have been faster
     _let_one_be_alone()
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     written = async_save(
@@ -120,16 +120,20 @@ def finish(
     temporary, final = unfinished(folder, at), folder / f"step-{at.step:08d}"
     files = sorted(temporary.iterdir())
     write_json(temporary / STATE, {**state, "sha256": {path.name: file_hash(path) for path in files}})
+    sync(temporary)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
     sync(folder)
-    for old in superseded(folder, keep):
+    for old in superseded(final, keep):
         shutil.rmtree(old)
 
 
-def superseded(folder: Path, keep: int) -> list[Path]:
-    """All but the last `keep` checkpoints and the one of lowest evaluation loss."""
-    found = sorted(folder.glob("step-*"))
+def superseded(written: Path, keep: int) -> list[Path]:
+    """All but the last `keep` checkpoints up to the one just written, and the one of lowest evaluation loss.
+
+    Later ones do not count: the run went on from before them, so they are damaged.
+    """
+    found = sorted(path for path in written.parent.glob("step-*") if path <= written)
     losses = {path: read_state(path).get("loss") for path in found}
     measured = [(loss, path) for path, loss in losses.items() if loss is not None]
     best = min(measured)[1] if measured else None

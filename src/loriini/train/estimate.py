@@ -13,7 +13,7 @@ from loriini.model.loss import has_fused_loss
 from loriini.train.footprint import footprint
 from loriini.train.hardware import peak_flops
 from loriini.train.run import Run
-from loriini.train.traffic import MASTER, Traffic, Work, expert_parallel, expert_wise, fsdp, parts
+from loriini.train.traffic import FLOAT32, Traffic, Work, expert_parallel, expert_wise, fsdp, parts
 
 GIB = 1 << 30
 PAPER_GPUS = (8, 64, 512, 4096)
@@ -113,7 +113,7 @@ def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
         raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster)}")
     total, active = config.parameters()
     flops, tokens = config.flops_per_token(run.length), run.batch_size * run.length
-    shard, group = run.parallel.shard or cluster.gpus, run.parallel.experts
+    shard, group = mesh_of(run, cluster.gpus)
     if group == 1:  # the largest there could be
         group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
     work = work_of(run, options[0].micro_batch_size, cluster.gpus)
@@ -153,6 +153,11 @@ def computed_in(run: Run) -> torch.dtype:
     return torch.float32 if run.precision == "fp32" else torch.bfloat16
 
 
+def mesh_of(run: Run, gpus: int) -> tuple[int, int]:
+    """How many GPUs share one copy of the model, and how many of those its experts; one GPU shares nothing."""
+    return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
+
+
 def work_of(run: Run, micro_batch_size: int, gpus: int) -> Work:
     """What a rank does in a step."""
     share = run.batch_size // gpus
@@ -184,22 +189,34 @@ def held(
     dtype, layers = computed_in(run), config.num_hidden_layers
     fused = run.speed.fused_loss != "off" and has_fused_loss()
     kept = footprint(config, micro_batch_size, run.length, dtype, fused)
-    here, shard = parts(config), run.parallel.shard or cluster.gpus
-    master = MASTER * here.total / shard
+    here, (shard, group) = parts(config), mesh_of(run, cluster.gpus)
+    others = others_states(config, group, micro_batch_size, run.length) * dtype.itemsize
+    kept_layers = 1 if checkpointing else layers
+    master = FLOAT32 * here.total / shard
     if shard == 1:
         gathered = 0.0 if dtype == torch.float32 else here.total * dtype.itemsize
     else:
-        layer = (here.experts / run.parallel.experts + here.layers) / layers
-        gathered = 2 * layer * dtype.itemsize + here.root * MASTER
+        layer = (here.experts / group + here.layers) / layers
+        gathered = 2 * layer * dtype.itemsize + here.root * FLOAT32
     return Holding(
         parameters=master,
         gradients=master,
         optimizer=2 * master,
         gathered=gathered,
-        activations=kept.activations(layers, checkpointing),
-        merged=kept.merged * (1 if checkpointing else layers),
+        activations=kept.activations(layers, checkpointing) + kept_layers * others,
+        merged=kept_layers * kept.merged,
         working=kept.working(checkpointing),
     )
+
+
+def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
+    """Numbers that a layer keeps of the other ranks' states where a group shares the experts.
+
+    Merged experts keep the states once; combined ones for every expert chosen, and the outputs as well.
+    """
+    once = config.routing.combination == "parameters" or config.num_experts == 1
+    copies = 1 if once else 2 * config.experts_per_token
+    return copies * (group - 1) * instances * length * config.hidden_size
 
 
 def traffic(
@@ -218,7 +235,10 @@ def traffic(
 
 
 def remedy(run: Run, config: LoriiniConfig, cluster: Cluster) -> str:
-    """The smallest change that makes a run fit which no option makes fit."""
+    """What makes a run fit which no option makes fit: twice the GPUs, four times, …, else more memory.
+
+    Numbers of GPUs that the batch or the run's mesh does not divide are passed over.
+    """
     least = held(run, config, cluster, 1, True).total
     needed = (
         f"each of {cluster.gpus} GPUs would hold {least / GIB:.1f} GiB (micro_batch_size 1, activation "
@@ -227,7 +247,9 @@ def remedy(run: Run, config: LoriiniConfig, cluster: Cluster) -> str:
     gpus = 2 * cluster.gpus
     while gpus <= min(LARGEST, run.batch_size) and run.batch_size % gpus == 0:
         more = Cluster(gpus, cluster.memory)
-        if held(run, config, more, 1, True).total <= (cluster.memory or 0):
+        shard, group = mesh_of(run, gpus)
+        divides = gpus % shard == shard % group == 0
+        if divides and held(run, config, more, 1, True).total <= (cluster.memory or 0):
             return f"{needed}; use --gpus {gpus}"
         gpus *= 2
     return f"{needed}, and more GPUs are not enough; use --memory {least / GIB:.1f}GiB, or a smaller model"

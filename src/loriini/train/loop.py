@@ -86,7 +86,7 @@ def train(
             return out / "model"
         keep_freed_memory()
         state = start_or_resume(run, corpus, out)
-        once(lambda: rewind_all(measures, state.at.step, out))
+        once(lambda: rewind_files(measures, state.at.step, out))
         return train_to_the_end(state, run, corpus, out, measures, deadline)
 
 
@@ -134,7 +134,7 @@ def train_to_the_end(
 def claim(run: Run, corpus: Corpus, out: Path) -> bool:
     """Write `run.json`, or check that it is this run's; whether the run is finished already.
 
-    InputError for another's or a run that cannot be. What is CHANGEABLE may change on the way.
+    InputError for another's or a run that cannot be. What is CHANGEABLE may change on the way and is noted.
     """
     run.check(run.label_names(corpus.instances), world_size())
     settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
@@ -148,7 +148,10 @@ def claim(run: Run, corpus: Corpus, out: Path) -> bool:
                 f"{path}: this folder holds another run (different: {', '.join(changed)}); "
                 "choose another --out, or remove the folder"
             )
-        return (out / "model").exists()
+        finished = (out / "model").exists()
+        if there != settings and not finished:
+            write_json(path, settings)
+        return finished
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
     if run.length > corpus.instances.length:
@@ -159,6 +162,12 @@ def claim(run: Run, corpus: Corpus, out: Path) -> bool:
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)
     return False
+
+
+def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
+    """Drop what was written down of steps after `step`, which are made again."""
+    rewind(out / METRICS, step)
+    rewind_all(measures, step, out)
 
 
 def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
@@ -173,7 +182,6 @@ def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
     optimizer = make_optimizer(model, run.optimizer)
     if found:
         checkpoint.restore(found[0], model, optimizer, parallel)
-    once(lambda: rewind(out / METRICS, at.step))
     return State(model, optimizer, at, parallel)
 
 
@@ -290,11 +298,14 @@ def save_model(state: State, corpus: Corpus, folder: Path) -> Path:
 
 @contextmanager
 def interruptible() -> Iterator[Any]:
-    """While inside, SIGINT and SIGTERM only make the yielded function true; a second one stops at once."""
+    """While inside, SIGINT and SIGTERM only make the yielded function true; a second SIGINT stops at once.
+
+    A second SIGTERM does not: launchers send it to a worker that still saves.
+    """
     seen: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        if seen:
+        if seen and number == signal.SIGINT:
             raise KeyboardInterrupt
         seen.append(number)
 

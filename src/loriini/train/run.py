@@ -108,6 +108,7 @@ class Run:
         """(refused, reason) for settings that are wrong together, though each may be right."""
         width, heads = self.model.hidden_size, self.model.num_attention_heads
         share, mixture = self.warmup.dense_share, self.model.num_experts > 1
+        decay, warmup, clip = self.optimizer.decay, self.optimizer.warmup, self.optimizer.clip
         return [
             (
                 width % heads != 0,
@@ -117,6 +118,9 @@ class Run:
                 self.speed.fused_loss == "on" and not has_fused_loss(),
                 "speed.fused_loss is on, but this torch has none; install torch 2.13, or set it to auto",
             ),
+            (not 0 < decay <= 1, f"optimizer.decay is {decay}; it must be in (0, 1]"),
+            (not 0 <= warmup <= 1, f"optimizer.warmup is {warmup}; it must be in [0, 1]"),
+            (not clip > 0, f"optimizer.clip is {clip}; it must be above 0"),
             (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
             (
                 self.copy_step > 0 and not self.routing.preserves_dense,

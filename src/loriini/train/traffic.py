@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import SIZES
-from loriini.train.communication import expert_wise_bytes
 
-MASTER = 4
-"""Bytes of a float32: of master weights, and of gradients that are reduced."""
+FLOAT32 = 4
+"""Bytes of master weights, of gradients that are reduced, and of gates."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,14 @@ class Traffic:
         return self.parameters + self.gradients + self.activations
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """Bytes that each process sends, and receives, in one forward and backward pass of a micro-batch."""
+
+    all_gather: int
+    reduce_scatter: int
+
+
 def parts(config: LoriiniConfig) -> Parts:
     """Where a model's parameters live."""
     sizes = SIZES[config.block](config)
@@ -90,6 +97,29 @@ def expert_wise(config: LoriiniConfig, work: Work, ranks: int, shard: int, group
     return Traffic(weights.parameters, weights.gradients, activations)
 
 
+def expert_wise_bytes(
+    config: LoriiniConfig, experts: int, instances: int, length: int, state_bytes: int = 2
+) -> Exchange:
+    """What expert-wise parallelism over `experts` processes sends (Lory section 6).
+
+    Each process brings `instances` of `length` tokens. In every layer the states, S bytes of each process,
+    are gathered and the outputs scattered, and their gradients the other way round, each (G - 1)·S; the
+    gates go with the states, and their gradients with the states'. Nothing depends on the experts' width.
+    """
+    routing, others, layers = config.routing, experts - 1, config.num_hidden_layers
+    merged = routing.combination == "parameters"
+    span = routing.segment_length if routing.segmented else length
+    units_per_instance = -(-length // span) if merged else length
+    tokens = instances * (units_per_instance * span if merged else length)
+    states = tokens * config.hidden_size * state_bytes
+    gates = instances * units_per_instance * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
+    learnt = gates if routing.data_dependent else 0
+    return Exchange(
+        all_gather=layers * others * (2 * states + gates),
+        reduce_scatter=layers * others * (2 * states + learnt),
+    )
+
+
 def expert_parallel(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic | None:
     """Each rank of a group holds whole experts, and tokens travel to those they chose and back.
 
@@ -118,7 +148,7 @@ def _with_sliced_experts(config: LoriiniConfig, work: Work, ranks: int, shard: i
 def _sharded(layers: int, root: int, work: Work, ranks: int, shard: int) -> Traffic:
     """FSDP of parameters in layers and outside them."""
     others, replicas = (shard - 1) / shard, ranks // shard
-    gathered = others * (2 * layers * work.itemsize + root * MASTER)
+    gathered = others * (2 * layers * work.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard
-    reduced = (others + between) * (layers + root) * MASTER
+    reduced = (others + between) * (layers + root) * FLOAT32
     return Traffic(work.micro_batches * gathered, work.micro_batches * reduced, 0)
