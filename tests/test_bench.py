@@ -5,8 +5,6 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from loriini import bench
 from loriini.cli import main
@@ -82,17 +80,6 @@ def test_works_run_in_turn_and_the_first_round_is_not_counted() -> None:
 
 def test_speed_is_the_median_over_rounds_of_the_reference_over_the_own_seconds() -> None:
     assert bench.speed([1.0, 2.0, 8.0], [2.0, 8.0, 8.0]) == 2.0
-
-
-def test_saved_bytes_count_every_storage_once_and_leave_parameters_out() -> None:
-    model, x = nn.Linear(4, 3, bias=False), torch.randn(5, 4)
-
-    def forward() -> torch.Tensor:
-        y = model(x)
-        return (y.square() + y.exp() + (x * model.weight[0]).sum()).sum()
-
-    inputs, outputs, exponentials = 5 * 4, 5 * 3, 5 * 3
-    assert bench.saved_bytes(model, forward) == 4 * (inputs + outputs + exponentials)
 
 
 def test_compared_models_are_of_equal_size() -> None:

@@ -18,6 +18,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.routing import DESIGNS
 from loriini.routing.unit import Call
+from loriini.train.footprint import saved_bytes
 from loriini.train.hardware import autocast, has_bf16, keep_freed_memory, pick_device
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.run import ModelShape
@@ -240,7 +241,7 @@ def weight_dtype() -> torch.dtype:
 
 def llama_fields(size: Size) -> dict[str, Any]:
     """The sizes by the names that transformers' configurations share."""
-    ours = ("num_experts", "block", "dropout", "low_rank")
+    ours = ("num_experts", "block", "dropout", "low_rank", "recompute_merge")
     shape = {name: value for name, value in asdict(size.shape).items() if name not in ours}
     heads, longest = size.shape.num_attention_heads, max(size.length, size.prompt + size.new_tokens)
     return {
@@ -316,7 +317,7 @@ def memory_of(model: nn.Module, size: Size) -> int:
 
     On CUDA the allocator's peak during forward and backward over what was allocated before them. A CPU's
     allocator has no such count; there it is what the forward pass saves for the backward one, parameters
-    left out and their bfloat16 copies counted.
+    and buffers left out and the bfloat16 copies of parameters counted.
     """
     ids = random_ids(size, size.batch_size, size.length)
     if pick_device().type != "cuda":
@@ -329,20 +330,3 @@ def memory_of(model: nn.Module, size: Size) -> int:
     before = torch.cuda.memory_allocated()
     loss_of(model, ids, "auto").backward()
     return torch.cuda.max_memory_allocated() - before
-
-
-def saved_bytes(model: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Bytes saved for the backward pass: every storage once, parameters left out."""
-    storages: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        loss = forward()  # held to the end, so that no storage is freed and its address used again
-    for parameter in model.parameters():
-        storages.pop(parameter.untyped_storage().data_ptr(), None)
-    del loss
-    return sum(storages.values())

@@ -26,8 +26,9 @@ from loriini.data.prepare import Corpus, PrepareSettings, order_cosines, prepare
 from loriini.data.readers import input_identity
 from loriini.data.split import split_documents
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, skipped_tokens, tokenize_by_domain
+from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
+from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
 from loriini.progress import console
 from loriini.recipes import SIZES, quickstart_run
@@ -99,7 +100,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage(out, "evaluate and analyze"):
         texts = heldout_texts(heldout, out, runs["dense"].length)
-        skip = skipped_tokens(load_model(out / "runs" / settings.design)[0])
+        skip = first_segment(LoriiniConfig.from_pretrained(out / "runs" / settings.design / "model"))
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
@@ -220,7 +221,7 @@ def write_results(
 ) -> None:
     """`results.json`, exactly the contract's, and `settings.json`, what else the report tells."""
     stages = json.loads((out / "stages.json").read_text())
-    configs = {name: load_model(out / "runs" / name)[0].config for name in runs}
+    configs = {name: LoriiniConfig.from_pretrained(out / "runs" / name / "model") for name in runs}
     losses = {name: [m["loss"] for m in read_metrics(out / "runs" / name / METRICS)] for name in runs}
     cosines = order_cosines(corpus)
     design, run = settings.design, runs[settings.design]

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from loriini import LoriiniForCausalLM
 from loriini.data.documents import Document
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, evaluate, skipped_tokens, tokenize_by_domain
+from loriini.evaluate.perplexity import HeldOut, evaluate, first_segment, tokenize_by_domain
 from runs import EOS, write_tokenizer
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 
@@ -91,13 +91,13 @@ def test_models_that_are_compared_can_count_the_same_tokens() -> None:
 )
 def test_only_the_tokens_of_segment_one_are_left_out(design: str, skipped: int, causality: str) -> None:
     model = tiny_model(design)
-    assert skipped_tokens(model) == skipped
+    assert first_segment(model.config) == skipped
     assert evaluate(model, {"d": HeldOut(random_ids(), 1.0)})["causality"] == causality
 
 
 def test_a_dense_model_is_strictly_causal_and_skips_nothing() -> None:
     dense = tiny_model("lory", num_experts=1)
-    assert skipped_tokens(dense) == 0
+    assert first_segment(dense.config) == 0
     assert evaluate(dense, {"d": HeldOut(random_ids(), 1.0)})["causality"] == "strict"
 
 

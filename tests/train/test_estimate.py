@@ -119,7 +119,7 @@ def test_one_gpu_holds_all_whatever_the_mesh_of_more(mesh: ParallelConfig) -> No
 def test_a_remedy_is_a_number_of_gpus_that_the_mesh_divides() -> None:
     run = replace(TINY, parallel=ParallelConfig(experts=4))
     least = min(o.holding.total for o in estimate(TINY, 64, Cluster(2)).options)
-    with pytest.raises(InputError, match="use --gpus 4$"):
+    with pytest.raises(InputError, match=r"use --gpus 4$"):
         estimate(run, 64, Cluster(memory=least))
 
 

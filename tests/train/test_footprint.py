@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
@@ -53,6 +54,17 @@ def measured(model: LoriiniForCausalLM, dtype: torch.dtype, **arguments: Any) ->
     sizes = dict(model.named_parameters())
     copies = 0 if dtype == torch.float32 else sum(sizes[n].numel() * dtype.itemsize for n in cast)
     return saved_bytes(model, forward) - copies
+
+
+def test_saved_bytes_count_every_storage_once_and_leave_parameters_out() -> None:
+    model, x = nn.Linear(4, 3, bias=False), torch.randn(5, 4)
+
+    def forward() -> torch.Tensor:
+        y = model(x)
+        return (y.square() + y.exp() + (x * model.weight[0]).sum()).sum()
+
+    inputs, outputs, exponentials = 5 * 4, 5 * 3, 5 * 3
+    assert saved_bytes(model, forward) == 4 * (inputs + outputs + exponentials)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from loriini.cli import corpus, models, training
 from loriini.cli.parser import Arguments, Command, make_parser
+from loriini.cli.tell import tell
 from loriini.errors import InputError, Unfinished
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
@@ -38,13 +39,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.run(arguments)
         sys.stdout.flush()
     except InputError as error:
-        _tell(f"loriini: {error}")
+        tell(f"loriini: {error}", sys.stderr, every_node=True)
         sys.exit(WRONG_INPUT)
     except Unfinished as note:
-        if os.environ.get("RANK", "0") == "0":  # torchrun's first process speaks for all
-            print(f"loriini: {note}", file=sys.stderr)
+        tell(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:
-        _tell(f"\ninterrupted; {str(error) or 'the same command goes on where it stopped'}")
+        reason = str(error) or "the same command goes on where it stopped"
+        tell(f"\ninterrupted; {reason}", sys.stderr, every_node=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,12 +57,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         told = error.strerror or error.args[0]
         print(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", file=sys.stderr)
         sys.exit(WRONG_INPUT)
-
-
-def _tell(message: str) -> None:
-    """Say why a command ends: once, or under torchrun once on every node."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        print(message, file=sys.stderr)
 
 
 def _remedy(error: OSError) -> str | None:

@@ -3,12 +3,12 @@
 import argparse
 import json
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from loriini.cli.parser import Add
 from loriini.cli.table import show
+from loriini.cli.tell import tell
 from loriini.errors import InputError
 
 
@@ -79,7 +79,7 @@ def train_arguments(add: Add) -> None:
     add("--heldout", type=Path, nargs="+", default=[], help="documents to evaluate on while training")
     add("--max-minutes", type=float, default=math.inf, help="save and stop after so long")
     add("--dry-run", action="store_true", help="only estimate what the run needs")
-    add("--gpus", type=int, default=1, help="of the estimate")
+    add("--gpus", type=int, help="of the estimate (1)")
     add("--memory", metavar="GiB", help="of each of these GPUs, as 80GiB")
     add("--vocab-size", type=int, help="of the estimate (that of the recipe's paper)")
     add("--json", action="store_true", help="the estimate as JSON")
@@ -91,21 +91,33 @@ def train(arguments: argparse.Namespace) -> None:
 
     if arguments.max_minutes <= 0:
         raise InputError(f"--max-minutes {arguments.max_minutes:g}: give more than 0")
+    _refuse_ignored(arguments)
     if arguments.dry_run:
         _dry_run(arguments)
     elif arguments.resume:
-        _tell(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
+        tell(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
         made = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        _tell(train_recipe(*made, arguments.heldout, arguments.max_minutes))
+        tell(train_recipe(*made, arguments.heldout, arguments.max_minutes))
 
 
-def _tell(folder: Path) -> None:
-    """Print where the model is, once: torchrun's first process speaks for all."""
-    if os.environ.get("RANK", "0") == "0":
-        print(folder)
+def _refuse_ignored(arguments: argparse.Namespace) -> None:
+    """InputError for what was given but would be ignored."""
+    of_a_new_run, of_an_estimate = (
+        ("recipe", "out", "corpus", "heldout"),
+        ("gpus", "memory", "vocab_size", "json"),
+    )
+    for ignored, names, remedy in (
+        (arguments.resume is not None, of_a_new_run, "--resume goes on with the run as it is; leave it out"),
+        (not arguments.dry_run, of_an_estimate, "is of an estimate; add --dry-run or leave it out"),
+    ):
+        for name in names if ignored else ():
+            value = getattr(arguments, name)
+            if value not in (None, []) and value is not False:
+                said = str(value) if name == "recipe" else f"--{name.replace('_', '-')}"
+                raise InputError(f"{said}: {remedy}")
 
 
 def _dry_run(arguments: argparse.Namespace) -> None:
@@ -117,7 +129,7 @@ def _dry_run(arguments: argparse.Namespace) -> None:
     if not arguments.recipe:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
-    cluster = Cluster(arguments.gpus, memory)
+    cluster = Cluster(1 if arguments.gpus is None else arguments.gpus, memory)
     found = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size)
     print(json.dumps(found.to_dict(), indent=1) if arguments.json else estimate_text(found))
 

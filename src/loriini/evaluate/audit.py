@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from loriini.evaluate.perplexity import skipped_tokens
+from loriini.evaluate.perplexity import first_segment
 from loriini.model import LoriiniForCausalLM
 from loriini.routing.design import Causality
 
@@ -61,7 +61,7 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
         logits_BLV = model(changed_BL, routing_labels=labels_B).logits.float()
         now_L = (logits_BLV - expected_BLV).abs().amax((0, 2))
         change_L[: t + 1] = change_L[: t + 1].maximum(now_L[: t + 1])
-    first = skipped_tokens(model)
+    first = first_segment(model.config)
     segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
     tolerance = ROUNDING * expected_BLV.abs().max().item()
     return Leak(

@@ -72,13 +72,8 @@ def _cut(ids: Tensor, length: int) -> Tensor:
     return ids[: instances * (length + 1)].view(instances, length + 1) if instances else ids[None]
 
 
-def skipped_tokens(model: LoriiniForCausalLM) -> int:
-    """Tokens at the start of an instance that may have seen their own future: segment 1's, or none."""
-    return first_segment(model.config)
-
-
 def first_segment(config: LoriiniConfig) -> int:
-    """The same of a configuration's models."""
+    """Tokens at the start of an instance that may have seen their own future: segment 1's, or none."""
     return config.routing.segment_length if config.num_experts > 1 and config.routing.segmented else 0
 
 
@@ -109,7 +104,7 @@ def evaluate(
     `tokens` is how many `perplexity` counts. InputError for a domain that is too short, and for one that a
     label-routed model does not know.
     """
-    skip = skipped_tokens(model) if skip is None else skip
+    skip = first_segment(model.config) if skip is None else skip
     check_lengths(heldout, skip)
     results: dict[str, dict[str, float]] = defaultdict(dict)
     with progress("evaluation", sum(len(h.ids) for h in heldout.values()), shown) as advance:

@@ -154,7 +154,7 @@ def computed_in(run: Run) -> torch.dtype:
 
 
 def mesh_of(run: Run, gpus: int) -> tuple[int, int]:
-    """How many GPUs share one copy of the model, and how many of those its experts; one GPU shares nothing."""
+    """How many GPUs share one copy of the model, and how many of those the experts; one shares nothing."""
     return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
 
 
