@@ -285,6 +285,13 @@ def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.Capt
     assert found["domains"]["tools"]["documents"] == 120
 
 
+def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Ended(0, f"{made.run / 'model'}\n", "")
+    assert call(capsys, "train", "--resume", made.run, "--parallel.experts", 2, "--watch.every", 3) == done
+    assert_refused(call(capsys, "train", "--resume", made.run, "--steps", 9), "(different: steps)")
+    assert call(capsys, "train", *TRAIN, "tiny-lory", "--out", made.run, "--corpus", made.corpus) == done
+
+
 def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(
     made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:

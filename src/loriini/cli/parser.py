@@ -23,10 +23,26 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message}; see `{self.prog} --help`")
 
 
+class CommandParser(Parser):
+    """The parser of a command, to which an option that it does not know is an override."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Keep the value of an override with its name, lest it be taken for a positional argument."""
+        joined: list[str] = []
+        for argument in args:
+            last = joined[-1] if joined else ""
+            override = last.startswith("--") and "=" not in last and last not in self._option_string_actions
+            if override and not argument.startswith("--"):
+                joined[-1] = f"{last}={argument}"
+            else:
+                joined.append(argument)
+        return super().parse_known_args(joined, namespace)
+
+
 def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
     """A parser of commands, each named as its function, with the arguments its other function adds."""
     parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
-    added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for run, add_arguments in commands.items():
         assert run.__doc__
         command = added.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
