@@ -1,4 +1,4 @@
-"""An estimate adds up, says what fits, and names the smallest remedy."""
+"""An estimate adds up, says what fits, and names a remedy."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_what_fits_is_told() -> None:
     ]
 
 
-def test_too_little_memory_is_refused_with_the_smallest_number_of_gpus() -> None:
+def test_too_little_memory_is_refused_with_how_many_gpus_would_do() -> None:
     least = {n: min(o.holding.total for o in estimate(TINY, 64, Cluster(n)).options) for n in (1, 2, 4)}
     assert least[1] > least[2] > least[4]
     with pytest.raises(InputError, match=r"tiny lory does not fit: each of 1 GPUs .*; use --gpus 4$"):

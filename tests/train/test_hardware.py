@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -43,10 +44,14 @@ def test_the_machine_is_described_in_json() -> None:
     assert described["torch"] == torch.__version__
 
 
-def test_keeping_freed_memory_is_harmless_and_may_be_repeated() -> None:
+def test_glibc_is_told_to_keep_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[int, int] = {}
+    libc = SimpleNamespace(gnu_get_libc_version=None, mallopt=told.__setitem__)
+    monkeypatch.setattr(hardware.sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
     keep_freed_memory()
-    keep_freed_memory()
-    assert torch.ones(1000, 1000).sum() == 1e6
+    trim_threshold, top_pad, mmap_max = -1, -2, -4  # the numbers of malloc.h
+    assert told == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
 
 
 def test_memory_is_left_alone_where_there_is_no_glibc(monkeypatch: pytest.MonkeyPatch) -> None:

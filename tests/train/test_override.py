@@ -8,11 +8,13 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.recipes import RECIPES
+from loriini.routing import DESIGNS
 from loriini.train.override import override
 from loriini.train.run import Run
 from runs import tiny_run
 
 RUN = tiny_run()
+TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,9 @@ RUN = tiny_run()
         (["--routing.norm", "inf"], replace(RUN, routing=replace(RUN.routing, norm="inf"))),
         (["--optimizer.betas", "0.8,0.9"], replace(RUN, optimizer=replace(RUN.optimizer, betas=(0.8, 0.9)))),
         (["--optimizer.eps", "1e-6"], replace(RUN, optimizer=replace(RUN.optimizer, eps=1e-6))),
+        (["--routing", "mixtral"], replace(RUN, routing=DESIGNS["mixtral"])),
+        (["--routing", "mixtral", "--routing.top_k", "1"], replace(RUN, routing=TOP_1)),
+        (["--routing.top_k", "1", "--routing", "mixtral"], replace(RUN, routing=TOP_1)),
         (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

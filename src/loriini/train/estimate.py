@@ -100,7 +100,7 @@ class Estimate:
 def estimate(run: Run, vocab_size: int, cluster: Cluster) -> Estimate:
     """The estimate of a run: of its mixture, and in bfloat16 unless the run asks for float32.
 
-    InputError for a batch that cannot be shared out, and where nothing fits, naming the smallest remedy.
+    InputError for a batch that cannot be shared out, and where nothing fits, naming a remedy.
     """
     if cluster.gpus < 1:
         raise InputError(f"--gpus {cluster.gpus}: give at least 1")

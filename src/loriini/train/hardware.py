@@ -54,9 +54,12 @@ PEAK_FLOPS = {
     "RTX 3090": 71e12,
     "V100": 125e12,
     "MI300X": 1307e12,
-    "MI250X": 383e12,
+    "MI250X": 191.5e12,
 }
-"""Dense bfloat16 FLOPs a second (V100: float16) by words of the device's name, as its makers print them."""
+"""Dense bfloat16 FLOPs a second (V100: float16) by words of the device's name, as its makers print them.
+
+A device of an MI250X is one of its two dies.
+"""
 
 
 def peak_flops() -> float | None:
