@@ -25,7 +25,7 @@ from loriini.train.parallel import Parallel, ParallelConfig, check_mesh, once, p
 from loriini.train.run import Run
 from loriini.train.sharding import build, clip_gradients, whole, whole_view
 from loriini.train.speed import SpeedConfig
-from loriini.train.traffic import Exchange, expert_wise_bytes
+from loriini.train.traffic import Exchange, Work, expert_wise_bytes, fsdp
 from loriini.train.upcycle import WarmupConfig
 from runs import Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, label_arguments, tiny_config
@@ -216,21 +216,22 @@ def test_gradients_of_every_design_are_those_of_one_process(mesh: ParallelConfig
 
 
 class Bytes(TorchDispatchMode):
-    """Counts what a process sends in a group, by kind of exchange."""
+    """Counts what a process sends in some groups, by kind of exchange."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, *groups: dist.ProcessGroup) -> None:
         super().__init__()
-        self.group, self.sent = group, {}
+        self.groups, self.sent = groups, {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace == "c10d":
-            group = next(
+            boxed = next(
                 a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
             )
-            if dist.ProcessGroup.unbox(group) == self.group:
+            group = dist.ProcessGroup.unbox(boxed)
+            if group in self.groups:
                 kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
                 smaller = min(t.numel() * t.element_size() for t in tensors)
-                self.sent[kind] = self.sent.get(kind, 0) + (self.group.size() - 1) * smaller
+                self.sent[kind] = self.sent.get(kind, 0) + (group.size() - 1) * smaller
         return func(*args, **(kwargs or {}))
 
 
@@ -265,6 +266,29 @@ def test_expert_wise_parallelism_sends_activations_only(
         for count in of_ranks:
             assert Exchange(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
             assert not count
+
+
+def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
+    """What this process sends to gather shards and to reduce gradients in one pass, forward and backward."""
+    counts = []
+    with processes():
+        parallel = spread(FSDP)
+        for config in configs:
+            model = build(config, parallel, "fp32")
+            with Bytes(parallel.group("shard"), parallel.group("data")) as mode:
+                backward(model, batch(config)[:1], {}, parallel)
+            counts.append(mode.sent)
+    return counts
+
+
+def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
+    configs = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
+    work = Work(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+    for counts in job(2, sent_by_fsdp, configs):
+        for config, count in zip(configs, counts, strict=True):
+            expected = fsdp(config, work, 2, 2)
+            assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+            assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
 
 
 @pytest.mark.parametrize(
