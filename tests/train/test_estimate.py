@@ -123,7 +123,7 @@ def test_a_remedy_is_a_number_of_gpus_that_the_mesh_divides() -> None:
         estimate(run, 64, Cluster(memory=least))
 
 
-@pytest.mark.parametrize(("design", "copies"), [("lory", 1), ("smear", 1), ("mixtral", 2 * 2)])
+@pytest.mark.parametrize(("design", "copies"), [("lory", 1), ("smear", 1), ("mixtral", 3 * 2)])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_a_group_keeps_the_states_of_all_its_ranks(design: str, copies: int, checkpointing: bool) -> None:
     run = tiny_run(design, batch_size=8)

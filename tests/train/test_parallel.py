@@ -11,13 +11,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
+from loriini.train.estimate import others_states
+from loriini.train.expertwise import slice_experts
+from loriini.train.footprint import saved_bytes
 from loriini.train.hardware import autocast
 from loriini.train.loop import Interrupted, train
 from loriini.train.measures import Measure
@@ -289,6 +292,30 @@ def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
             expected = fsdp(config, work, 2, 2)
             assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
             assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def saved_more(configs: list[LoriiniConfig]) -> list[int]:
+    """How many more bytes a forward pass saves where all processes share the experts."""
+    more = []
+    with processes():
+        for config in configs:
+            model = LoriiniForCausalLM(config).train()
+            ids, labels = batch(config), label_arguments(model, BATCH)
+            apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+            for mixture in model.model.mixtures:
+                slice_experts(mixture.experts, dist.group.WORLD)
+                for weight in mixture.experts.parameters():
+                    nn.init.normal_(weight, std=0.02)
+            shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+            more.append(shared - apart)
+    return more
+
+
+def test_a_group_keeps_the_states_that_the_estimate_says() -> None:
+    configs = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
+    for config, more in zip(configs, job(2, saved_more, configs)[0], strict=True):
+        states = others_states(config, 2, BATCH, LENGTH)
+        assert more == pytest.approx(4 * config.num_hidden_layers * states, rel=0.15)  # besides, gates
 
 
 @pytest.mark.parametrize(
