@@ -116,7 +116,7 @@ class _Slurm(SlurmPipelineExecutor):
 
 
 def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit an array of jobs and wait for it; what is left of it is cancelled when we are interrupted."""
+    """Submit an array of jobs and wait for it; what is left of it is cancelled when we give up or are interrupted."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
         with environment(ENVIRONMENT):  # which sbatch hands on
@@ -132,14 +132,16 @@ def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Pa
             queue = subprocess.run(["squeue", "-h", "-j", jobs.job_id], capture_output=True, text=True)
             gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
             if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
-                subprocess.run(
-                    ["scancel", jobs.job_id], capture_output=True
-                )  # should one be left all the same
+                _cancel(jobs.job_id)  # should one be left all the same
                 return
             time.sleep(POLL_SECONDS)
     except BaseException:
-        subprocess.run(["scancel", jobs.job_id], capture_output=True)
+        _cancel(jobs.job_id)
         raise
+
+
+def _cancel(job: str) -> None:
+    subprocess.run(["scancel", job], capture_output=True)
 
 
 def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:

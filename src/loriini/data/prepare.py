@@ -34,6 +34,7 @@ from loriini.errors import InputError
 PLACE = ("workers", "executor", "executor_options")
 """The settings that say where and how fast, not what."""
 SEEDS = 1 << 31
+"""A seed must be less: FAISS takes no other."""
 TASK_BYTES = 1 << 26
 """Of files that one task reads: more only when one file is larger."""
 
@@ -78,13 +79,13 @@ class PrepareSettings:
     def __post_init__(self) -> None:
         # now, rather than when the stage that needs it begins, hours later
         at_least = {"length": 1, "neighbors": 1, "workers": 1, "seed": 0}
-        if self.seed >= SEEDS:
-            raise InputError(f"seed is {self.seed}; it must be less than {SEEDS}, the seeds that FAISS takes")
         at_least |= {"max_characters": 1, "min_characters": 0, "max_document_characters": 1}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
+        if self.seed >= SEEDS:
+            raise InputError(f"seed is {self.seed}; it must be less than {SEEDS}")
         choices = {
             "order": METHODS,
             "on_error": ON_ERROR,
