@@ -116,7 +116,7 @@ class _Slurm(SlurmPipelineExecutor):
 
 
 def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit an array of jobs and wait for it; what is left of it is cancelled when we stop before its end."""
+    """Submit an array of jobs and wait for it; what is left is cancelled when we stop before its end."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
         with environment(ENVIRONMENT):  # which sbatch hands on
