@@ -123,9 +123,7 @@ def watch(command: list[str], corpus: Path) -> tuple[float, dict[str, Counter[st
     process = subprocess.Popen(command)
     peaks: defaultdict[str, Counter[str]] = defaultdict(Counter)
     while process.poll() is None:
-        stage = next(
-            (path.name[1:].removesuffix(".unfinished") for path in corpus.glob(".*.unfinished")), "between"
-        )
+        stage = next((path.name.split(".")[1] for path in corpus.glob(".*.unfinished")), "between")
         for name, value in sum((memory(pid) for pid in family(process.pid)), Counter()).items():
             peaks[stage][name] = max(peaks[stage][name], value)
         time.sleep(POLL_SECONDS)

@@ -1,6 +1,6 @@
 """Neighbours and order of up to a million vectors: seconds, memory, and what cells cost and give.
 
-python benchmarks/neighbors_at_scale.py --embeddings EMBEDDINGS.npy --results results/neighbors_at_scale.json
+python benchmarks/neighbors_at_scale.py --embeddings EMBEDDINGS.npy --results FILE
 
 EMBEDDINGS.npy is a corpus's (`embeddings/embeddings.npy`); the vectors are made from its first 20,000:
 Gaussian noise round points between neighbours. Every size runs in a fresh process.
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.artifact import Artifact, build
+from loriini.data.embeddings import unit
 from loriini.data.instances import cut, shared_instance_cosine
 from loriini.data.neighbors import search, whole, write_neighbors
 from loriini.data.order import random_order, similar_walk, window_for, write_order
@@ -54,10 +55,6 @@ def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Art
         return {"documents": count, "width": width}
 
     return build(folder, {"count": count}, {}, write)
-
-
-def unit(vectors_ND: NDArray[np.float32]) -> NDArray[np.float32]:
-    return vectors_ND / np.linalg.norm(vectors_ND, axis=1, keepdims=True)
 
 
 def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:

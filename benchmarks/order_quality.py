@@ -59,7 +59,7 @@ def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:
     """From each document to the nearest of all that are left: what a walk with all neighbours would do."""
     left = np.random.default_rng(seed).permutation(len(vectors_ND))
     left_LD = vectors_ND[left]
-    order = [0]
+    order = [int(left[0])]
     here, taken = left_LD[0], np.zeros(len(left), bool)
     taken[0] = True
     for step in range(1, len(vectors_ND)):
@@ -70,21 +70,21 @@ def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:
         taken[place] = True
         here = left_LD[place]
         order.append(int(left[place]))
+    assert np.array_equal(np.sort(order), np.arange(len(vectors_ND))), "a tour is a permutation"
     return np.array(order)
 
 
-def walk_inside_cells(vectors_ND: Vectors, seed: int) -> Ids:
+def walk_inside_cells(vectors_ND: Vectors, seed: int, window: int) -> Ids:
     """Small k-means cells one after the other, the default walk inside each."""
     kmeans = faiss.Kmeans(vectors_ND.shape[1], CELLS, niter=10, spherical=True, seed=seed)
     kmeans.train(vectors_ND)
     labels_N = kmeans.index.search(vectors_ND, 1)[1][:, 0]
-    neighbors_NK = np.full((len(vectors_ND), K), -1)
     order_N = np.argsort(labels_N, kind="stable")
     walks = []
     for members_M in np.split(order_N, np.cumsum(np.bincount(labels_N, minlength=CELLS))[:-1]):
         neighbors_NK = search(vectors_ND, Cell(members_M, members_M), K)[0]
         inside_MK = np.where(neighbors_NK < 0, -1, np.searchsorted(members_M, neighbors_NK))
-        walks.append(members_M[similar_walk(inside_MK, seed)])
+        walks.append(members_M[similar_walk(inside_MK, seed, window=window)])
     return np.concatenate(walks)
 
 
@@ -118,7 +118,7 @@ def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Or
             lambda order: restarts(order, neighbors_NK, LOOK_BACK["similar"]),
             SEEDS,
         ),
-        Order("similar, inside small cells", lambda seed: walk_inside_cells(vectors_ND, seed)),
+        Order("similar, inside small cells", lambda seed: walk_inside_cells(vectors_ND, seed, window)),
         Order("exact tour", lambda seed: exact_tour(vectors_ND, seed)),
     ]
 

@@ -32,9 +32,15 @@ TOKENIZER = "bpe:32768"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", type=Path, nargs="+", required=True)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--text", type=Path, nargs="+", default=[])
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--alone", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.alone:
+        print(encode_alone(arguments.alone))
+        return
+    if not arguments.text or not arguments.results:
+        parser.error("give --text FILE… and --results FILE")
     with tempfile.TemporaryDirectory() as folder:
         result = measure(arguments.text, Path(folder))
     write_json(arguments.results, result)
@@ -94,7 +100,7 @@ def our_seconds(folder: Path, documents: Artifact, tokenizer: Artifact, workers:
 def library_seconds(folder: Path, threads: int) -> float:
     """The library in a process of its own, since it fixes its threads at the first call."""
     parallel = {"RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": str(threads > 1).lower()}
-    command = [sys.executable, __file__, str(folder)]
+    command = [sys.executable, __file__, "--alone", str(folder)]
     done = subprocess.run(command, env={**os.environ, **parallel}, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
@@ -112,7 +118,4 @@ def encode_alone(folder: Path) -> float:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        print(encode_alone(Path(sys.argv[1])))
-    else:
-        main()
+    main()

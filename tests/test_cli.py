@@ -280,8 +280,11 @@ def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.Capt
     table = dict(line.split("  ", 1) for line in ended.out.splitlines())
     assert table["domain birds"].strip().startswith("120 documents")
     assert table["page"].strip() == str(made.corpus / "inspect.html")
-    assert "Documents and their nearest" in (made.corpus / "inspect.html").read_text()
+    page = made.corpus / "inspect.html"
+    assert "Documents and their nearest" in page.read_text()
+    page.unlink()
     found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
+    assert not page.exists()
     assert found["domains"]["tools"]["documents"] == 120
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from loriini.data.tasks import Task
 from loriini.errors import InputError
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
+from loriini.data import cluster
 
 OPTIONS = ("time=00:10:00", "partition=cpu", "mem_per_cpu_gb=4", "sbatch_args.account=lories")
 COMMANDS = {
@@ -78,6 +80,26 @@ def test_slurm_jobs_that_vanish_are_told(tmp_path: Path, slurm: Path) -> None:
     (slurm / "srun").write_text("#!/bin/bash\n")
     with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
         build_with(tmp_path / "stage", squares(2), executor("slurm", 2, OPTIONS))
+    assert (slurm / "cancelled").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "gone"),
+    [
+        (0, "7 cpu job R", "", False),
+        (0, "", "", True),
+        (1, "", "slurm_load_jobs error: Invalid job id specified", True),
+        (1, "", "slurm_load_jobs error: Unable to contact slurm controller", False),
+    ],
+)
+def test_a_squeue_that_fails_tells_nothing(code: int, out: str, err: str, gone: bool) -> None:
+    assert cluster._is_gone(subprocess.CompletedProcess([], code, out, err)) is gone
+
+
+def test_options_have_the_types_that_they_look_like() -> None:
+    options = (*OPTIONS, "requeue=false", "cpus_per_task=2")
+    found = cluster.slurm(1, options).options
+    assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
     dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
     assert dropped == [
         {"id": None, "where": "a.jsonl:7", "reason": "no text", "detail": ""},
-        {"id": "b", "domain": "x", "reason": "exact duplicate", "repeats": 0},
+        {"id": "b", "where": None, "reason": "exact duplicate", "detail": "repeats document 0"},
     ]
     assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
     assert len(calls) == 1

@@ -8,6 +8,7 @@ from loriini.data import embeddings, encoders
 from loriini.data.artifact import Artifact
 from loriini.data.documents import Document, write_documents
 from loriini.data.tasks import IN_PROCESS
+from loriini.errors import InputError
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
 CODE = [
@@ -65,6 +66,27 @@ def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
     assert np.array_equal(vectors[0], vectors[1])
 
 
+def test_a_row_that_is_not_finite_has_no_direction() -> None:
+    rows = np.array([[3, 4], [np.nan, 1], [np.inf, 1], [0, 0]], np.float32)
+    assert np.allclose(embeddings.unit(rows), [[0.6, 0.8], [0, 0], [0, 0], [0, 0]])
+
+
+def test_an_encoders_folder_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_encoder(*settings: str) -> encoders.Encoder:
+        return lambda texts: np.ones((len(texts), 2), np.float32)
+
+    monkeypatch.setattr(embeddings, "load_encoder", load_encoder)
+    stored = documents_of(tmp_path / "documents", BIRDS)
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
+    (encoder / "model.safetensors").write_bytes(b"one")
+    embeddings.write_embeddings(tmp_path / "e", stored, str(encoder), seed=0)
+    embeddings.write_embeddings(tmp_path / "e", stored, str(encoder), seed=1)  # which it does not take
+    (encoder / "model.safetensors").write_bytes(b"two")
+    with pytest.raises(InputError, match=r"other inputs .*model\.safetensors"):
+        embeddings.write_embeddings(tmp_path / "e", stored, str(encoder))
+
+
 def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -82,6 +104,5 @@ def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch:
         "encoder": "some/encoder",
         "pooling": "cls",
         "backend": "openvino",
-        "seed": 1,
     }
     assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)

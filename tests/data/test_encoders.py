@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.data import encoders
-from loriini.data.embeddings import unit
+from loriini.data import documents, encoders
+from loriini.data.embeddings import unit, write_embeddings
+from loriini.data.processes import Processes
 from loriini.errors import InputError
 
 TEXTS = [
@@ -91,6 +92,26 @@ def test_openvino_is_close_to_torch(model: str, request: pytest.FixtureRequest) 
     pytest.importorskip("openvino", reason="the extra loriini[openvino] is not installed")
     folder = request.getfixturevalue(model)
     assert (cosines(vectors_of(folder, "mean", "openvino"), vectors_of(folder)) > 0.999).all()
+
+
+def test_the_same_bytes_whatever_the_workers(
+    plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "SHARD_CHARACTERS", 100)
+    made = [documents.Document(str(i), text * n, "any") for n in (1, 2) for i, text in enumerate(TEXTS[:4])]
+    stored = documents.write_documents(tmp_path / "documents", lambda drop: made, {})
+    assert len(stored.counts["shards"]) > 2
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        one, two = (
+            write_embeddings(tmp_path / f"{n}", stored, str(plain_model), execute=Processes(n))
+            for n in (1, 2)
+        )
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert one.files == two.files
 
 
 def test_long_texts_are_cut_to_what_the_model_takes(plain_model: Path) -> None:

@@ -7,6 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from loriini.data.artifact import load
 from loriini.data.exchange import FORMS, export_corpus, import_corpus
 from loriini.data.prepare import Corpus
 from loriini.errors import InputError
@@ -63,6 +64,25 @@ def test_rows_of_any_length_and_domain_are_documents(corpus: Corpus, tmp_path: P
     assert back.tokens.domains.tolist() == [0, 1, 0]
     assert back.instances.domain_names == ("a", "b")
     assert back.manifest["stages"]["instances"]["counts"]["tokens_left_out"] == 1
+
+
+def test_files_of_one_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
+    for i in range(2):
+        folder = tmp_path / "set" / str(i)
+        folder.mkdir(parents=True)
+        pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2, 3 + i]]}), folder / "x.parquet")
+    import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 2)
+    assert {"0/x.parquet", "1/x.parquet"} <= load(tmp_path / "back" / "tokens").inputs.keys()
+
+
+def test_more_domains_than_an_index_holds(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.data.tokens.MOST_DOMAINS", 1)
+    table = pyarrow.table({"input_ids": [[1, 2], [3, 4]], "domain": ["a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
+    with pytest.raises(InputError, match="2 domains"):
+        import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
 
 
 def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:

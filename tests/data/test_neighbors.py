@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,3 +107,15 @@ def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.Mon
     )
     assert one.files == two.files
     assert one.counts["cells"] > 1
+
+
+def test_a_document_that_is_not_searched_for_is_our_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_the_last(*arguments: object) -> Iterator[neighbors.Cell]:
+        yield neighbors.Cell(np.arange(9), np.arange(10))
+
+    monkeypatch.setattr(neighbors, "split", without_the_last)
+    embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(10))
+    with pytest.raises(RuntimeError, match="9 documents were searched, there are 10"):
+        neighbors.write_neighbors(tmp_path / "neighbors", embedded, k=2)

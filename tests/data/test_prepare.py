@@ -99,7 +99,9 @@ def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any]) -> N
         {"neighbors": 0},
         {"workers": 0},
         {"seed": -1},
+        {"seed": 1 << 31},
         {"order": "alphabetical"},
+        {"on_error": "ignore"},
         {"pooling": "max"},
         {"encoder_backend": "onnx"},
     ],
@@ -109,14 +111,30 @@ def test_impossible_settings_are_refused_at_once(change: dict[str, Any]) -> None
         replace(SETTINGS, **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": "bpe:few"}, "at least 257"),
+        ({"tokenizer": "./absent"}, "no such tokenizer"),
+        ({"encoder": "./absent"}, "no such folder"),
+    ],
+)
+def test_what_is_absent_is_told_before_anything_is_read(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        made(tmp_path / "corpus", replace(SETTINGS, **change))
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing to read"):
+        prepare.prepare(tmp_path / "corpus", SETTINGS)
+
+
 def test_other_documents_are_refused(corpus: Corpus) -> None:
     with pytest.raises(InputError, match=r"other inputs \(topics\)"):
         prepare_documents(corpus.folder, topics, {"topics": "2"}, SETTINGS)
-
-
-def test_same_bytes_whatever_the_workers(corpus: Corpus, tmp_path: Path) -> None:
-    made(tmp_path / "two", replace(SETTINGS, workers=2))
-    assert array_hashes(tmp_path / "two") == array_hashes(corpus.folder)
 
 
 @pytest.mark.parametrize("stage", ["write_embeddings", "write_order", "write_instances"])

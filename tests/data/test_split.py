@@ -101,3 +101,20 @@ def test_a_side_without_documents_is_refused(count: int, side: str, tmp_path: Pa
 def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         split_documents([str(tmp_path / "absent")], PLENTY, PLENTY)
+
+
+def test_every_format_of_records_in_a_folder_is_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", range(50))
+    rows = "".join(f"t{i},words {i}\n" for i in range(50))
+    (tmp_path / "b.csv").write_text("id,text\n" + rows)
+    (tmp_path / "readme.txt").write_text("no record")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert Counter(d.domain for documents in sides.values() for d in documents) == {"prose": 50, "b": 50}
+
+
+def test_what_is_left_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(50):
+        (tmp_path / f"{i}.txt").write_text(f"words {i}")
+    (tmp_path / "picture.png").write_bytes(b"\0")
+    split_documents([str(tmp_path)], PLENTY, PLENTY)
+    assert capsys.readouterr().err == "warning: 1 left out: not a text file\n"

@@ -82,8 +82,9 @@ def test_documents_equal_one_pass_over_all(texts: tuple[str, ...], expected: Pat
     assert stored.counts["duplicates"] == 2
     assert stored.counts["skipped"] == {"not valid JSON": 3}
     dropped = [json.loads(line) for line in stored.path("dropped.jsonl").read_text().splitlines()]
-    assert [(line["reason"], wanted[line["repeats"]].text) for line in dropped if "repeats" in line] == [
-        ("exact duplicate", "said before")
+    repeats = [line["detail"] for line in dropped if line["reason"] == "exact duplicate"]
+    assert [wanted[int(detail.removeprefix("repeats document "))].text for detail in repeats] == [
+        "said before"
     ] * 2
 
 
@@ -95,11 +96,11 @@ def test_there_are_many_tasks(expected: Path) -> None:
     assert counts["duplicates"]["duplicates"] >= 3
 
 
-@pytest.mark.parametrize("stage", ["documents", "tokens", "embeddings", "order", "instances"])
+@pytest.mark.parametrize("stage", [name for name in STAGES if name != "tokenizer"])
 def test_a_document_or_token_that_goes_missing_is_our_fault(expected: Path, stage: str) -> None:
     made = {name: load(expected / name) for name in STAGES}
     check_accounts(made)
-    for name in ("documents", "tokens", "tokens_left_out"):
+    for name in ("documents", "tokens", "tokens_left_out", "duplicates"):
         if name in made[stage].counts and (stage, name) != ("instances", "documents"):
             counts = {**made[stage].counts, name: made[stage].counts[name] - 1}
             with pytest.raises(RuntimeError, match="must be"):
@@ -140,10 +141,13 @@ def test_two_kills_leave_the_same_bytes(texts: tuple[str, ...], expected: Path, 
 def test_twenty_kills_leave_the_same_bytes(
     texts: tuple[str, ...], expected: Path, tmp_path: Path, workers: int
 ) -> None:
+    seed = random.randrange(1 << 32)
+    moment = random.Random(seed)
     killed = corpora = 0
     while killed < 20:
         out = tmp_path / f"corpus-{corpora}"
-        moments = [(random.randint(1, 40), random.uniform(0, 0.2)) for _ in range(5)]
+        moments = [(moment.randint(1, 40), moment.uniform(0, 0.2)) for _ in range(5)]
+        print(f"seed {seed}, corpus {corpora}: files and seconds to the kills {moments}")
         killed += kill_and_rerun(out, texts, workers, moments)
         assert contents(out) == contents(expected)
         corpora += 1

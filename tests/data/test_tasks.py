@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loriini.data.artifact import build, parts_of
+from loriini.data.artifact import build, digest, parts_of
 from loriini.data.executors import executor
 from loriini.data.processes import Processes
 from loriini.data.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
@@ -97,7 +97,7 @@ def test_a_failure_is_told_and_what_is_finished_is_kept(
     if execute != IN_PROCESS and error != InputError:
         assert "wrong failed" in str(caught.value)
     assert not (tmp_path / "stage").exists()
-    finished = [task for task in tasks if (tmp_path / ".stage.parts" / task.name).exists()]
+    finished = [task for task in tasks if list(tmp_path.glob(f".stage.*.parts/{task.name}"))]
     assert len(finished) == 3 or execute != IN_PROCESS
     (tmp_path / "done").unlink()
     build_with(tmp_path / "stage", tasks, execute)
@@ -109,7 +109,7 @@ def test_a_failure_is_told_and_what_is_finished_is_kept(
 def test_a_process_that_dies_is_told_with_its_task(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"the process that did killer died \(exit code -9; .*rerun"):
         build_with(tmp_path / "stage", [Task("killer", die), *squares(1)], Processes(2))
-    assert not (tmp_path / ".stage.parts" / "killer").exists()
+    assert not list(tmp_path.glob(".stage.*.parts/killer"))
     build_with(tmp_path / "stage", squares(2), Processes(2))
     assert not list(tmp_path.glob(".*"))
 
@@ -130,12 +130,18 @@ def test_parts_of_other_settings_are_dropped(tmp_path: Path) -> None:
     tasks = [*squares(2), Task("wrong", raise_input_error)]
     with pytest.raises(InputError):
         build_with(tmp_path / "stage", tasks, IN_PROCESS, settings=1)
+    (of_others,) = tmp_path.glob(".stage.*.parts")
+    with pytest.raises(InputError):
+        build_with(tmp_path / "stage", tasks, IN_PROCESS, settings=2)
+    (ours,) = tmp_path.glob(".stage.*.parts")
+    assert ours != of_others  # so that a job of other settings that is left does not write here
     build_with(tmp_path / "stage", squares(2), IN_PROCESS, settings=2)
     assert (tmp_path / "done").read_text() == "0 1 0 1 "
 
 
 def test_parts_without_their_claim_are_nobodys(tmp_path: Path) -> None:
-    parts = tmp_path / ".stage.parts" / "square-0"
+    whose = digest({"settings": {"settings": 0}, "inputs": {}})
+    parts = tmp_path / f".stage.{whose}.parts" / "square-0"
     parts.mkdir(parents=True)
     (parts / "result.json").write_text(json.dumps({"number": 7}))
     results = build_with(tmp_path / "stage", squares(1), IN_PROCESS)

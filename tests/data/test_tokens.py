@@ -25,6 +25,15 @@ def documents(tmp_path: Path) -> Artifact:
 
 
 @pytest.fixture
+def in_shards(tmp_path: Path, documents: Artifact, monkeypatch: pytest.MonkeyPatch) -> Artifact:
+    """The same documents in several shards, so that a worker each has something to do."""
+    monkeypatch.setattr("loriini.data.documents.SHARD_CHARACTERS", 1000)
+    made = write_documents(tmp_path / "in_shards", lambda _: list(stored_documents(documents)), {})
+    assert len(made.counts["shards"]) > 2
+    return made
+
+
+@pytest.fixture
 def tokenizer(tmp_path: Path, documents: Artifact) -> Artifact:
     return write_tokenizer(tmp_path / "tokenizer", "bpe:300", documents)
 
@@ -57,16 +66,24 @@ def test_tokens_round_trip(tmp_path: Path, documents: Artifact, tokenizer: Artif
 
 
 def test_workers_do_not_change_the_bytes(
-    tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, in_shards: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 100)
-    one = write_tokens(tmp_path / "one", documents, tokenizer)
+    one = write_tokens(tmp_path / "one", in_shards, tokenizer)
     monkeypatch.setattr("loriini.data.tokens.BATCH_CHARACTERS", 1_000)
-    two = write_tokens(tmp_path / "two", documents, tokenizer, Processes(2))
+    two = write_tokens(tmp_path / "two", in_shards, tokenizer, Processes(2))
     assert one.files == two.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert one.counts["documents"] == one.counts["documents_in"] == 40
+
+
+def test_more_domains_than_an_index_holds(
+    tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.data.tokens.MOST_DOMAINS", 1)
+    with pytest.raises(InputError, match="2 domains, and there can be 1"):
+        write_tokens(tmp_path / "tokens", documents, tokenizer)
 
 
 def test_tokenizer_read_from_its_folder_or_file(

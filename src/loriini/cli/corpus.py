@@ -93,11 +93,13 @@ def inspect_arguments(add: Add) -> None:
 def inspect(arguments: argparse.Namespace) -> None:
     """What a corpus holds, in numbers, and a page with documents and their neighbours."""
     from loriini.analyze.corpus import inspect_and_write, summary
+    from loriini.data.inspection import inspect_corpus
     from loriini.data.prepare import open_corpus
 
-    found, page = inspect_and_write(open_corpus(arguments.corpus))
+    corpus = open_corpus(arguments.corpus)
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(inspect_corpus(corpus), indent=1))
         return
+    found, page = inspect_and_write(corpus)
     rows = [{"what": name, "value": value} for name, value in {**summary(found), "page": page}.items()]
     show(rows, ("what", "value"), as_json=False)

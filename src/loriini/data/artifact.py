@@ -4,9 +4,12 @@ A stage writes its files into a temporary sibling folder; they are hashed, synce
 place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage whose
 settings and inputs are unchanged is not done again. What its tasks have finished (`loriini.data.tasks`) lies
 in another sibling until then, and is kept for the next attempt if that has the same settings and inputs.
+Both siblings have a digest of these in their names: a task of other settings that still runs somewhere
+cannot write into them.
 """
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -20,8 +23,9 @@ from typing import Any
 from loriini.errors import InputError
 
 MANIFEST = "manifest.json"
+DIGITS = 16
 CLAIM = "claim.json"
-"""Whose parts these are: the settings and inputs of an unfinished stage."""
+"""An unfinished stage's settings and inputs, beside its parts; parts without it are nobody's."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Artifact:
 
 def digest(value: Any) -> str:
     """A short, stable hash of any JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def build(
@@ -61,7 +65,7 @@ def build(
     when a finished artefact of other settings or inputs is in the way: nothing is overwritten.
     """
     wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
-    temporary = folder.with_name(f".{folder.name}.unfinished")
+    temporary = folder.with_name(f".{folder.name}.{digest(wanted)}.unfinished")
     if (folder / MANIFEST).exists():
         artifact = load(folder)
         for part, values in wanted.items():
@@ -72,10 +76,10 @@ def build(
                     f"{folder}: was made with other {part} ({_first_few(changed)}); "
                     "choose another output folder or remove this one"
                 )
-        _discard(parts_of(temporary))
+        _discard_all(folder)
         return artifact
     with told_when_full(folder):
-        shutil.rmtree(temporary, ignore_errors=True)
+        _discard_all(folder, but=parts_of(temporary))
         temporary.mkdir(parents=True)
         _claim(parts_of(temporary), wanted)
         counts = write(temporary)
@@ -84,7 +88,7 @@ def build(
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
         sync(folder.parent)
-    _discard(parts_of(temporary))
+    _discard_all(folder)
     return load(folder)
 
 
@@ -154,15 +158,18 @@ def sync(path: Path) -> None:
 
 
 def _claim(parts: Path, wanted: dict[str, Any]) -> None:
-    """Keep the parts of an earlier attempt at the same stage; drop those of another."""
-    try:
-        same = json.loads((parts / CLAIM).read_text()) == wanted
-    except (FileNotFoundError, json.JSONDecodeError):
-        same = False
-    if not same:
+    """Keep the parts of an earlier attempt, if they are whole."""
+    if not (parts / CLAIM).exists():
         _discard(parts)
         parts.mkdir()
         write_json(parts / CLAIM, wanted)
+
+
+def _discard_all(folder: Path, but: Path | None = None) -> None:
+    """Remove what attempts at the stage `folder` left beside it, of any settings."""
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
+        if left != but:
+            _discard(left)
 
 
 def _discard(parts: Path) -> None:

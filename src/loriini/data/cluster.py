@@ -31,6 +31,7 @@ from loriini.progress import Advance
 
 OURS = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
 """Arguments of datatrove's executors that are not the user's."""
+BOOLEANS = {"true": True, "false": False}
 FAILED = "{}.failed.json"
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
@@ -115,7 +116,7 @@ class _Slurm(SlurmPipelineExecutor):
 
 
 def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit an array of jobs and wait for it; what is left of it is cancelled when we are interrupted."""
+    """Submit an array of jobs and wait for it; what is left is cancelled when we stop before its end."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
         with environment(ENVIRONMENT):  # which sbatch hands on
@@ -129,13 +130,25 @@ def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Pa
         while not all(finished(parts, task) for task in tasks):
             _check_failures(tasks, parts)
             queue = subprocess.run(["squeue", "-h", "-j", jobs.job_id], capture_output=True, text=True)
-            gone_since = None if queue.stdout.strip() else gone_since or time.monotonic()
+            gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
             if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
+                _cancel(jobs.job_id)  # should one be left all the same
                 return
             time.sleep(POLL_SECONDS)
     except BaseException:
-        subprocess.run(["scancel", jobs.job_id], capture_output=True)
+        _cancel(jobs.job_id)
         raise
+
+
+def _cancel(job: str) -> None:
+    subprocess.run(["scancel", job], capture_output=True)
+
+
+def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:
+    """Whether squeue knows of no such job any more; a squeue that fails for another reason tells nothing."""
+    if queue.returncode:
+        return "invalid job id" in queue.stderr.lower()
+    return not queue.stdout.strip()
 
 
 def _run_on_ray(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
@@ -197,7 +210,7 @@ def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str
         name, _, inner = key.partition(".")
         if not equals or name not in known:
             raise InputError(f"executor option {option!r}: give KEY=VALUE, KEY one of: {', '.join(known)}")
-        typed = int(value) if value.isdecimal() else value
+        typed = int(value) if value.isdecimal() else BOOLEANS.get(value.lower(), value)
         if inner:
             parsed.setdefault(name, {})[inner] = typed
         else:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import zstandard
@@ -25,9 +25,8 @@ from loriini.data import artifact
 from loriini.data.artifact import Artifact, parts_of
 from loriini.data.compressed import read_lines
 from loriini.data.distinct import first_of_text, id_hashes, new_name, number_of_id, text_hashes
-from loriini.data.dropped import Drop, Dropped
+from loriini.data.dropped import Drop, Dropped, counted, nothing_found
 from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
-from loriini.errors import InputError
 from loriini.progress import Advance
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
@@ -178,13 +177,9 @@ def _read(
     read: Read, characters: int, max_characters: int | None, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write what a source has as shards of so many characters, each beside the arrays that tell of it."""
-    skipped, documents, pieces = Counter[str](), [], []
-    with open(folder / DROPPED, "w", encoding="utf-8") as left_out:
-
-        def drop(dropped: Dropped) -> None:
-            skipped[dropped.reason] += 1
-            left_out.write(json.dumps(asdict(dropped)) + "\n")
-
+    documents, pieces = [], []
+    with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
+        drop, skipped = counted(lambda dropped: _write_dropped(file_of_dropped, dropped))
         for i, batch in enumerate(batches(read(drop), characters)):
             arrays = _describe(batch, max_characters)
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
@@ -214,11 +209,7 @@ def _check_sources(sources: Sequence[Source], read: Sequence[Mapping[str, Any]])
         left_out[source.name].update(counts["skipped"])
     for name, documents in found.items():
         if not documents:
-            told = ", ".join(f"{count} left out: {reason}" for reason, count in left_out[name].items())
-            raise InputError(
-                f"{name}: no document found{told and f' ({told})'}; give .jsonl, .csv, .tsv, .parquet, "
-                ".arrow, .warc or text files, and limits that leave some"
-            )
+            raise nothing_found(name, left_out[name])
 
 
 def _shards(parts: Sequence[Path], read: Sequence[Mapping[str, Any]]) -> Iterator[_Shard]:
@@ -273,8 +264,8 @@ def _keep(
             pieces = _pieces(document, max_characters)
             repeated = int(repeats[shard.first + i])
             if repeated >= 0:
-                reason = {"reason": "exact duplicate", "repeats": repeated}
-                dropped.write(json.dumps({"id": document.id, "domain": document.domain, **reason}) + "\n")
+                reason, detail = "exact duplicate", f"repeats document {repeated}"
+                _write_dropped(dropped, Dropped(document.id, None, reason, detail))
                 tally["duplicates"] += 1
             else:
                 tally["kept"] += 1
@@ -319,6 +310,10 @@ def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
 
 def _parse(line: bytes) -> Document:
     return Document(**json.loads(line))
+
+
+def _write_dropped(file: IO[str], dropped: Dropped) -> None:
+    file.write(json.dumps(asdict(dropped)) + "\n")
 
 
 def _line(document: Document) -> bytes:

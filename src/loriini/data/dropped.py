@@ -1,7 +1,10 @@
 """What is left out of a corpus, told one by one."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from loriini.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,3 +25,28 @@ Drop = Callable[[Dropped], None]
 
 def unrecorded(dropped: Dropped) -> None:
     """Keep no record of what is dropped."""
+
+
+def counted(drop: Drop) -> tuple[Drop, Counter[str]]:
+    """As `drop`, beside how many it was told of by reason."""
+    left_out = Counter[str]()
+
+    def count(dropped: Dropped) -> None:
+        left_out[dropped.reason] += 1
+        drop(dropped)
+
+    return count, left_out
+
+
+def by_reason(left_out: Mapping[str, int]) -> str:
+    """How many are left out, as words."""
+    return ", ".join(f"{count:,} left out: {reason}" for reason, count in left_out.items())
+
+
+def nothing_found(where: object, left_out: Mapping[str, int]) -> InputError:
+    """What is raised for an input without any document, with all that was left out of it."""
+    told = f" ({by_reason(left_out)})" if left_out else ""
+    return InputError(
+        f"{where}: no document found{told}; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files, "
+        "and limits that leave some"
+    )

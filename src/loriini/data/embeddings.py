@@ -6,6 +6,7 @@ a sample (latent semantic analysis, Deerwester et al. 1990). Any other name is a
 Axes: N documents, B documents in a chunk, D embedding width.
 """
 
+import os
 import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.documents import chosen_documents, shard_documents
-from loriini.data.encoders import Backend, Encoder, Pooling, load_encoder
+from loriini.data.encoders import LSA, Backend, Encoder, Pooling, load_encoder, one_thread
+from loriini.data.readers import input_identity
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
 from loriini.progress import Advance
@@ -50,7 +52,7 @@ def write_embeddings(
     `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
     `backend` are for (`load_encoder`). A task a shard of documents; "lsa" is fitted by one task before. A
     text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
-    there are no documents or no such encoder.
+    there are no documents or no such encoder. A task computes on one thread.
     """
     count = documents.counts["documents"]
     if not count:
@@ -59,7 +61,7 @@ def write_embeddings(
     def write(temporary: Path) -> dict[str, Any]:
         parts = parts_of(temporary)
         source: str | Path = encoder
-        if encoder == "lsa":
+        if encoder == LSA:
             run_tasks("encoder", [Task("lsa", partial(_fit, documents, seed))], temporary, execute)
             source = parts / "lsa" / FITTED
         tasks = [
@@ -75,12 +77,20 @@ def write_embeddings(
         width = _join_vectors([parts / task.name for task in tasks], count, temporary / VECTORS)
         return {"documents": count, "width": width}
 
-    settings = {"encoder": encoder, "seed": seed, "pooling": pooling, "backend": backend}
-    return build(folder, settings, {"documents": documents.digest}, write)
+    settings: dict[str, Any] = {"encoder": encoder}
+    settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
+    return build(folder, settings, {"documents": documents.digest, **_identity(encoder)}, write)
+
+
+def _identity(encoder: str) -> dict[str, str]:
+    """What changes when an encoder's folder does; nothing for a name."""
+    path = os.path.expanduser(encoder)
+    return input_identity([path]) if encoder != LSA and os.path.isdir(path) else {}
 
 
 def unit(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
-    """The rows divided by their lengths; rows of zeros stay. float32 (B, D)."""
+    """The rows divided by their lengths; rows of zeros, or that are not finite, are zeros. float32 (B, D)."""
+    vectors_BD = np.where(np.isfinite(vectors_BD).all(1, keepdims=True), vectors_BD, 0)
     lengths_B1 = np.linalg.norm(vectors_BD, axis=1, keepdims=True)
     return (vectors_BD / np.where(lengths_B1 > 0, lengths_B1, 1)).astype(np.float32)
 
@@ -142,15 +152,16 @@ def _encode_shard(
     advance: Advance,
 ) -> dict[str, Any]:
     """Write the unit vectors of a shard's documents, and their sum."""
-    encode = _open_encoder(source, pooling, backend)
     texts = (document.text[:CHARACTERS] for document in shard_documents(documents, shard))
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
-    while batch := list(islice(texts, CHUNK)):
-        vectors_BD = unit(encode(batch))
-        vectors.append(vectors_BD.astype(np.float16))
-        sums.append(vectors_BD.sum(0, dtype=np.float64))
-        advance(len(batch))
+    with one_thread():
+        encode = _open_encoder(source, pooling, backend)
+        while batch := list(islice(texts, CHUNK)):
+            vectors_BD = unit(encode(batch))
+            vectors.append(vectors_BD.astype(np.float16))
+            sums.append(vectors_BD.sum(0, dtype=np.float64))
+            advance(len(batch))
     np.save(folder / VECTORS, np.concatenate(vectors))
     np.save(folder / SUM, np.sum(sums, 0))
     return {"documents": sum(map(len, vectors))}

@@ -8,7 +8,9 @@ hardly any padding is computed. Axes: N texts, L tokens, B texts in a batch, D e
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,6 +27,9 @@ Encoder = Callable[[list[str]], NDArray[np.float32]]
 Pooling = Literal["mean", "cls"]
 Backend = Literal["torch", "openvino"]
 POOLINGS, BACKENDS = get_args(Pooling), get_args(Backend)
+
+LSA = "lsa"
+"""The name of the one encoder that is fitted, not loaded (`embeddings`)."""
 
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 17}
 """A batch's tokens: what stays in a processor's cache, and what keeps a GPU busy."""
@@ -73,6 +78,14 @@ class SentenceEncoder(nn.Module):
         return self.model({"input_ids": ids_BL, "attention_mask": mask_BL})["sentence_embedding"]
 
 
+def check_encoder(name: str, backend: Backend = "torch") -> None:
+    """InputError for a folder that is not there, or a backend that is not installed; loads nothing."""
+    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
+        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
+    if name != LSA and backend == "openvino" and not find_spec("openvino"):
+        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")
+
+
 def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch") -> Encoder:
     """An encoder by path or name, run in bfloat16 where the machine computes in it, on a GPU if there is one.
 
@@ -80,8 +93,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
     that says; any other is pooled by `pooling`. `openvino` (the extra of that name) runs either on a CPU. No
     code from a hub is run. Raises InputError when an extra is not installed or there is no such model.
     """
-    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
-        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
+    check_encoder(name, backend)
     from transformers.utils import cached_file, logging
 
     if not console.is_terminal:
@@ -99,6 +111,17 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
     if backend == "openvino":
         network = replace(network, vectors=_by_openvino(network))
     return lambda texts: encode(network, texts)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: the order of a sum must not depend on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @torch.no_grad()
@@ -167,10 +190,8 @@ def _sentence_encoder(path: str, device: str, dtype: torch.dtype) -> Network:
 
 def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
     """The same network compiled by OpenVINO for this CPU, in bfloat16 where it computes in it."""
-    try:
-        import openvino
-    except ImportError:
-        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'") from None
+    import openvino
+
     ids_mask = network.tokenize(["one text", "and another, which is longer"])
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # tracing warns of every branch on a shape

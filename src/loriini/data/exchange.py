@@ -19,7 +19,16 @@ from loriini.data.artifact import MANIFEST, Artifact, build, file_hash, write_js
 from loriini.data.instances import Instances, write_instances
 from loriini.data.megatron import read_megatron, write_megatron
 from loriini.data.prepare import Corpus, open_corpus
-from loriini.data.tokens import BYTES, DOMAINS, OFFSETS, TOKENS, open_tokenizer, write_tokenizer
+from loriini.data.tokens import (
+    BYTES,
+    DOMAINS,
+    OFFSETS,
+    TOKENS,
+    check_domains,
+    id_dtype,
+    open_tokenizer,
+    write_tokenizer,
+)
 from loriini.errors import InputError
 from loriini.progress import progress
 
@@ -171,9 +180,10 @@ def _prefix(source: Path) -> Path:
 def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Artifact) -> Artifact:
     """Build the `tokens` artefact of another program's tokens."""
     of_megatron = files[0].suffix == ".bin"
-    inputs = {path.name: file_hash(path) for path in files} | {"tokenizer": tokenizer.digest}
-    vocab_size = tokenizer.counts["vocab_size"]
-    dtype = np.dtype("<u2" if vocab_size < 1 << 16 else "<u4")
+    root = source if source.is_dir() else source.parent
+    inputs = {path.relative_to(root).as_posix(): file_hash(path) for path in files}
+    inputs |= {"tokenizer": tokenizer.digest}
+    vocab_size, dtype = tokenizer.counts["vocab_size"], id_dtype(tokenizer)
 
     def checked(block: Block) -> Block:
         outside = block[0][(block[0] < 0) | (block[0] >= vocab_size)]
@@ -195,7 +205,9 @@ def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Art
                 ids = [part.tolist() for part in np.split(tokens, np.cumsum(lengths_N)[:-1])]
                 lengths.extend(lengths_N.tolist())
                 sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
-                domains.extend(names.setdefault(name, len(names)) for name in named)
+                indices = [names.setdefault(name, len(names)) for name in named]
+                check_domains(len(names), source)
+                domains.extend(indices)
                 advance(len(lengths_N))
         if not lengths:
             raise InputError(f"{source}: holds no documents; check the path")

@@ -9,6 +9,7 @@ how many threads there are.
 Axes: N documents, K neighbours, D embedding width, M members and R reach of a cell, P nearest centroids.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -77,11 +78,14 @@ def write_neighbors(
             )
             for i, group in enumerate(_groups(members, TASK))
         ]
-        run_tasks("neighbors", tasks, temporary, execute)
+        done = run_tasks("neighbors", tasks, temporary, execute)
+        searched = sum(counts["documents"] for counts in done)
+        if searched != count:
+            raise RuntimeError(f"neighbours of {searched} documents were searched, there are {count}")
         found = [parts / task.name for task in tasks]
         _scatter(found, temporary / NEIGHBORS, np.int32 if count < 1 << 31 else np.int64, (count, k))
         _scatter(found, temporary / SIMILARITIES, np.float16, (count, k))
-        return {"documents": count, "cells": len(cells["members"])}
+        return {"documents": searched, "cells": len(cells["members"])}
 
     return build(folder, {"k": k, "seed": seed}, {"embeddings": embeddings.digest}, write)
 
@@ -175,7 +179,7 @@ def _split(vectors: Path, seed: int, threads: int, folder: Path, advance: Advanc
     vectors_ND = np.load(vectors, mmap_mode="r")
     sizes: dict[str, list[int]] = {"members": [], "reaches": []}
     with (
-        ThreadPoolExecutor(threads) as pool,
+        ThreadPoolExecutor(min(threads, os.cpu_count() or 1)) as pool,
         open(folder / MEMBERS, "wb") as members,
         open(folder / REACH, "wb") as reaches,
     ):
@@ -211,7 +215,7 @@ def _search(
     np.save(folder / IDS, members_N[members[0] : members[-1]])
     for name, arrays in zip((NEIGHBORS, SIMILARITIES), zip(*found, strict=True), strict=True):
         np.save(folder / name, np.concatenate(arrays))
-    return {}
+    return {"documents": sum(len(neighbors) for neighbors, _ in found)}
 
 
 def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:

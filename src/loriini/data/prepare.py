@@ -22,17 +22,19 @@ from loriini.data.documents import Document, Read, Source, write_documents
 from loriini.data.dropped import Drop
 from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import write_embeddings
-from loriini.data.encoders import BACKENDS, POOLINGS, Backend, Pooling
+from loriini.data.encoders import BACKENDS, POOLINGS, Backend, Pooling, check_encoder
 from loriini.data.executors import Where, executor
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
 from loriini.data.neighbors import write_neighbors
 from loriini.data.order import METHODS, Method, random_order, window_for, write_order
-from loriini.data.readers import Fields, OnError, Part, Reading, input_identity, parts, read_part
-from loriini.data.tokens import Tokens, open_tokens, write_tokenizer, write_tokens
+from loriini.data.readers import ON_ERROR, Fields, OnError, Part, Reading, input_identity, parts, read_parts
+from loriini.data.tokens import Tokens, check_tokenizer, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
 
 PLACE = ("workers", "executor", "executor_options")
 """The settings that say where and how fast, not what."""
+SEEDS = 1 << 31
+"""A seed must be less: FAISS takes no other."""
 TASK_BYTES = 1 << 26
 """Of files that one task reads: more only when one file is larger."""
 
@@ -82,7 +84,14 @@ class PrepareSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
-        choices = {"order": METHODS, "pooling": POOLINGS, "encoder_backend": BACKENDS}
+        if self.seed >= SEEDS:
+            raise InputError(f"seed is {self.seed}; it must be less than {SEEDS}")
+        choices = {
+            "order": METHODS,
+            "on_error": ON_ERROR,
+            "pooling": POOLINGS,
+            "encoder_backend": BACKENDS,
+        }
         for name, known in choices.items():
             value = getattr(self, name)
             if value not in known:
@@ -107,6 +116,8 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
     Raises InputError for wrong documents or settings, and when `out` was made with others.
     """
+    if not settings.documents:
+        raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
     return prepare_documents(out, list(_sources(settings)), input_identity(settings.documents), settings)
 
 
@@ -121,8 +132,8 @@ def prepare_documents(
 
     Args:
         out: the corpus's folder.
-        documents: makes the documents, and counts in its argument what it leaves out; called only when they
-            are not stored yet. Or sources, each of which a task reads.
+        documents: makes the documents, and tells its argument what it leaves out; called only when they are
+            not stored yet. Or sources, each of which a task reads.
         identity: names and hashes that stand for them: another identity is another corpus.
         settings: the rest.
         tokenizer_from: a tokenizer's folder to take in place of the settings' tokenizer, such as another
@@ -130,6 +141,10 @@ def prepare_documents(
     """
     if tokenizer_from is not None:
         settings = replace(settings, tokenizer=str(tokenizer_from))
+    # now, rather than when their stages begin, hours later
+    check_tokenizer(settings.tokenizer)
+    if settings.order != "random":
+        check_encoder(settings.encoder, settings.encoder_backend)
     stages = _run_stages(out, documents, identity, settings)
     check_accounts(stages)
     made = {
@@ -199,8 +214,7 @@ def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
 
 
 def _read_parts(group: Sequence[Part], reading: Reading, drop: Drop) -> Iterator[Document]:
-    for part in group:
-        yield from read_part(part, replace(reading, drop=drop))
+    return read_parts(group, replace(reading, drop=drop))
 
 
 def _run_stages(

@@ -1,14 +1,15 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from loriini.data.documents import Document
+from loriini.data.dropped import by_reason, counted, unrecorded
 from loriini.data.local_text import stable_hash
-from loriini.data.readers import Part, Reading, parts, read_part
+from loriini.data.readers import Part, Reading, luck, parts, read_parts
 from loriini.data.readers.formats import format_of
-from loriini.data.readers.records import json_lines, parquet
 from loriini.errors import InputError
+from loriini.progress import warn
 
 TRAIN, HELDOUT = "train", "heldout"
 
@@ -23,11 +24,15 @@ def split_documents(
     equally by the domains. InputError when a side is left without documents.
     """
     found = [part for path in paths for part in _parts(path)]
-    marked = [part for part in found if f".{HELDOUT}." in part.name]
-    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(_read(marked))}
-    for document in _read(part for part in found if part not in marked):
-        held = not marked and _fraction(document.id.split("#")[0]) < heldout_share
+    marked, others = ([part for part in found if _is_marked(part) == held] for held in (True, False))
+    drop, left_out = counted(unrecorded)
+    reading = Reading(drop=drop)
+    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_parts(marked, reading))}
+    for document in read_parts(others, reading):
+        held = not marked and luck(document.id.split("#")[0]) < heldout_share
         sides[HELDOUT if held else TRAIN].append(document)
+    if left_out:
+        warn(by_reason(left_out))
     budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
     for name, documents in sides.items():
         if not documents:
@@ -38,23 +43,14 @@ def split_documents(
 
 
 def _parts(path: str) -> list[Part]:
-    """The JSON lines and parquet files of a folder; for want of these, its texts. A file is itself."""
+    """The files of records of a folder and data sets; for want of these, its texts. A file is itself."""
     found = parts([path])
-    formats = [format_of(part.path, part.in_folder) for part in found]
-    for kinds in ((json_lines, parquet), (None,)):
-        chosen = [part for part, kind in zip(found, formats, strict=True) if kind in kinds]
-        if chosen:
-            return chosen
-    return found
+    records = [part for part in found if part.shard or format_of(part.path, part.in_folder)]
+    return records or found
 
 
-def _read(found: Iterable[Part]) -> Iterator[Document]:
-    return (document for part in found for document in read_part(part, Reading()))
-
-
-def _fraction(name: str) -> float:
-    """A name's place in [0, 1), the same on every machine."""
-    return int(stable_hash(name)[:8], 16) / 16**8
+def _is_marked(part: Part) -> bool:
+    return f".{HELDOUT}." in part.name
 
 
 def _within(documents: Iterable[Document], characters_per_domain: int) -> list[Document]:

@@ -61,19 +61,16 @@ class InProcess:
 IN_PROCESS = InProcess()
 
 
-def run_tasks(
-    title: str, tasks: Sequence[Task], temporary: Path, execute: Executor, total: int | None = None
-) -> list[dict[str, Any]]:
+def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[dict[str, Any]]:
     """Do the tasks of the stage that is being written into `temporary`; returns their counts, in order.
 
-    Those that an earlier attempt finished are not done again. `total` is the progress bar's end, the sum of
-    sizes unless told.
+    Those that an earlier attempt finished are not done again.
     """
     parts = parts_of(temporary)
     for leftover in parts.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
     left = [task for task in tasks if not finished(parts, task)]
-    with progress(title, total or sum(task.size for task in tasks) or None) as advance:
+    with progress(title, sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)

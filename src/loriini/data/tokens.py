@@ -1,11 +1,9 @@
 """The tokenizer, and documents → tokens with their offsets: the `tokenizer` and `tokens` artefacts."""
 
 import json
-import os
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,6 +34,11 @@ BATCH_CHARACTERS = 1 << 20
 CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
 UNIGRAM = 1  # SentencePiece's model type; the other that tokenizers can express is BPE
 
+ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
+"""Threads of the tokenizers library do not survive a fork: it warns and may then hang."""
+MOST_DOMAINS = 1 << 16
+"""A domain's index has 16 bits."""
+
 TOKENS, OFFSETS, DOMAINS, BYTES = "tokens.bin", "offsets.npy", "domains.npy", "bytes.npy"
 LENGTHS = "lengths.npy"  # of a shard: the offsets are their sums
 
@@ -63,7 +66,7 @@ class Tokens:
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
 
 
-def write_tokenizer(folder: Path, spec: str, documents: Artifact | None, workers: int = 1) -> Artifact:
+def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Artifact:
     """Build the `tokenizer` artefact, a folder that transformers' AutoTokenizer loads.
 
     `spec` is `bpe:SIZE`, which trains a byte-level BPE of SIZE tokens on `documents`, or the path of a
@@ -74,11 +77,19 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None, workers
     inputs = {"documents": texts.digest} if texts else input_identity([spec])
 
     def write(temporary: Path) -> dict[str, Any]:
-        tokenizer = train_bpe(texts, _bpe_size(spec), workers) if texts else read_tokenizer(Path(spec))
+        tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(Path(spec))
         tokenizer.save_pretrained(temporary)
         return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 
     return artifact.build(folder, {"tokenizer": spec if texts else "path"}, inputs, write)
+
+
+def check_tokenizer(spec: str) -> None:
+    """Refuse, with an InputError, what `write_tokenizer` would refuse."""
+    if spec.startswith("bpe:"):
+        _bpe_size(spec)
+    else:
+        read_tokenizer(Path(spec))
 
 
 def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
@@ -86,7 +97,7 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
     return read_tokenizer(stored.folder)
 
 
-def train_bpe(documents: Artifact, vocab_size: int, workers: int = 1) -> "PreTrainedTokenizerFast":
+def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
     stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
     chosen_N = np.arange(documents.counts["documents"]) % stride == 0
@@ -100,7 +111,7 @@ def train_bpe(documents: Artifact, vocab_size: int, workers: int = 1) -> "PreTra
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    with _threads(workers):
+    with environment(ONE_THREAD):
         tokenizer.train_from_iterator(texts, trainer)
     return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
 
@@ -134,13 +145,14 @@ def write_tokens(
 ) -> Artifact:
     """Build the `tokens` artefact: every document encoded without special tokens, then EOS.
 
-    A task a shard of documents. Text that spells a special token is encoded as text. Raises RuntimeError when
-    not every document and character of `documents` arrives.
+    A task a shard of documents. Text that spells a special token is encoded as text. Raises InputError for
+    too many domains, and RuntimeError when not every document and character of `documents` arrives.
     """
     inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
 
     def write(temporary: Path) -> dict[str, Any]:
-        names, dtype = sorted(documents.counts["domains"]), _dtype(tokenizer).name
+        names, dtype = sorted(documents.counts["domains"]), id_dtype(tokenizer).name
+        check_domains(len(names), documents.folder)
         tasks = [
             Task(f"tokens-{i:05d}", partial(_encode_shard, documents, i, tokenizer, names), size)
             for i, size in enumerate(documents.counts["shards"])
@@ -182,6 +194,19 @@ def open_tokens(stored: Artifact) -> Tokens:
     )
 
 
+def id_dtype(tokenizer: Artifact) -> np.dtype[Any]:
+    """The smallest type that holds a tokenizer's ids."""
+    return np.dtype("<u2" if tokenizer.counts["vocab_size"] < 1 << 16 else "<u4")
+
+
+def check_domains(count: int, where: Path) -> None:
+    """InputError for more domains than their indices can tell apart."""
+    if count > MOST_DOMAINS:
+        raise InputError(
+            f"{where}: {count:,} domains, and there can be {MOST_DOMAINS:,}; give a coarser domain field"
+        )
+
+
 def _encode_shard(
     documents: Artifact, shard: int, tokenizer: Artifact, names: list[str], folder: Path, advance: Advance
 ) -> dict[str, int]:
@@ -190,10 +215,10 @@ def _encode_shard(
     backend, eos, dtype = (
         _open_backend(tokenizer.folder, tokenizer.digest),
         tokenizer.counts["eos_token_id"],
-        _dtype(tokenizer),
+        id_dtype(tokenizer),
     )
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
-    with open(folder / TOKENS, "wb") as file, environment({"TOKENIZERS_PARALLELISM": "false"}):
+    with open(folder / TOKENS, "wb") as file, environment(ONE_THREAD):
         for batch in batches(shard_documents(documents, shard), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
@@ -220,26 +245,6 @@ def _open_backend(folder: Path, digest: str) -> Tokenizer:
     backend.no_padding()
     backend.encode_special_tokens = True
     return backend
-
-
-def _dtype(tokenizer: Artifact) -> np.dtype[Any]:
-    """The smallest type that holds its ids."""
-    return np.dtype("<u2" if tokenizer.counts["vocab_size"] < 1 << 16 else "<u4")
-
-
-@contextmanager
-def _threads(workers: int) -> Iterator[None]:
-    """Let tokenizers use `workers` threads (the first call in a process decides), and none afterwards.
-
-    Its threads do not survive a fork, as data loaders do: left on, the library warns and may then hang.
-    """
-    before = os.environ.get("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAYON_NUM_THREADS", str(workers))
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if workers > 1 else "false"
-    try:
-        yield
-    finally:
-        os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
 def _bpe_size(spec: str) -> int:

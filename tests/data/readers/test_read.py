@@ -229,6 +229,35 @@ def test_a_table_without_the_text_is_told_by_its_columns(tmp_path: Path, name: s
         texts(path, fields=Fields(text="body"))
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) -> None:
+    broken = pa.array([b"good", b"\xff", b"x"], pa.binary())
+    table = pa.table({"text": pa.Array.from_buffers(pa.string(), 3, broken.buffers())})
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(InputError, match=rf"{name}:2: not valid UTF-8; mend the record"):
+        list(read_documents([path]))
+    left_out: list[Dropped] = []
+    kept = read_documents([path], Reading(on_error="skip", drop=left_out.append))
+    assert [document.text for document in kept] == ["good", "x"]
+    assert [(d.where, d.reason) for d in left_out] == [(f"{path}:2", "not valid UTF-8")]
+
+
+def test_what_nobody_is_told_of_is_counted_in_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
+    assert len(list(read_documents([path, path], Reading(on_error="skip")))) == 2
+    assert capsys.readouterr().err == ("warning: 4 left out: not valid JSON, 2 left out: not a JSON object\n")
+    list(read_documents([path], Reading(on_error="skip", drop=lambda dropped: None)))
+    assert not capsys.readouterr().err
+
+
 def test_null_and_empty_texts_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["good", None, ""]}), path)

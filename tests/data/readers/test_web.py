@@ -128,3 +128,10 @@ def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(reading, "import_module", absent)
     with pytest.raises(InputError, match=r"a\.warc: .* needs warcio; run: pip install 'loriini\[inputs\]'"):
         read(path)
+
+
+def test_a_length_in_signs_that_are_no_digits_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes("WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 1²\r\n\r\n".encode())
+    with pytest.raises(InputError, match=r"damaged web archive \(a record has no length\)"):
+        list(read_documents([path]))

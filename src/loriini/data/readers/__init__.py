@@ -5,10 +5,11 @@ Reading is a stream: memory does not grow with the input.
 
 from loriini.data.dropped import Dropped
 from loriini.data.readers.inputs import Input, Part, input_identity, parse_input, parts
-from loriini.data.readers.read import read_documents, read_part
-from loriini.data.readers.reading import Fields, Flaw, OnError, Reading
+from loriini.data.readers.read import read_documents, read_part, read_parts
+from loriini.data.readers.reading import ON_ERROR, Fields, Flaw, OnError, Reading, luck
 
 __all__ = [
+    "ON_ERROR",
     "Dropped",
     "Fields",
     "Flaw",
@@ -17,8 +18,10 @@ __all__ = [
     "Part",
     "Reading",
     "input_identity",
+    "luck",
     "parse_input",
     "parts",
     "read_documents",
     "read_part",
+    "read_parts",
 ]

@@ -1,6 +1,5 @@
 """Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`."""
 
-import os
 import re
 import threading
 from typing import Any
@@ -41,12 +40,9 @@ def shard_records(path: str, shard: tuple[int, int], fields: Fields) -> Records:
 
 
 def revision(path: str) -> str:
-    """What changes when a data set does: its commit on the hub; the name of its folder on this machine."""
-    name = _split(path)[0]
-    if os.path.isdir(name):
-        return name
+    """What changes when a data set on the hub does: its commit."""
     try:
-        return str(needed("huggingface_hub", path).HfApi().dataset_info(name).sha)
+        return str(needed("huggingface_hub", path).HfApi().dataset_info(_split(path)[0]).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 

@@ -1,12 +1,15 @@
 """Parts and inputs as streams of documents."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
 
 from loriini.data.compressed import DAMAGE
 from loriini.data.documents import Document
+from loriini.data.dropped import by_reason, counted, nothing_found, unrecorded
 from loriini.data.files import is_remote
 from loriini.data.readers.formats import format_of, text_file
 from loriini.data.readers.hub import shard_records
@@ -14,6 +17,7 @@ from loriini.data.readers.inputs import Part, parts
 from loriini.data.readers.reading import Fields, Flaw, Reading, to_document
 from loriini.data.readers.records import Records
 from loriini.errors import InputError
+from loriini.progress import warn
 
 
 def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None) -> Iterator[Document]:
@@ -25,20 +29,27 @@ def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None)
     domain, NAME, or the file's name up to its first dot, or the first folder of a text file in a folder.
 
     Raises InputError for a missing path, for one without any document and, with `on_error="stop"`, at the
-    first flaw. Whatever else is left out is told to `reading.drop`; a damaged archive yields what could be
-    read of it.
+    first flaw. Whatever else is left out is told to `reading.drop`, or for want of one counted in a warning
+    at the end; a damaged archive yields what could be read of it.
     """
+    reading = reading or Reading()
+    left_out = Counter[str]()
     for one in inputs:
         found = False
-        for part in parts([one]):
-            for document in read_part(part, reading or Reading()):
-                found = True
-                yield document
+        drop, of_one = counted(reading.drop)
+        for document in read_parts(parts([one]), replace(reading, drop=drop)):
+            found = True
+            yield document
         if not found:
-            raise InputError(
-                f"{one}: no document found; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files, "
-                "and limits that leave some"
-            )
+            raise nothing_found(one, of_one)
+        left_out += of_one
+    if left_out and reading.drop is unrecorded:
+        warn(by_reason(left_out))
+
+
+def read_parts(found: Iterable[Part], reading: Reading) -> Iterator[Document]:
+    """Stream the documents of some parts, one part after the other."""
+    return (document for part in found for document in read_part(part, reading))
 
 
 def read_part(part: Part, reading: Reading) -> Iterator[Document]:

@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from loriini.data.documents import Document
 from loriini.data.dropped import Drop, Dropped, unrecorded
 from loriini.errors import InputError
 
 OnError = Literal["stop", "skip"]
+ON_ERROR = get_args(OnError)
 
 LONGEST = 1 << 30
 """Bytes of the longest record that is read: a file without line ends must not fill the memory."""
@@ -78,7 +79,7 @@ class Reading:
             reason = f"fewer than {self.min_characters} characters"
         elif self.max_document_characters is not None and length > self.max_document_characters:
             reason = f"more than {self.max_document_characters} characters"
-        elif weight < 1 and _luck(document.id) >= weight:
+        elif weight < 1 and luck(document.id) >= weight:
             reason = f"not in the sample of {weight:g}"
         else:
             yield document
@@ -133,6 +134,6 @@ def _field(record: Mapping[str, Any], field: str) -> Any:
     return _field(value, inner) if isinstance(value, Mapping) else None
 
 
-def _luck(name: str) -> float:
+def luck(name: str) -> float:
     """A number in [0, 1) that is always the same for a name: a smaller sample is part of a larger one."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

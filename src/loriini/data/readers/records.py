@@ -67,7 +67,17 @@ def arrow(path: str, fields: Fields) -> Records:
 
 def _numbered(batches: Iterator[pyarrow.RecordBatch]) -> Records:
     slices = (batch.slice(start, 256) for batch in batches for start in range(0, len(batch), 256))
-    return enumerate((record for rows in slices for record in rows.to_pylist()), 1)
+    return enumerate((record for rows in slices for record in _values(rows)), 1)
+
+
+def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | Flaw]:
+    """The rows as dictionaries; where bytes of one are no text, the others are still read."""
+    try:
+        return rows.to_pylist()
+    except UnicodeDecodeError:
+        if len(rows) == 1:
+            return [Flaw("not valid UTF-8")]
+        return [value for i in range(len(rows)) for value in _values(rows.slice(i, 1))]
 
 
 def _separated(path: str, fields: Fields, delimiter: str) -> Records:

@@ -55,7 +55,7 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes]]:
         pairs = (line.decode(errors="replace").partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = headers.get("content-length", "")
-        if not lines[-1] or not length.isdigit():
+        if not lines[-1] or not length.isdecimal():
             raise Flaw("damaged web archive", "a record has no length", mend="file")
         if int(length) > LONGEST:
             raise Flaw("longer than 1 GiB", "a record of the web archive", mend="file")
