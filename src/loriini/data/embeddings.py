@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.documents import chosen_documents, shard_documents
-from loriini.data.encoders import LSA, Backend, Encoder, Pooling, load_encoder, one_thread
+from loriini.data.encoders import LSA, Backend, Encoder, Pooling, load_encoder
 from loriini.data.readers import input_identity
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
@@ -52,7 +52,7 @@ def write_embeddings(
     `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
     `backend` are for (`load_encoder`). A task a shard of documents; "lsa" is fitted by one task before. A
     text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
-    there are no documents or no such encoder. A task computes on one thread.
+    there are no documents or no such encoder.
     """
     count = documents.counts["documents"]
     if not count:
@@ -155,13 +155,12 @@ def _encode_shard(
     texts = (document.text[:CHARACTERS] for document in shard_documents(documents, shard))
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
-    with one_thread():
-        encode = _open_encoder(source, pooling, backend)
-        while batch := list(islice(texts, CHUNK)):
-            vectors_BD = unit(encode(batch))
-            vectors.append(vectors_BD.astype(np.float16))
-            sums.append(vectors_BD.sum(0, dtype=np.float64))
-            advance(len(batch))
+    encode = _open_encoder(source, pooling, backend)
+    while batch := list(islice(texts, CHUNK)):
+        vectors_BD = unit(encode(batch))
+        vectors.append(vectors_BD.astype(np.float16))
+        sums.append(vectors_BD.sum(0, dtype=np.float64))
+        advance(len(batch))
     np.save(folder / VECTORS, np.concatenate(vectors))
     np.save(folder / SUM, np.sum(sums, 0))
     return {"documents": sum(map(len, vectors))}

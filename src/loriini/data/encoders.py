@@ -8,7 +8,6 @@ hardly any padding is computed. Axes: N texts, L tokens, B texts in a batch, D e
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -111,17 +110,6 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
     if backend == "openvino":
         network = replace(network, vectors=_by_openvino(network))
     return lambda texts: encode(network, texts)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread: the order of a sum must not depend on how many there are."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @torch.no_grad()
