@@ -117,8 +117,9 @@ def needed(module: str, path: str) -> Any:
     """An optional package's module; InputError naming the extra when it is not installed."""
     try:
         return import_module(module)
-    except ImportError:
-        raise InputError(f"{path}: reading this needs {module}; run: pip install 'loriini[inputs]'") from None
+    except ImportError as error:
+        told = f"reading this needs {module} ({str(error).splitlines()[0]})"
+        raise InputError(f"{path}: {told}; run: pip install 'loriini[inputs]'") from None
 
 
 def _names(field: str) -> tuple[str, str]:
