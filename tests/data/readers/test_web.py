@@ -126,7 +126,9 @@ def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: p
         raise ImportError(name)
 
     monkeypatch.setattr(reading, "import_module", absent)
-    with pytest.raises(InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"):
+    with pytest.raises(
+        InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"
+    ):
         read(path)
 
 
