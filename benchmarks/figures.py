@@ -122,13 +122,15 @@ def curves(experiment: dict[str, Any]) -> Figure:
         gain.plot(steps, 100 * np.array(ratios), lw=1, label=domain)
     gain.axhline(0, color=GREY, lw=1)
     perplexity.set_yscale("log")
+    perplexity.minorticks_off()
+    perplexity.set_yticks(ticks := [100, 200, 400, 800], map(str, ticks))
     loss.set_title("training loss")
     perplexity.set_title("held-out perplexity")
     gain.set_title("lory's against dense's, %")
     for axes in (loss, perplexity, gain):
         axes.set_xlabel("step")
         axes.grid(alpha=0.2)
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="lower left" if axes is gain else "upper right")
     return figure
 
 
