@@ -1,4 +1,4 @@
-"""A dense model and a Lory mixture of the same active size, trained for some twenty minutes, on a thread each.
+"""A dense model and a Lory mixture of the same active size: their curves over some thousand steps.
 
 python benchmarks/long_run.py --corpus CORPUS --heldout PATH… --out DIR --results JSON
 
