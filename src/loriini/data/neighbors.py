@@ -97,21 +97,31 @@ def whole(count: int) -> Cell:
 
 
 def split(
-    vectors_ND: Vectors, cell: Cell, seed: int, pool: ThreadPoolExecutor, largest: int
+    vectors_ND: Vectors, cell: Cell, seed: int, pool: ThreadPoolExecutor, largest: int, overlap: int
 ) -> Iterator[Cell]:
-    """Cells of a reach of at most `largest` documents; every member of `cell` is a member of exactly one."""
+    """Cells of a reach of at most `largest` documents; every member of `cell` is a member of exactly one.
+
+    A reach is the documents that have the cell among their `overlap` nearest. Where documents are so alike
+    that reaches hardly shrink, they are divided without overlap, and at last anywhere: else the overlaps of
+    overlaps would grow without end.
+    """
     if len(cell.reach_R) <= largest:
         yield cell
         return
-    parts = min(FAN_OUT, -(-EVENNESS * OVERLAP * len(cell.reach_R) // largest))
-    labels_PR = _nearest_centroids(vectors_ND, cell, parts, seed, pool)
+    parts = min(FAN_OUT, -(-EVENNESS * overlap * len(cell.reach_R) // largest))
+    labels_PR = _nearest_centroids(vectors_ND, cell, parts, overlap, seed, pool)
     labels_M = labels_PR[0, np.searchsorted(cell.reach_R, cell.members_M)]
     for label in range(parts):
-        reach_R = cell.reach_R[(labels_PR == label).any(0)]
-        part = Cell(cell.members_M[labels_M == label], reach_R)
-        if len(part.members_M):
-            alike = len(reach_R) == len(cell.reach_R)  # nothing is gained, and any cut is as good
-            yield from _cut(part, largest) if alike else split(vectors_ND, part, seed, pool, largest)
+        part = Cell(cell.members_M[labels_M == label], cell.reach_R[(labels_PR == label).any(0)])
+        if not len(part.members_M):
+            continue
+        shrunk = len(cell.reach_R) / len(part.reach_R)
+        if shrunk >= max(2, overlap) or len(part.reach_R) <= largest:
+            yield from split(vectors_ND, part, seed, pool, largest, overlap)
+        elif overlap > 1:
+            yield from split(vectors_ND, part, seed, pool, largest, overlap=1)
+        else:
+            yield from _cut(part, largest)
 
 
 def search(vectors_ND: Vectors, cell: Cell, k: int) -> tuple[Ids, Vectors]:
@@ -135,7 +145,7 @@ def search(vectors_ND: Vectors, cell: Cell, k: int) -> tuple[Ids, Vectors]:
 
 
 def _nearest_centroids(
-    vectors_ND: Vectors, cell: Cell, parts: int, seed: int, pool: ThreadPoolExecutor
+    vectors_ND: Vectors, cell: Cell, parts: int, overlap: int, seed: int, pool: ThreadPoolExecutor
 ) -> NDArray[np.int16]:
     """Spherical k-means on a sample of the reach; the P centroids nearest to each document of it, (P, R)."""
     ids_R = cell.reach_R
@@ -149,7 +159,7 @@ def _nearest_centroids(
     def nearest(start: int) -> NDArray[np.int16]:
         vectors_BD = vectors_ND[ids_R[start : start + BLOCK]].astype(np.float32)
         with _one_thread():
-            return kmeans.index.search(vectors_BD, OVERLAP)[1].T.astype(np.int16)
+            return kmeans.index.search(vectors_BD, overlap)[1].T.astype(np.int16)
 
     return np.concatenate(list(pool.map(nearest, range(0, len(ids_R), BLOCK))), axis=1)
 
@@ -183,7 +193,7 @@ def _split(vectors: Path, seed: int, threads: int, folder: Path, advance: Advanc
         open(folder / MEMBERS, "wb") as members,
         open(folder / REACH, "wb") as reaches,
     ):
-        for cell in split(vectors_ND, whole(len(vectors_ND)), seed, pool, CELL):
+        for cell in split(vectors_ND, whole(len(vectors_ND)), seed, pool, CELL, OVERLAP):
             members.write(cell.members_M.tobytes())
             reaches.write(cell.reach_R.tobytes())
             sizes["members"].append(len(cell.members_M))
