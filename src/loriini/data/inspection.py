@@ -4,14 +4,13 @@ Axes: N documents, M ordered documents, K neighbours, D embedding width.
 """
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.data.artifact import MANIFEST, Artifact, load
-from loriini.data.documents import stored_documents
+from loriini.data.documents import chosen_documents
 from loriini.data.prepare import Corpus
 from loriini.data.quality import adjacent_cosines, recall
 
@@ -26,7 +25,7 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
     Parts that a corpus does not have (neighbours, in random order) are None. `sample` documents are searched
     for exactly, to find the neighbours' recall.
     """
-    lengths_N = np.diff(corpus.tokens.offsets)
+    lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
     counts = corpus.manifest["stages"]["instances"]["counts"]
     return {
@@ -36,10 +35,10 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
         "domains": _domains(corpus, lengths_N),
         "tokens_per_document": spread(lengths_N),
         "documents_per_instance": spread(sizes_I),
-        "order": _order(corpus),
+        "order": _order(corpus, cosines),
         "neighbors": _neighbors(corpus, sample),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
-        "histograms": _histograms(corpus, lengths_N),
+        "histograms": _histograms(corpus, lengths_N, cosines),
     }
 
 
@@ -55,11 +54,11 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
     queries = np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1].tolist()
     wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
-    stored = islice(stored_documents(documents), max(wanted) + 1)
+    wanted_N = np.zeros(len(ids_NK), bool)
+    wanted_N[list(wanted)] = True
     texts = {
         i: {"id": document.id, "domain": document.domain, "text": document.text[:EXCERPT]}
-        for i, document in enumerate(stored)
-        if i in wanted
+        for i, document in zip(sorted(wanted), chosen_documents(documents, wanted_N), strict=True)
     }
 
     def nearest_of(query: int) -> list[dict[str, Any]]:
@@ -114,11 +113,10 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
     }
 
 
-def _order(corpus: Corpus) -> dict[str, Any]:
+def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
     """How the documents are ordered, and how alike those are that follow each other."""
-    order, embeddings = load(corpus.folder / "order"), stage(corpus, "embeddings")
+    order = load(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
-    cosines = _adjacent_cosines(corpus) if embeddings else np.empty(0)
     mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
     return {**order.settings, **made, "adjacent_cosine": mean}
 
@@ -142,17 +140,23 @@ def _neighbors(corpus: Corpus, sample: int) -> dict[str, Any] | None:
 
 
 def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
+    """The cosine of each document and the next in the order; none for a corpus without embeddings."""
+    embeddings = stage(corpus, "embeddings")
+    if embeddings is None:
+        return np.empty(0, np.float32)
     order_M = np.load(load(corpus.folder / "order").path("order.npy"), mmap_mode="r")
-    vectors_ND = np.load(load(corpus.folder / "embeddings").path("embeddings.npy"), mmap_mode="r")
+    vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
     return adjacent_cosines(order_M, vectors_ND)
 
 
-def _histograms(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str, list[float]]]:
+def _histograms(
+    corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
+) -> dict[str, dict[str, list[float]]]:
     """Of documents' lengths, of the cosine to the nearest document, and to the next in the order."""
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
     drawn = {"tokens_per_document": histogram(lengths_N, doubling)}
     if nearest := stage(corpus, "neighbors"):
         similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
         drawn["nearest_cosine"] = histogram(similarities_NK[:, 0], COSINES)
-        drawn["adjacent_cosine"] = histogram(_adjacent_cosines(corpus), COSINES)
+        drawn["adjacent_cosine"] = histogram(cosines, COSINES)
     return drawn
