@@ -71,7 +71,7 @@ Read = Callable[[Drop], Iterable[Document]]
 
 
 @dataclass(frozen=True)
-class Source:
+class Stream:
     """Documents that one task reads. `name` is what the user gave: some document must come of it."""
 
     name: str
@@ -99,7 +99,7 @@ class _Shard:
 
 def write_documents(
     folder: Path,
-    sources: Read | Sequence[Source],
+    sources: Read | Sequence[Stream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
     max_characters: int | None = None,
@@ -114,7 +114,7 @@ def write_documents(
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        given = [Source(str(folder), sources)] if callable(sources) else sources
+        given = [Stream(str(folder), sources)] if callable(sources) else sources
         parts = parts_of(temporary)
         reads = [
             Task(f"read-{i:05d}", partial(_read, source.read, SHARD_CHARACTERS, max_characters))
@@ -202,7 +202,7 @@ def _describe(batch: list[Document], max_characters: int | None) -> dict[str, ND
     }
 
 
-def _check_sources(sources: Sequence[Source], read: Sequence[Mapping[str, Any]]) -> None:
+def _check_sources(sources: Sequence[Stream], read: Sequence[Mapping[str, Any]]) -> None:
     found, left_out = Counter[str](), defaultdict[str, Counter[str]](Counter)
     for source, counts in zip(sources, read, strict=True):
         found[source.name] += sum(counts["documents"])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from loriini.data.artifact import MANIFEST, Artifact, build, file_hash, write_json
 from loriini.data.instances import Instances, write_instances
 from loriini.data.megatron import read_megatron, write_megatron
-from loriini.data.prepare import Corpus, open_corpus
+from loriini.data.prepare import Corpus, manifest_of, open_corpus
 from loriini.data.tokens import (
     BYTES,
     DOMAINS,
@@ -89,14 +89,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
         lambda folder: _given_order(folder, documents),
     )
     stages["instances"] = write_instances(out / "instances", stages["tokens"], stages["order"], length)
-    write_json(
-        out / MANIFEST,
-        {
-            "settings": {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"},
-            "stages": {name: {"counts": a.counts, "files": a.files} for name, a in stages.items()},
-            "shared_instance_cosine": {},
-        },
-    )
+    settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
+    write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
     return open_corpus(out)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from loriini.data.accounts import check_accounts
 from loriini.data.artifact import MANIFEST, Artifact, load, write_json
-from loriini.data.documents import Document, Read, Source, write_documents
+from loriini.data.documents import Document, Read, Stream, write_documents
 from loriini.data.dropped import Drop
 from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import write_embeddings
@@ -123,7 +123,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
 def prepare_documents(
     out: Path,
-    documents: Read | Sequence[Source],
+    documents: Read | Sequence[Stream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
     tokenizer_from: Path | None = None,
@@ -147,17 +147,20 @@ def prepare_documents(
         check_encoder(settings.encoder, settings.encoder_backend)
     stages = _run_stages(out, documents, identity, settings)
     check_accounts(stages)
-    made = {
-        "settings": {key: value for key, value in asdict(settings).items() if key not in PLACE},
-        "stages": {name: {"counts": a.counts, "files": a.files} for name, a in stages.items()},
-    }
-    made = json.loads(json.dumps(made))
+    made = manifest_of({k: v for k, v in asdict(settings).items() if k not in PLACE}, stages)
     there = _read_manifest(out) or {}
     if {key: there.get(key) for key in made} != made:
         cosines = _order_cosines(out, settings.order, settings.seed)
         known = {order: None if math.isnan(cosine) else cosine for order, cosine in cosines.items()}
         write_json(out / MANIFEST, {**made, "shared_instance_cosine": known})
     return open_corpus(out)
+
+
+def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
+    """What a corpus's manifest tells of how it was made, as its JSON reads."""
+    told = {name: {"counts": stage.counts, "files": stage.files} for name, stage in stages.items()}
+    made: dict[str, Any] = json.loads(json.dumps({"settings": settings, "stages": told}))
+    return made
 
 
 def open_corpus(out: Path) -> Corpus:
@@ -186,7 +189,7 @@ def order_cosines(corpus: Corpus) -> dict[str, float]:
     return _order_cosines(corpus.folder, settings["order"], settings["seed"])
 
 
-def _sources(settings: PrepareSettings) -> Iterator[Source]:
+def _sources(settings: PrepareSettings) -> Iterator[Stream]:
     """The files behind each path, some together where they are small: what one task reads."""
     reading = Reading(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
@@ -196,7 +199,7 @@ def _sources(settings: PrepareSettings) -> Iterator[Source]:
     )
     for path in settings.documents:
         for group in _groups(parts([path])):
-            yield Source(path, partial(_read_parts, group, reading))
+            yield Stream(path, partial(_read_parts, group, reading))
 
 
 def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
@@ -218,7 +221,7 @@ def _read_parts(group: Sequence[Part], reading: Reading, drop: Drop) -> Iterator
 
 
 def _run_stages(
-    out: Path, documents: Read | Sequence[Source], identity: Mapping[str, str], settings: PrepareSettings
+    out: Path, documents: Read | Sequence[Stream], identity: Mapping[str, str], settings: PrepareSettings
 ) -> dict[str, Artifact]:
     """Every stage's artefact by name, in the order they were made."""
     reading = (
