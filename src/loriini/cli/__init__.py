@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if remedy is None:
             raise
         told = error.strerror or error.args[0]
-        print(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", file=sys.stderr)
+        tell(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", sys.stderr, every_node=True)
         sys.exit(WRONG_INPUT)
 
 
