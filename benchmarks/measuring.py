@@ -33,11 +33,6 @@ def cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
-def peak_bytes(who: int = resource.RUSAGE_SELF) -> int:
-    """The most memory this process ever held (or its largest child), pages of mapped files included."""
-    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def held_bytes() -> int:
     """The memory this process holds now (Linux)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])

@@ -24,7 +24,8 @@ from loriini.data.neighbors import search, whole, write_neighbors
 from loriini.data.order import random_order, similar_walk, window_for, write_order
 from loriini.data.processes import Processes
 from loriini.data.quality import adjacent_cosines, recall
-from measuring import in_fresh_process, peak_bytes, timed, write_results
+from loriini.train.hardware import peak_resident
+from measuring import in_fresh_process, timed, write_results
 
 SIZES = (100_000, 1_000_000)
 REAL, K, NOISE, SEED, BLOCK = 20_000, 50, 0.55, 0, 1 << 16
@@ -68,7 +69,7 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         )
         order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
         # the workers at their largest, all at once: an upper bound
-        peak = peak_bytes() + workers * peak_bytes(RUSAGE_CHILDREN)
+        peak = peak_resident() + workers * peak_resident(RUSAGE_CHILDREN)
         vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
         neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
         order_N = np.load(order.path("order.npy"))

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.order import plain_walk, similar_walk
-from measuring import held_bytes, in_fresh_process, peak_bytes, timed, write_results
+from loriini.train.hardware import peak_resident
+from measuring import held_bytes, in_fresh_process, timed, write_results
 from published_order import published_order
 
 SIZES, K, REPEATS = (100_000, 1_000_000, 10_000_000), 10, 3
@@ -44,7 +45,7 @@ def measure(name: str, documents: int) -> dict[str, Any]:
         "median_cpu_s": median(s["cpu_s"] for s in seconds),
         "documents_per_cpu_s": round(documents / median(s["cpu_s"] for s in seconds)),
         "documents_per_cpu_s_best": round(documents / min(s["cpu_s"] for s in seconds)),
-        "bytes_per_document": round((peak_bytes() - before) / documents, 1),
+        "bytes_per_document": round((peak_resident() - before) / documents, 1),
     }
 
 

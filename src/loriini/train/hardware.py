@@ -75,10 +75,10 @@ def peak_memory() -> int:
     return torch.cuda.max_memory_allocated() if pick_device().type == "cuda" else peak_resident()
 
 
-def peak_resident() -> int:
-    """The most bytes of memory that this process has held."""
+def peak_resident(who: int = resource.RUSAGE_SELF) -> int:
+    """The most bytes that this process (or its largest ended child) has held, cached files included."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return resource.getrusage(who).ru_maxrss * unit
 
 
 def describe_machine() -> dict[str, Any]:
