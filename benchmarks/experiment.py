@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from loriini.data.artifact import load, write_json
-from loriini.data.documents import stored_documents, write_documents
+from loriini.data.documents import write_documents
 from loriini.data.prepare import PrepareSettings, prepare_documents
 from loriini.data.split import split_documents
+from loriini.data.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.model.loading import load_model
 from loriini.train.corpora import read_corpora

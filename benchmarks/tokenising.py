@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median
 
 from loriini.data.artifact import Artifact, load, write_json
-from loriini.data.documents import Document, batches, stored_documents, write_documents
+from loriini.data.documents import Document, batches, write_documents
 from loriini.data.processes import Processes
 from loriini.data.readers import read_documents
+from loriini.data.stored import stored_documents
 from loriini.data.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.train.hardware import describe_machine
 

@@ -240,6 +240,21 @@ def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.Capt
     assert_refused(refused, f"documents: was made with other inputs ({tmp_path}/texts/b.txt); choose another")
 
 
+def test_prepare_tells_what_it_left_out_and_renamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["some words", "other words", "some words", "more of them"]
+    records = [json.dumps({"id": "same", "text": text}) for text in texts]
+    (tmp_path / "d.jsonl").write_text("\n".join([*records, "no JSON"]))
+    settings = ("--length", 4, "--tokenizer", "bpe:300", "--order", "random", "--on-error", "skip")
+    ended = call(capsys, "prepare", "c", "--documents", tmp_path / "d.jsonl", "--out", tmp_path, *settings)
+    assert ended.out.splitlines()[1:] == [
+        "left out: not valid JSON 1, exact duplicate 1; "
+        "each is in documents/dropped.jsonl or duplicates/duplicates.jsonl",
+        "renamed: 2 documents that had the id of an earlier one",
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -249,6 +264,10 @@ def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.Capt
         ),
         (OSError("9 requested and 3 written"), "the disk: 9 requested and 3 written; free some space; the"),
         (PermissionError(errno.EACCES, "Permission denied"), "the disk: Permission denied; allow it, or"),
+        (
+            NotADirectoryError(errno.ENOTDIR, "Not a directory"),
+            "the disk: Not a directory; a file is where a",
+        ),
     ],
 )
 def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(

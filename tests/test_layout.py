@@ -11,9 +11,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "loriini"
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 350
 
-SHARED = {"errors", "progress"}
+SHARED = {"errors", "exclusive", "progress"}
 OPENS = {
     "errors": set(),
+    "exclusive": {"errors"},
     "progress": set(),
     "routing": set(),
     "data": SHARED,

@@ -19,12 +19,13 @@ from rich.table import Table
 from loriini.analyze.report import write_report
 from loriini.analyze.routes import routes_by_domain
 from loriini.data.artifact import Artifact, load, write_json
-from loriini.data.documents import Document, stored_documents, write_documents
+from loriini.data.documents import Document, write_documents
 from loriini.data.inspection import neighbor_examples
 from loriini.data.local_text import gather
 from loriini.data.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
 from loriini.data.readers import input_identity
 from loriini.data.split import split_documents
+from loriini.data.stored import stored_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text

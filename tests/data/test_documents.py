@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loriini.data.documents import Document, split_document, stored_documents, write_documents
+from loriini.data.documents import Document, split_document, write_documents
 from loriini.data.dropped import Drop, Dropped
+from loriini.data.stored import stored_documents
 from loriini.errors import InputError
 
 

@@ -18,8 +18,9 @@ from data import stages
 from loriini.data import tasks
 from loriini.data.accounts import check_accounts
 from loriini.data.artifact import load
-from loriini.data.documents import split_document, stored_documents
+from loriini.data.documents import split_document
 from loriini.data.readers import Reading, read_documents
+from loriini.data.stored import stored_documents
 from loriini.errors import InputError
 
 STAGES = ["documents", "tokenizer", "tokens", "embeddings", "neighbors", "duplicates", "order", "instances"]

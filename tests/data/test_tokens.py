@@ -8,8 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from loriini.data.artifact import Artifact
-from loriini.data.documents import Document, stored_documents, write_documents
+from loriini.data.documents import Document, write_documents
 from loriini.data.processes import Processes
+from loriini.data.stored import stored_documents
 from loriini.data.tokens import open_tokenizer, open_tokens, read_tokenizer, write_tokenizer, write_tokens
 from loriini.errors import InputError
 

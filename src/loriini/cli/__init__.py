@@ -66,4 +66,6 @@ def _remedy(error: OSError) -> str | None:
         return "free some space; the same command goes on where it stopped"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "allow it, or choose another place; the same command goes on where it stopped"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return "a file is where a folder must be; choose another place, or remove it"
     return None

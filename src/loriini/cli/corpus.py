@@ -34,6 +34,7 @@ def prepare_arguments(add: Add) -> None:
 
 def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus of documents."""
+    from loriini.data.accounts import left_out
     from loriini.data.prepare import PrepareSettings
     from loriini.data.prepare import prepare as make
 
@@ -53,12 +54,17 @@ def prepare(arguments: argparse.Namespace) -> None:
             **fields,
         ),
     )
-    stages = corpus.manifest["stages"]
+    counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
     print(
-        f"{corpus.folder}: {stages['documents']['counts']['documents']:,} documents, "
-        f"{stages['tokens']['counts']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
+        f"{corpus.folder}: {counts['documents']['documents']:,} documents, "
+        f"{counts['tokens']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
         f"{corpus.instances.length:,}"
     )
+    if reasons := left_out(corpus.manifest):
+        told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+        print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
+    if renamed := counts["documents"]["renamed_ids"]:
+        print(f"renamed: {renamed:,} documents that had the id of an earlier one")
 
 
 def convert_arguments(add: Add) -> None:

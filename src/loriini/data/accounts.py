@@ -1,6 +1,7 @@
 """Every document and every token of a corpus, accounted for from stage to stage."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,21 @@ def check_accounts(stages: Mapping[str, Artifact]) -> None:
     for what, (there, expected) in accounts.items():
         if there != expected:
             raise RuntimeError(f"{what}: {there:,}, where {expected:,} must be")
+
+
+def left_out(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Documents of a corpus that did not make it into the order, by reason; reasons without any are not told.
+
+    `documents/dropped.jsonl` and `duplicates/duplicates.jsonl` have each of them.
+    """
+    counts = {name: stage["counts"] for name, stage in manifest["stages"].items()}
+    stored = counts.get("documents", {})
+    reasons = {
+        **stored.get("skipped", {}),
+        "exact duplicate": stored.get("duplicates", 0),
+        "near-duplicate": counts.get("duplicates", {}).get("duplicates", 0),
+    }
+    return {reason: count for reason, count in reasons.items() if count}
 
 
 def _tokens_of_duplicates(stages: Mapping[str, Artifact]) -> int:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -138,27 +138,6 @@ def write_documents(
     return artifact.build(folder, {**settings, "max_characters": max_characters}, inputs or {}, write)
 
 
-def stored_documents(stored: Artifact) -> Iterator[Document]:
-    """Stream the documents of a `documents` artefact, in order."""
-    for shard in range(len(stored.counts["shards"])):
-        yield from shard_documents(stored, shard)
-
-
-def shard_documents(stored: Artifact, shard: int) -> Iterator[Document]:
-    """Stream the documents of one of its shards."""
-    return map(_parse, read_lines(stored.path(DOCUMENTS.format(shard))))
-
-
-def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
-    """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
-    bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
-    for shard, (first, last) in enumerate(bounds):
-        chosen = chosen_N[first:last].tolist()
-        if any(chosen):
-            lines = read_lines(stored.path(DOCUMENTS.format(shard)))
-            yield from (_parse(line) for line, taken in zip(lines, chosen, strict=True) if taken)
-
-
 def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
     """Consecutive documents, as many as it takes to reach so many characters together."""
     batch: list[Document] = []
@@ -260,7 +239,7 @@ def _keep(
         open(folder / DROPPED, "w", encoding="utf-8") as dropped,
     ):
         for i, line in enumerate(shard.lines()):
-            document = _parse(line)
+            document = parse_line(line)
             pieces = _pieces(document, max_characters)
             repeated = int(repeats[shard.first + i])
             if repeated >= 0:
@@ -308,7 +287,8 @@ def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
     }
 
 
-def _parse(line: bytes) -> Document:
+def parse_line(line: bytes) -> Document:
+    """A stored line's document."""
     return Document(**json.loads(line))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.artifact import Artifact, build
-from loriini.data.documents import chosen_documents
+from loriini.data.stored import chosen_documents
 from loriini.progress import progress
 
 Ids = NDArray[np.int64]

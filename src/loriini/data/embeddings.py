@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build, parts_of
-from loriini.data.documents import chosen_documents, shard_documents
 from loriini.data.encoders import LSA, Backend, Encoder, Pooling, load_encoder
 from loriini.data.readers import input_identity
+from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
 from loriini.progress import Advance
@@ -50,7 +50,8 @@ def write_embeddings(
     """Write `embeddings.npy`: float16 (N, D), one unit vector for each stored document, in their order.
 
     `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
-    `backend` are for (`load_encoder`). A task a shard of documents; "lsa" is fitted by one task before. A
+    `backend` are for (`load_encoder`). A task a slice of documents, for a trained encoder of at
+    most one chunk; "lsa" is fitted by one task before. A
     text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
     there are no documents or no such encoder.
     """
@@ -64,9 +65,10 @@ def write_embeddings(
         if encoder == LSA:
             run_tasks("encoder", [Task("lsa", partial(_fit, documents, seed))], temporary, execute)
             source = parts / "lsa" / FITTED
+        encode = partial(_encode_slice, documents, source, pooling, backend)
         tasks = [
-            Task(f"vectors-{i:05d}", partial(_encode_shard, documents, i, source, pooling, backend), size)
-            for i, size in enumerate(documents.counts["shards"])
+            Task(f"vectors-{i:05d}", partial(encode, part), len(part))
+            for i, part in enumerate(slices(documents, None if encoder == LSA else CHUNK))
         ]
         _open_encoder.cache_clear()  # another corpus's may have had the same path
         done = run_tasks("embeddings", tasks, temporary, execute)
@@ -142,17 +144,17 @@ def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict
     return {}
 
 
-def _encode_shard(
+def _encode_slice(
     documents: Artifact,
-    shard: int,
     source: str | Path,
     pooling: Pooling,
     backend: Backend,
+    part: Slice,
     folder: Path,
     advance: Advance,
 ) -> dict[str, Any]:
-    """Write the unit vectors of a shard's documents, and their sum."""
-    texts = (document.text[:CHARACTERS] for document in shard_documents(documents, shard))
+    """Write the unit vectors of a slice's documents, and their sum."""
+    texts = (document.text[:CHARACTERS] for document in slice_documents(documents, part))
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
     encode = _open_encoder(source, pooling, backend)

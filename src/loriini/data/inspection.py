@@ -3,16 +3,16 @@
 Axes: N documents, M ordered documents, K neighbours, D embedding width.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from loriini.data.accounts import left_out
 from loriini.data.artifact import MANIFEST, Artifact, load
-from loriini.data.documents import chosen_documents
 from loriini.data.prepare import Corpus
 from loriini.data.quality import adjacent_cosines, recall
+from loriini.data.stored import chosen_documents
 
 PERCENTILES = (10, 50, 90, 99)
 EXCERPT = 240
@@ -29,7 +29,11 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
     counts = corpus.manifest["stages"]["instances"]["counts"]
     return {
-        "documents": {"in": len(lengths_N), "ordered": counts["documents_in"], "dropped": _dropped(corpus)},
+        "documents": {
+            "in": len(lengths_N),
+            "ordered": counts["documents_in"],
+            "dropped": left_out(corpus.manifest),
+        },
         "tokens": {"in": int(lengths_N.sum()), "left_out": counts["tokens_left_out"]},
         "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
         "domains": _domains(corpus, lengths_N),
@@ -87,20 +91,6 @@ def histogram(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[
     used = np.flatnonzero(counts)
     first, last = (used[0], used[-1] + 1) if len(used) else (0, 0)
     return {"edges": edges[first : last + 1].tolist(), "counts": counts[first:last].tolist()}
-
-
-def _dropped(corpus: Corpus) -> dict[str, int]:
-    """Documents that did not make it into the order, by reason; reasons without any are left out."""
-    counts: Mapping[str, Mapping[str, Any]] = {
-        name: there["counts"] for name, there in corpus.manifest["stages"].items()
-    }
-    stored = counts.get("documents", {})
-    dropped = {
-        **stored.get("skipped", {}),
-        "exact duplicate": stored.get("duplicates", 0),
-        "near-duplicate": counts.get("duplicates", {}).get("duplicates", 0),
-    }
-    return {reason: count for reason, count in dropped.items() if count}
 
 
 def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str, int]]:

@@ -30,6 +30,7 @@ from loriini.data.order import METHODS, Method, random_order, window_for, write_
 from loriini.data.readers import ON_ERROR, Fields, OnError, Part, Reading, input_identity, parts, read_parts
 from loriini.data.tokens import Tokens, check_tokenizer, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
+from loriini.exclusive import exclusive
 
 PLACE = ("workers", "executor", "executor_options")
 """The settings that say where and how fast, not what."""
@@ -114,7 +115,8 @@ class Corpus:
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
 
-    Raises InputError for wrong documents or settings, and when `out` was made with others.
+    Raises InputError for wrong documents or settings, when `out` was made with others, and while another
+    process makes it.
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
@@ -145,14 +147,16 @@ def prepare_documents(
     check_tokenizer(settings.tokenizer)
     if settings.order != "random":
         check_encoder(settings.encoder, settings.encoder_backend)
-    stages = _run_stages(out, documents, identity, settings)
-    check_accounts(stages)
-    made = manifest_of({k: v for k, v in asdict(settings).items() if k not in PLACE}, stages)
-    there = _read_manifest(out) or {}
-    if {key: there.get(key) for key in made} != made:
-        cosines = _order_cosines(out, settings.order, settings.seed)
-        known = {order: None if math.isnan(cosine) else cosine for order, cosine in cosines.items()}
-        write_json(out / MANIFEST, {**made, "shared_instance_cosine": known})
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive(out):
+        stages = _run_stages(out, documents, identity, settings)
+        check_accounts(stages)
+        made = manifest_of({k: v for k, v in asdict(settings).items() if k not in PLACE}, stages)
+        there = _read_manifest(out) or {}
+        if {key: there.get(key) for key in made} != made:
+            cosines = _order_cosines(out, settings.order, settings.seed)
+            known = {order: None if math.isnan(cosine) else cosine for order, cosine in cosines.items()}
+            write_json(out / MANIFEST, {**made, "shared_instance_cosine": known})
     return open_corpus(out)
 
 

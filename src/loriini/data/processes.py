@@ -18,8 +18,13 @@ from loriini.data.tasks import IN_PROCESS, Task, perform
 from loriini.errors import InputError
 from loriini.progress import Advance
 
-ENVIRONMENT = {"LORIINI_DATA_WORKER": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-"""Of a worker: without the model, on one thread."""
+ENVIRONMENT = {
+    "LORIINI_DATA_WORKER": "1",
+    "OMP_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "true",
+}
+"""Of a worker: without the model, on one thread; the tokenizers library keeps a pool, of one."""
 
 
 @dataclass

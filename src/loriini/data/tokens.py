@@ -1,6 +1,7 @@
 """The tokenizer, and documents → tokens with their offsets: the `tokenizer` and `tokens` artefacts."""
 
 import json
+import os
 from array import array
 from collections import Counter
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from loriini.data import artifact
 from loriini.data.artifact import Artifact, parts_of
-from loriini.data.documents import batches, chosen_documents, shard_documents
+from loriini.data.documents import batches
 from loriini.data.processes import environment
 from loriini.data.readers import input_identity
+from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.data.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
 from loriini.errors import InputError
 from loriini.progress import Advance
@@ -35,12 +37,13 @@ CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not tex
 UNIGRAM = 1  # SentencePiece's model type; the other that tokenizers can express is BPE
 
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
-"""Threads of the tokenizers library do not survive a fork: it warns and may then hang."""
+"""Threads of the tokenizers library do not survive a fork: it warns and may then hang. Where the environment
+says how many there are, so be it: a worker's has a pool of one, which is faster than none."""
 MOST_DOMAINS = 1 << 16
 """A domain's index has 16 bits."""
 
 TOKENS, OFFSETS, DOMAINS, BYTES = "tokens.bin", "offsets.npy", "domains.npy", "bytes.npy"
-LENGTHS = "lengths.npy"  # of a shard: the offsets are their sums
+LENGTHS = "lengths.npy"  # of a slice: the offsets are their sums
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def write_tokens(
 ) -> Artifact:
     """Build the `tokens` artefact: every document encoded without special tokens, then EOS.
 
-    A task a shard of documents. Text that spells a special token is encoded as text. Raises InputError for
+    A task a slice of documents. Text that spells a special token is encoded as text. Raises InputError for
     too many domains, and RuntimeError when not every document and character of `documents` arrives.
     """
     inputs = {"documents": documents.digest, "tokenizer": tokenizer.digest}
@@ -154,8 +157,8 @@ def write_tokens(
         names, dtype = sorted(documents.counts["domains"]), id_dtype(tokenizer).name
         check_domains(len(names), documents.folder)
         tasks = [
-            Task(f"tokens-{i:05d}", partial(_encode_shard, documents, i, tokenizer, names), size)
-            for i, size in enumerate(documents.counts["shards"])
+            Task(f"tokens-{i:05d}", partial(_encode_slice, documents, part, tokenizer, names), len(part))
+            for i, part in enumerate(slices(documents))
         ]
         done = run_tasks("tokens", tasks, temporary, execute)
         tally = sum(map(Counter, done), Counter[str]())
@@ -207,19 +210,17 @@ def check_domains(count: int, where: Path) -> None:
         )
 
 
-def _encode_shard(
-    documents: Artifact, shard: int, tokenizer: Artifact, names: list[str], folder: Path, advance: Advance
+def _encode_slice(
+    documents: Artifact, part: Slice, tokenizer: Artifact, names: list[str], folder: Path, advance: Advance
 ) -> dict[str, int]:
-    """Write a shard's tokens, and of every document length in tokens, domain's index, and size in bytes."""
+    """Write a slice's tokens, and of every document length in tokens, domain's index, and size in bytes."""
     index = {name: i for i, name in enumerate(names)}
-    backend, eos, dtype = (
-        _open_backend(tokenizer.folder, tokenizer.digest),
-        tokenizer.counts["eos_token_id"],
-        id_dtype(tokenizer),
-    )
+    backend = _open_backend(tokenizer.folder, tokenizer.digest)
+    eos, dtype = tokenizer.counts["eos_token_id"], id_dtype(tokenizer)
+    threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
-    with open(folder / TOKENS, "wb") as file, environment(ONE_THREAD):
-        for batch in batches(shard_documents(documents, shard), BATCH_CHARACTERS):
+    with open(folder / TOKENS, "wb") as file, environment(threads):
+        for batch in batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
                 ids = encoded.ids

@@ -5,7 +5,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from transformers.utils import logging
 from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError, Unfinished
+from loriini.exclusive import exclusive
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
@@ -76,14 +77,15 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out` and return its `model/` folder; go on where a former call stopped.
 
-    Raises InputError when `out` holds another run, Interrupted after SIGINT or SIGTERM, and Unfinished when
-    the `minutes` are over before the run is; both have saved.
+    Raises InputError when `out` holds another run or another process is at work in it, Interrupted after
+    SIGINT or SIGTERM, and Unfinished when the `minutes` are over before the run is; both have saved.
     """
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
-    with processes():
+    with processes(), ExitStack() as held:
         if once(lambda: claim(run, corpus, out)):
             return out / "model"
+        once(lambda: held.enter_context(exclusive(out)))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out)
         once(lambda: rewind_files(measures, state.at.step, out))

@@ -1,0 +1,64 @@
+"""The `documents` artefact read: all of it, some of it, or in the slices that tasks of later stages read.
+
+Axes: N documents stored.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.data.artifact import Artifact
+from loriini.data.compressed import read_lines
+from loriini.data.documents import DOCUMENTS, Document, parse_line
+
+SLICES, SLICE_CHARACTERS = 16, 1 << 22
+"""So many slices or more are made, as far as there is text for them: workers then end together."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Consecutive documents of one shard, by their places in it."""
+
+    shard: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
+    """All stored documents, in order, as slices of at most `most` documents. They depend on nothing else."""
+    wanted = min(SLICES, -(-stored.counts["characters"] // SLICE_CHARACTERS))
+    even = stored.counts["documents"] // max(1, wanted)
+    step = max(1, min(even, most or even))
+    return [
+        Slice(shard, start, min(start + step, size))
+        for shard, size in enumerate(stored.counts["shards"])
+        for start in range(0, size, step)
+    ]
+
+
+def slice_documents(stored: Artifact, part: Slice) -> Iterator[Document]:
+    """Stream the documents of a slice, in order; those before it are passed over without being parsed."""
+    lines = read_lines(stored.path(DOCUMENTS.format(part.shard)))
+    return map(parse_line, islice(lines, part.start, part.stop))
+
+
+def stored_documents(stored: Artifact) -> Iterator[Document]:
+    """Stream the documents, in order."""
+    for shard, size in enumerate(stored.counts["shards"]):
+        yield from slice_documents(stored, Slice(shard, 0, size))
+
+
+def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
+    """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
+    bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
+    for shard, (first, last) in enumerate(bounds):
+        chosen = chosen_N[first:last].tolist()
+        if any(chosen):
+            lines = read_lines(stored.path(DOCUMENTS.format(shard)))
+            yield from (parse_line(line) for line, taken in zip(lines, chosen, strict=True) if taken)
