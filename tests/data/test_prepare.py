@@ -13,6 +13,7 @@ from loriini.data.documents import Document
 from loriini.data.dropped import Drop, unrecorded
 from loriini.data.prepare import Corpus, PrepareSettings, open_corpus, order_cosines, prepare_documents
 from loriini.errors import InputError
+from loriini.exclusive import exclusive
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=127, neighbors=8)
 IDENTITY = {"topics": "1"}
@@ -125,6 +126,12 @@ def test_what_is_absent_is_told_before_anything_is_read(
     with pytest.raises(InputError, match=message):
         made(tmp_path / "corpus", replace(SETTINGS, **change))
     assert not (tmp_path / "corpus").exists()
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
+    with exclusive(tmp_path), pytest.raises(InputError, match="at work here"):
+        made(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_to_read_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from loriini import DESIGNS
 from loriini.data.batches import Batches, Position
 from loriini.errors import InputError
+from loriini.exclusive import exclusive
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
@@ -260,6 +261,11 @@ def test_a_folder_of_another_run_is_refused(corpus: Corpus, tmp_path: Path) -> N
         train(tiny_run(steps=1, seed=1, optimizer=OptimizerConfig()), corpus, tmp_path)
     with pytest.raises(InputError, match=r"different: corpus_digest, vocab_size"):
         train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    with exclusive(tmp_path), pytest.raises(InputError, match="at work here"):
+        train(tiny_run(steps=1), corpus, tmp_path)
 
 
 def test_what_is_told_and_when_it_stops_may_change_on_the_way(corpus: Corpus, tmp_path: Path) -> None:
