@@ -1,7 +1,4 @@
-"""Generation: a cache changes the speed and nothing else, in both modes, whatever happens to the cache.
-
-The reference is one forward pass over the whole sequence, alone and without a cache or padding.
-"""
+"""Generation gives what one pass over the whole sequence gives, in both modes and however it is asked for."""
 
 from typing import Any
 
@@ -11,95 +8,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 
-from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini import LoriiniForCausalLM
 from loriini.model.conversion import to_llama
 from loriini.model.mixture import RoutedCacheLayer
-from tiny import BLOCKS, GRID, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
-
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
-CASES = [*((name, "prompt") for name in GRID), *((name, "segment") for name in SEGMENTED)]
-MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"), ("ec-segment", "segment")]
-PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
-
-
-def whole(
-    model: LoriiniForCausalLM, ids: Tensor, prompt: int, mode: str, labels: Tensor | None = None
-) -> Tensor:
-    """The logits (L, V) of one sequence (L,), by one pass without a cache."""
-    arguments = {} if labels is None else {"routing_labels": labels}
-    length = torch.tensor([prompt])
-    return model(
-        ids[None], prompt_lengths=length, inference_routing=mode, use_cache=False, **arguments
-    ).logits[0]
-
-
-def label_of(model: LoriiniForCausalLM, row: int, batch: int) -> Tensor | None:
-    labels = label_arguments(model, batch).get("routing_labels")
-    return None if labels is None else labels[row : row + 1]
-
-
-def cached(model: LoriiniForCausalLM, ids: Tensor, chunks: list[int], mode: str, **arguments: Any) -> Tensor:
-    """The logits (B, L, V), fed in chunks through a cache; the first one is the prompt."""
-    cache, logits, mask = DynamicCache(), [], arguments.pop("attention_mask", torch.ones_like(ids))
-    positions, start = (mask.cumsum(1) - 1).clamp(min=0), 0
-    for size in chunks:
-        end = start + size
-        out = model(
-            ids[:, start:end],
-            attention_mask=mask[:, :end],
-            position_ids=positions[:, start:end],
-            past_key_values=cache,
-            use_cache=True,
-            inference_routing=mode,
-            **label_arguments(model, len(ids)),
-        )
-        logits.append(out.logits)
-        start = end
-    assert start == ids.shape[1]
-    return torch.cat(logits, dim=1)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), CASES)
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("chunk", [1, 3, SEGMENT + 2])
-@torch.no_grad()
-def test_a_cache_changes_nothing(name: str, mode: str, block: str, prompt: int, chunk: int) -> None:
-    model, ids = tiny_model(name, block=block), random_ids(2, prompt + 12)
-    found = cached(model, ids, [prompt] + [chunk] * (12 // chunk), mode)
-    for b, row in enumerate(ids):
-        expected = whole(model, row, prompt, mode, label_of(model, b, 2))
-        torch.testing.assert_close(found[b], expected, **CLOSE)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), CASES)
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("use_cache", [True, False])
-@torch.no_grad()
-def test_a_padded_batch_equals_its_rows_alone(
-    name: str, mode: str, block: str, side: str, use_cache: bool
-) -> None:
-    model, lengths, new, width = tiny_model(name, block=block), [9, 2, 5], 7, 9
-    prompts, continuation = [random_ids(1, n)[0] for n in lengths], random_ids(3, new)
-    rows = [pad(p, (width - len(p), 0) if side == "left" else (0, width - len(p)), value=2) for p in prompts]
-    ids = torch.cat([torch.stack(rows), continuation], dim=1)
-    mask = (ids != 2).long()
-    if use_cache:
-        found = cached(model, ids, [width] + [1] * new, mode, attention_mask=mask)
-    else:
-        found = model(
-            ids,
-            attention_mask=mask,
-            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-            prompt_lengths=torch.tensor(lengths),
-            inference_routing=mode,
-            **label_arguments(model, 3),
-        ).logits
-    for b, prompt in enumerate(prompts):
-        alone = whole(model, ids[b][mask[b].bool()], len(prompt), mode, label_of(model, b, 3))
-        torch.testing.assert_close(found[b][mask[b].bool()], alone, **CLOSE)
+from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, whole
+from tiny import BLOCKS, SEGMENT, label_arguments, random_ids, tiny_config, tiny_model
 
 
 def generated(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
@@ -173,15 +86,6 @@ def test_segment_mode_routes_like_training_once_the_prompt_fills_segment_one() -
     torch.testing.assert_close(segmented.logits, model(ids).logits)
 
 
-@torch.no_grad()
-def test_equal_gates_for_segment_one_also_in_segment_mode() -> None:
-    design = RoutingConfig(segment_length=SEGMENT, first_segment="uniform")
-    model, ids = tiny_model(design), random_ids(2, 11)
-    out = model(ids, prompt_lengths=torch.tensor([2, 9]), inference_routing="segment")
-    torch.testing.assert_close(out.logits, model(ids).logits)
-    torch.testing.assert_close(cached(model, ids, [2, 3, 1, 5], "segment"), out.logits, **CLOSE)
-
-
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_beam_search(name: str, mode: str, block: str) -> None:
@@ -204,79 +108,6 @@ def test_beam_search(name: str, mode: str, block: str) -> None:
     ]
     assert torch.equal(results[0].sequences, results[1].sequences)
     torch.testing.assert_close(results[0].sequences_scores, results[1].sequences_scores, **CLOSE)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
-@pytest.mark.parametrize("wrong", [1, SEGMENT + 1])
-@torch.no_grad()
-def test_cropped_tokens_were_never_there(name: str, mode: str, block: str, wrong: int) -> None:
-    model, ids, prompt = tiny_model(name, block=block), random_ids(2, 3 * SEGMENT), SEGMENT + 1
-    cache = DynamicCache()
-    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
-    model(ids[:, :prompt], **step)
-    model(ids[:, prompt : prompt + 2], **step)
-    model(random_ids(2, wrong), **step)
-    cache.crop(-wrong)
-    assert cache.get_seq_length() == prompt + 2
-    found = model(ids[:, prompt + 2 :], **step).logits
-    for b, row in enumerate(ids):
-        torch.testing.assert_close(found[b], whole(model, row, prompt, mode)[prompt + 2 :], **CLOSE)
-
-
-@pytest.mark.parametrize("emptied", ["crop", "reset"])
-@torch.no_grad()
-def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
-    model, cache, ids = tiny_model(), DynamicCache(), random_ids(1, 5)
-    model(random_ids(1, 7), past_key_values=cache, use_cache=True)
-    cache.crop(-7) if emptied == "crop" else cache.reset()
-    logits = model(ids, past_key_values=cache, use_cache=True).logits[0]
-    torch.testing.assert_close(logits, whole(model, ids[0], 5, "prompt"), **CLOSE)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
-@pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
-@torch.no_grad()
-def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: str, change: str) -> None:
-    model, ids, more = tiny_model(name, block=block), random_ids(2, SEGMENT + 1), random_ids(4, SEGMENT)
-    cache = DynamicCache()
-    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
-    model(ids, **step)
-    if change == "repeat":
-        cache.batch_repeat_interleave(2)
-        rows = [0, 0, 1, 1]
-    elif change == "select":
-        cache.batch_select_indices(torch.tensor([1]))
-        rows = [1]
-    else:
-        cache.reorder_cache(torch.tensor([1, 0]))
-        rows = [1, 0]
-    found = model(more[: len(rows)], **step).logits
-    for b, source in enumerate(rows):
-        expected = whole(model, torch.cat([ids[source], more[b]]), SEGMENT + 1, mode)[SEGMENT + 1 :]
-        torch.testing.assert_close(found[b], expected, **CLOSE)
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-@torch.no_grad()
-def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -> None:
-    model, cache = tiny_model(num_experts=2), DynamicCache()
-    ids = random_ids(batch, 6)
-    model(ids, past_key_values=cache, use_cache=True)
-    assert all(("down_proj" in layer.routing) == (batch <= 2) for layer in cache.layers)
-    merges = 0
-    for layer in model.model.layers:
-        original = layer.mlp.experts.merge
-
-        def counted(gates: Tensor, original: Any = original) -> Any:
-            nonlocal merges
-            merges += 1
-            return original(gates)
-
-        layer.mlp.experts.merge = counted
-    model(ids[:, :1], past_key_values=cache, use_cache=True)
-    assert merges == (0 if batch <= 2 else 2)
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
@@ -344,14 +175,6 @@ def test_going_on_with_a_cache_keeps_its_first_prompt(name: str, mode: str) -> N
     with torch.no_grad():
         by_hand = whole(model, tokens[0], 2, mode)[turn.shape[1] - 1 : -1]
     torch.testing.assert_close(logits[0], by_hand, **CLOSE)
-
-
-def test_a_cache_that_another_model_filled_is_refused() -> None:
-    cache = DynamicCache()
-    for layer in range(2):
-        cache.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), layer)
-    with pytest.raises(ValueError, match="filled by another model"):
-        tiny_model()(random_ids(1, 3), past_key_values=cache)
 
 
 @pytest.mark.parametrize(("call", "more"), [("forward", {}), ("generate", {"max_new_tokens": 2})])

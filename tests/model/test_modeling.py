@@ -5,14 +5,12 @@ import copy
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, silu
+from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.model.conversion import from_llama
 from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
-from loriini.model.mixture import Mixture
-from loriini.routing.unit import Call
 from tiny import (
     BLOCKS,
     GRID,
@@ -175,63 +173,6 @@ def test_causality_as_measured(name: str, block: str, training: bool) -> None:
 def test_every_declared_causality_is_measured() -> None:
     declared = {d.causality for d in VARIANTS.values()} | {d.training_causality for d in VARIANTS.values()}
     assert declared == {"strict", "after_first_segment", "none"}
-
-
-def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
-    model = tiny_model(name, num_experts=experts).double()
-    return model.model.layers[0].mlp
-
-
-@pytest.mark.parametrize("name", ["lory", "prefix"])
-def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> None:
-    layer, x_BLD, call = lory_layer(name), torch.randn(2, LENGTH, 16).double(), Call(2, LENGTH)
-    grid = call.grid(layer.config.routing)
-    gates = layer(x_BLD, call, grid)[1].gates.view(2, 3, 4)
-    for segment in range(3):
-        changed = x_BLD.clone()
-        changed[0, segment * SEGMENT : (segment + 1) * SEGMENT] += 1
-        now = layer(changed, call, grid)[1].gates.view(2, 3, 4)
-        affected = {0: [0, 1, 2] if name == "prefix" else [0, 1], 1: [2], 2: []}[segment]
-        if name == "prefix" and segment > 0:
-            affected = []
-        different = (now != gates).any(-1)
-        assert different[0].nonzero().flatten().tolist() == affected
-        assert not different[1].any()
-
-
-def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefix: bool = False) -> Tensor:
-    """Lory's layer for one instance as its paper tells it: segment by segment, expert by expert."""
-    segments = x_LD.split(SEGMENT)
-    outputs = []
-    for k, x_SD in enumerate(segments):
-        source = segments[0] if prefix or k == 0 else segments[k - 1]
-        e = torch.exp(router @ source.mean(0))
-        e = e / e.sum()
-        if k == 0:
-            e = e.detach()
-        gate, up, out = (
-            sum(e[i] * w[i] for i in range(len(e))) for w in (gate_up[:, 0], gate_up[:, 1], down)
-        )
-        outputs.append(torch.stack([out @ (silu(gate @ token) * (up @ token)) for token in x_SD]))
-    return torch.cat(outputs)
-
-
-@pytest.mark.parametrize("name", ["lory", "prefix"])
-@pytest.mark.parametrize("length", [1, SEGMENT, LENGTH, 3 * SEGMENT])
-def test_the_layer_equals_lory_as_told(name: str, length: int) -> None:
-    layer = lory_layer(name, experts=5)
-    x_BLD = torch.randn(2, length, 16).double().requires_grad_()
-    weights = [layer.router.scorer.weight, layer.experts.gate_up_proj, layer.experts.down_proj]
-    call = Call(2, length)
-    y = layer(x_BLD, call, call.grid(layer.config.routing))[0]
-    expected = torch.stack([lory_twin(x_LD, *weights, prefix=name == "prefix") for x_LD in x_BLD])
-    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
-    probe = torch.randn_like(y)
-    found = torch.autograd.grad((y * probe).sum(), [x_BLD, *weights])
-    wanted = torch.autograd.grad((expected * probe).sum(), [x_BLD, *weights], materialize_grads=True)
-    for actual, gradient in zip(found, wanted, strict=True):
-        torch.testing.assert_close(actual, gradient, rtol=1e-5, atol=1e-6)
-    assert bool(wanted[1].any()) == (length > SEGMENT)
 
 
 def test_skip_loss_leaves_segment_one_out_of_the_training_loss_only() -> None:

@@ -1,0 +1,50 @@
+"""Calls of the command line in this process: how they end, and what they are called on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from loriini.cli import main
+
+TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
+WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """Documents, a corpus of them, and a finished run on it."""
+
+    documents: Path
+    corpus: Path
+    run: Path
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
+    capsys.readouterr()
+    code = 0
+    try:
+        main(list(map(str, arguments)))
+    except SystemExit as end:
+        code = int(end.code or 0)
+    written = capsys.readouterr()
+    return Ended(code, written.out, written.err)
+
+
+def assert_refused(ended: Ended, *told: str) -> None:
+    """Exit code 2, nothing on standard output, and one line that tells what, where and the remedy."""
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("loriini: ")
+    assert ended.err.count("\n") == 1
+    assert ended.err.endswith("\n")
+    for part in told:
+        assert part in ended.err

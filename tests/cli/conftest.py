@@ -1,0 +1,31 @@
+"""What the commands are called on, made once by two of them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.calls import TRAIN, WORDS, Made
+from loriini.cli import main
+
+
+def write_documents(path: Path, count: int = 240) -> Path:
+    rng = np.random.default_rng(0)
+    with open(path, "w") as file:
+        for i in range(count):
+            domain = list(WORDS)[i % 2]
+            text = " ".join(f"the {word} is number {i}" for word in rng.choice(WORDS[domain], 12))
+            file.write(json.dumps({"text": text, "topic": domain}) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("cli")
+    documents = write_documents(folder / "documents.jsonl")
+    prepare = ["prepare", "corpus", "--documents", documents, "--out", folder, "--domain-field", "topic"]
+    main([*map(str, prepare), "--length", "64", "--tokenizer", "bpe:320"])
+    made = Made(documents, folder / "corpus", folder / "run")
+    main(["train", "tiny-lory", "--out", str(made.run), "--corpus", str(made.corpus), *TRAIN])
+    return made

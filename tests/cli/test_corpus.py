@@ -1,0 +1,76 @@
+"""The commands that make, convert and show a corpus."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.calls import Ended, Made, assert_refused, call
+
+
+def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    again = ("--documents", made.documents, "--out", made.corpus.parent, "--domain-field", "topic")
+    ended = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:320")
+    assert (ended.code, ended.err) == (0, "")
+    assert re.fullmatch(r".*corpus: 240 documents, [\d,]+ tokens, [\d,]+ instances of 64\n", ended.out)
+    other = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:310")
+    assert_refused(other, "tokenizer: was made with other settings (tokenizer)")
+
+
+def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ab":
+        (tmp_path / "texts" / f"{name}.txt").parent.mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{name}.txt").write_text(f"{name} few words " * 50)
+    prepare = ("prepare", "c", "--documents", tmp_path / "texts", "--out", tmp_path)
+    settings = ("--length", 16, "--tokenizer", "bpe:300", "--order", "random")
+    assert call(capsys, *prepare, *settings).code == 0
+    (tmp_path / "texts" / "b.txt").write_text("other words " * 50)
+    refused = call(capsys, *prepare, *settings)
+    assert_refused(refused, f"documents: was made with other inputs ({tmp_path}/texts/b.txt); choose another")
+
+
+def test_prepare_tells_what_it_left_out_and_renamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["some words", "other words", "some words", "more of them"]
+    records = [json.dumps({"id": "same", "text": text}) for text in texts]
+    (tmp_path / "d.jsonl").write_text("\n".join([*records, "no JSON"]))
+    settings = ("--length", 4, "--tokenizer", "bpe:300", "--order", "random", "--on-error", "skip")
+    ended = call(capsys, "prepare", "c", "--documents", tmp_path / "d.jsonl", "--out", tmp_path, *settings)
+    assert ended.out.splitlines()[1:] == [
+        "left out: not valid JSON 1, exact duplicate 1; "
+        "each is in documents/dropped.jsonl or duplicates/duplicates.jsonl",
+        "renamed: 2 documents that had the id of an earlier one",
+    ]
+
+
+def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = call(capsys, "inspect", made.corpus)
+    assert ended.code == 0
+    table = dict(line.split("  ", 1) for line in ended.out.splitlines())
+    assert table["domain birds"].strip().startswith("120 documents")
+    assert table["page"].strip() == str(made.corpus / "inspect.html")
+    page = made.corpus / "inspect.html"
+    assert "Documents and their nearest" in page.read_text()
+    page.unlink()
+    found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
+    assert not page.exists()
+    assert found["domains"]["tools"]["documents"] == 120
+
+
+@pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])
+def test_a_corpus_goes_to_other_formats_and_back(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str
+) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
+    assert ended == Ended(0, f"{there}\n", "")
+    to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
+    assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
+    assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0
+    names = [folder / "instances" / "instances.bin" for folder in (made.corpus, back)]
+    assert names[0].read_bytes() == names[1].read_bytes()
+    train = ("train", "tiny-dense", "--out", tmp_path / "run", "--corpus", made.corpus, back)
+    ended = call(capsys, *train, "--corpus-weights", "2,0.5", "--steps", 1, "--length", 64)
+    assert (ended.code, ended.err) == (0, "")

@@ -1,0 +1,113 @@
+"""The commands on a trained model."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+
+from cli.calls import WORDS, Ended, Made, assert_refused, call
+from loriini.train.upcycle import WarmupConfig
+from runs import tiny_run, trained
+
+
+def test_evaluate_prints_and_writes_the_contracts_measures(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = ("--documents", made.documents, "--domain-field", "topic")
+    ended = call(capsys, "evaluate", made.run, *documents, "--out", tmp_path / "new" / "results.json")
+    results = json.loads(ended.out)
+    assert (ended.code, ended.err) == (0, "")
+    measures = {"perplexity", "perplexity_all", "bits_per_byte", "tokens"}
+    assert results.keys() == {*measures, "causality"}
+    assert all(results[measure].keys() == WORDS.keys() for measure in measures)
+    assert results["causality"] == "after_first_segment"
+    assert json.loads((tmp_path / "new" / "results.json").read_text()) == results
+    assert json.loads(call(capsys, "evaluate", made.run / "model", *documents).out) == results
+
+
+def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    prompt = ("generate", made.run, "--prompt", "the owl", "--max-new-tokens", 8)
+    for more in ((), ("--greedy",), ("--routing", "segment"), ("--seed", 3)):
+        ended = call(capsys, *prompt, *more)
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out.startswith("the owl")
+        assert call(capsys, *prompt, *more) == ended
+
+
+def test_export_writes_a_llama_and_a_hugging_face_folder(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompt.txt").write_text("the owl is")
+    for name, more in (
+        ("text", ("--prompt", "the owl is")),
+        ("file", ("--prompt-file", tmp_path / "prompt.txt")),
+    ):
+        ended = call(capsys, "export", made.run, "--to", "llama", *more, "--out", tmp_path / name)
+        assert ended == Ended(0, f"{tmp_path / name}\n", "")
+        LlamaForCausalLM.from_pretrained(tmp_path / name)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("text", "file")]
+    assert weights[0] == weights[1]
+    assert call(capsys, "export", made.run, "--to", "hf", "--out", tmp_path / "hf").code == 0
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "hf").config.num_experts == 4
+    llama = call(capsys, "generate", tmp_path / "text", "--prompt", "the owl")
+    assert_refused(llama, "its type is llama, not loriini")
+
+
+def test_analyze_writes_routes_and_a_report(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = ("--documents", made.documents, "--domain-field", "topic")
+    ended = call(capsys, "analyze", made.run, *documents, "--out", tmp_path / "new")
+    assert ended == Ended(0, f"{tmp_path / 'new' / 'report.html'}\n", "")
+    page = (tmp_path / "new" / "report.html").read_text()
+    assert all(part in page for part in ("Who routes where", "birds", "tools"))
+    with np.load(tmp_path / "new" / "routes.npz") as routes:
+        assert routes["domains"].tolist() == ["birds", "tools"]
+        np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
+    assert call(capsys, "analyze", made.run, *documents).out == f"{made.run / 'report.html'}\n"
+    assert (made.run / "routes.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("design", "training", "evaluation"),
+    [
+        ("smear", "this design is not causal: a token's experts", "this design is not causal: a token's"),
+        ("ec-token", "this design is not causal in training: experts choose", None),
+        ("mixtral", None, None),
+        ("dense", None, None),
+    ],
+)
+def test_what_is_not_causal_says_so_once(
+    design: str,
+    training: str | None,
+    evaluation: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def assert_told(errors: str, words: str | None) -> None:
+        assert errors.count("not causal") == (words is not None)
+        assert words is None or f"warning: {words}" in errors
+
+    capsys.readouterr()
+    run = trained(tiny_run(design, steps=2, warmup=WarmupConfig(dense_share=0)), tmp_path)
+    assert_told(capsys.readouterr().err, training)
+    text = tmp_path / "held-out.txt"
+    text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
+    ended = call(capsys, "evaluate", run, "--documents", text)
+    assert_told(ended.err, evaluation)
+    assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
+    if design != "dense":
+        call(capsys, "analyze", run, "--documents", text)
+        assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)
+
+
+def test_a_dense_model_has_no_routes_to_analyze(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train: Sequence[object] = ("train", "tiny-dense", "--out", tmp_path / "dense", "--corpus", made.corpus)
+    assert call(capsys, *train, "--steps", 1, "--length", 64).code == 0
+    ended = call(capsys, "analyze", tmp_path / "dense", "--documents", made.documents)
+    assert_refused(ended, "dense: a dense model, so there is nothing to route")

@@ -1,0 +1,74 @@
+"""The commands that list what can be trained, and that train."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cli.calls import TRAIN, Ended, Made, assert_refused, call
+from loriini.routing import DESIGNS
+from runs import metrics
+
+
+def test_designs_tell_their_settings_and_causality(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in json.loads(call(capsys, "designs", "--json").out)}
+    assert rows.keys() == DESIGNS.keys()
+    assert rows["lory"]["causality"] == rows["lory"]["training_causality"] == "after_first_segment"
+    assert (rows["aoe-ec"]["causality"], rows["aoe-ec"]["training_causality"]) == ("strict", "none")
+    assert rows["mixtral"]["load_balance"] == 0.01
+
+
+def test_recipes_have_the_contracts_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = json.loads(call(capsys, "recipes", "--json").out)
+    keys = ["name", "parameters_total", "parameters_active", "published_total", "published_active"]
+    assert all(list(row) == keys for row in rows)
+    assert {"tiny-dense", "tiny-lory", "tiny-mixtral", "tiny-aoe"} <= {row["name"] for row in rows}
+
+
+def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Ended(0, f"{made.run / 'model'}\n", "")
+    assert call(capsys, "train", "--resume", made.run, "--parallel.experts", 2, "--watch.every", 3) == done
+    assert_refused(call(capsys, "train", "--resume", made.run, "--steps", 9), "(different: steps)")
+    assert call(capsys, "train", *TRAIN, "tiny-lory", "--out", made.run, "--corpus", made.corpus) == done
+
+
+def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = metrics(made.run)
+    assert [m["step"] for m in steps] == list(range(1, 25))
+    assert all({"step", "loss", "tokens"} <= m.keys() for m in steps)
+    again = ("train", "tiny-lory", "--out", made.run, "--corpus", made.corpus)
+    assert call(capsys, *again, *TRAIN) == Ended(0, f"{made.run / 'model'}\n", "")
+    assert call(capsys, "train", "--resume", made.run) == Ended(0, f"{made.run / 'model'}\n", "")
+    assert_refused(call(capsys, *again, *TRAIN, "--seed", "1"), "run.json", "(different: seed)")
+    assert metrics(made.run) == steps
+
+
+def test_a_run_measures_itself_and_stops_in_time(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = ("train", "tiny-lory", "--out", tmp_path, "--corpus", made.corpus, "--heldout", made.documents)
+    asked: Sequence[object] = (
+        "--evaluate.every",
+        10,
+        "--evaluate.instances",
+        999,
+        "--evaluate.sample_every",
+        20,
+        "--evaluate.prompt",
+        "the owl",
+    )
+    stopped = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 1e-9)
+    assert (stopped.code, stopped.out) == (0, "")
+    assert "saved after step 1 of 24; the same command goes on" in stopped.err
+    ended = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 60)
+    assert ended == Ended(0, f"{tmp_path / 'model'}\n", "")
+    evaluated = [json.loads(line) for line in (tmp_path / "evaluation.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in evaluated] == [10, 20, 24]
+    assert evaluated[-1]["mean_perplexity"] < evaluated[0]["mean_perplexity"]
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert [(entry["step"], entry["prompt"]) for entry in samples] == [(20, "the owl"), (24, "the owl")]
+    final = call(capsys, "evaluate", tmp_path, "--documents", made.documents)
+    assert json.loads(final.out)["perplexity"] == pytest.approx(evaluated[-1]["perplexity"], rel=1e-4)

@@ -1,0 +1,29 @@
+"""The ways to infer, and the reference for all: one pass over a sequence, alone, without cache or padding."""
+
+import torch
+from torch import Tensor
+
+from loriini import DESIGNS, LoriiniForCausalLM
+from tiny import GRID, SEGMENT, label_arguments
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
+CASES = [*((name, "prompt") for name in GRID), *((name, "segment") for name in SEGMENTED)]
+MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"), ("ec-segment", "segment")]
+PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
+
+
+def whole(
+    model: LoriiniForCausalLM, ids: Tensor, prompt: int, mode: str, labels: Tensor | None = None
+) -> Tensor:
+    """The logits (L, V) of one sequence (L,), by one pass without a cache."""
+    arguments = {} if labels is None else {"routing_labels": labels}
+    length = torch.tensor([prompt])
+    return model(
+        ids[None], prompt_lengths=length, inference_routing=mode, use_cache=False, **arguments
+    ).logits[0]
+
+
+def label_of(model: LoriiniForCausalLM, row: int, batch: int) -> Tensor | None:
+    labels = label_arguments(model, batch).get("routing_labels")
+    return None if labels is None else labels[row : row + 1]
