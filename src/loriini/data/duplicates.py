@@ -1,35 +1,46 @@
 """neighbours → which documents nearly repeat an earlier one, and are left out.
 
-Candidates are neighbours with nearly the same vector; their texts decide, by the words they share. A run of
-words is compared by its hash, so that one pass over the documents writes what is compared to disk: memory
-holds some hundred bytes a candidate and nothing for the rest.
+Candidates are neighbours with nearly the same vector; their texts decide, by the words they share. Runs of
+words are compared by their hashes: one pass over the documents writes those of the candidates to disk, a
+second over the pairs reads them two by two. Memory holds some hundred bytes a pair and nothing for the rest.
 
 Axes: N documents, K neighbours, P pairs of candidates, C documents that are candidates.
 """
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.artifact import Artifact, build
-from loriini.data.stored import chosen_documents
-from loriini.progress import progress
+from loriini.data.artifact import Artifact, build, parts_of
+from loriini.data.stored import Slice, slice_documents, slices
+from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Cosines = NDArray[np.floating]
+
+PAIRS = ("kept_P", "dropped_P", "cosines_P")
+CANDIDATES, NAMES, OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
+INDICES = "indices.npy"
 
 HASH = np.dtype(np.uint64)
 COSINE = 0.95
 JACCARD = 0.8
 SHINGLE = 5
 BLOCK = 1 << 16
+"""Rows of neighbours looked at together."""
+TASK = 1 << 16
+"""Pairs compared by one task."""
 MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming, §6.4)."""
 
@@ -58,33 +69,41 @@ class Duplicate:
 
 
 def write_duplicates(
-    folder: Path, documents: Artifact, neighbors: Artifact, cosine: float = COSINE, jaccard: float = JACCARD
+    folder: Path,
+    documents: Artifact,
+    neighbors: Artifact,
+    cosine: float = COSINE,
+    jaccard: float = JACCARD,
+    execute: Executor = IN_PROCESS,
 ) -> Artifact:
     """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
 
     A pair of neighbours with a cosine of at least `cosine` is a candidate; it is confirmed when the sets of
     its texts' runs of five words have a Jaccard index of at least `jaccard` (Broder 1997). Of a pair the
     earlier is kept, unless it repeats another itself. Each line names both documents by number and by id,
-    with both similarities.
+    with both similarities. One task finds the pairs; then a task hashes a slice of documents, or compares
+    some pairs.
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        pairs = candidates(
-            np.load(neighbors.path("similarities.npy"), mmap_mode="r"),
-            np.load(neighbors.path("neighbors.npy"), mmap_mode="r"),
-            cosine,
-        )
-        ids_C = np.union1d(pairs.kept_P, pairs.dropped_P)
-        hashes = temporary / "shingles.bin"
-        names, offsets = _write_shingles(hashes, documents, ids_C)
-        found = near_duplicates(pairs, _jaccard_indices(hashes, offsets, ids_C, pairs), jaccard)
-        hashes.unlink()
+        parts = parts_of(temporary)
+        run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors, cosine))], temporary, execute)
+        pairs = _read_pairs(parts / "pairs")
+        run_tasks("shingles", _hashing(documents, parts / "pairs"), temporary, execute)
+        bounds = pairwise([*range(0, len(pairs), TASK), len(pairs)])
+        comparing = [
+            Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
+            for i, (start, stop) in enumerate(bounds)
+        ]
+        run_tasks("duplicates", comparing, temporary, execute)
+        indices = (index for task in comparing for index in np.load(parts / task.name / INDICES).tolist())
+        found = near_duplicates(pairs, indices, jaccard)
+        names = _open_hashed(parts).names({number for one in found for number in (one.document, one.repeats)})
         with open(temporary / "duplicates.jsonl", "w") as file:
-            for duplicate in found:
-                document, repeats = np.searchsorted(ids_C, (duplicate.document, duplicate.repeats))
-                named = {"id": names[document], "repeats_id": names[repeats]}
-                file.write(json.dumps({**asdict(duplicate), **named}) + "\n")
-        np.save(temporary / "ids.npy", np.array([d.document for d in found], np.int64))
+            for one in found:
+                named = {"id": names[one.document], "repeats_id": names[one.repeats]}
+                file.write(json.dumps({**asdict(one), **named}) + "\n")
+        np.save(temporary / "ids.npy", np.array([one.document for one in found], np.int64))
         return {"candidates": len(pairs), "duplicates": len(found)}
 
     settings = {"cosine": cosine, "jaccard": jaccard, "shingle": SHINGLE}
@@ -94,9 +113,9 @@ def write_duplicates(
 def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float = COSINE) -> Pairs:
     """The pairs of neighbours whose similarity is at least `cosine`, each once."""
     found = list(_candidates(similarities_NK, neighbors_NK, cosine))
-    lower, higher, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    pairs, first = np.unique(np.stack([lower, higher], 1), axis=0, return_index=True)
-    return Pairs(pairs[:, 0], pairs[:, 1], cosines[first])
+    both, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    pairs, first = np.unique(both, return_index=True)
+    return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
 
 
 def shingles(text: str) -> Hashes:
@@ -127,33 +146,107 @@ def near_duplicates(pairs: Pairs, indices_P: Iterable[float], jaccard: float = J
 
 def _candidates(
     similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float
-) -> Iterator[tuple[Ids, Ids, Cosines]]:
-    """(lower ids, higher ids, similarities) of a block's candidates, those found from both sides twice."""
+) -> Iterator[tuple[Ids, Cosines]]:
+    """A block's candidates, those found from both sides twice: lower id · N + higher id; similarities."""
     for start in range(0, max(len(neighbors_NK), 1), BLOCK):
         similarities_BK = similarities_NK[start : start + BLOCK]
         neighbors_BK = neighbors_NK[start : start + BLOCK]
         rows, columns = np.nonzero((similarities_BK >= cosine) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
-        yield np.minimum(ids, others), np.maximum(ids, others), similarities_BK[rows, columns]
+        both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
+        yield both, similarities_BK[rows, columns]
 
 
-def _write_shingles(path: Path, documents: Artifact, ids_C: Ids) -> tuple[list[str], Ids]:
-    """Write the candidates' hashes end to end; returns their names and where each begins (C + 1,)."""
-    wanted_N = np.zeros(documents.counts["documents"], bool)
-    wanted_N[ids_C] = True
+def _find_pairs(neighbors: Artifact, cosine: float, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the candidates and, rising, the ids of the documents among them."""
+    similarities, ids = (
+        np.load(neighbors.path(f"{name}.npy"), mmap_mode="r") for name in ("similarities", "neighbors")
+    )
+    pairs = candidates(similarities, ids, cosine)
+    for name in PAIRS:
+        np.save(folder / f"{name}.npy", getattr(pairs, name))
+    np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))
+    return {"candidates": len(pairs)}
+
+
+def _read_pairs(folder: Path) -> Pairs:
+    return Pairs(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in PAIRS))
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """The candidates' hashes: the folders of the tasks that wrote them, and the first document of each."""
+
+    folders: Sequence[Path]
+    firsts: Sequence[int]
+
+    def of(self, document: int) -> Hashes:
+        """A candidate's hashes."""
+        folder = self.folders[bisect_right(self.firsts, document) - 1]
+        ids_C, offsets = _index(folder)
+        place = np.searchsorted(ids_C, document)
+        start, stop = offsets[place : place + 2].tolist()
+        return np.fromfile(folder / HASHES, HASH, stop - start, offset=start * HASH.itemsize)
+
+    def names(self, wanted: set[int]) -> dict[int, str]:
+        """The ids that the user knows some candidates by."""
+        found: dict[int, str] = {}
+        for folder in self.folders:
+            names = json.loads((folder / NAMES).read_text())
+            numbers = _index(folder)[0].tolist()
+            found |= {number: name for number, name in zip(numbers, names, strict=True) if number in wanted}
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _index(folder: Path) -> tuple[Ids, Ids]:
+    """Which documents a task hashed, and where the hashes of each begin (C + 1,)."""
+    return np.load(folder / CANDIDATES), np.load(folder / OFFSETS)
+
+
+def _open_hashed(parts: Path) -> _Hashed:
+    folders = sorted(parts.glob("hashes-*"))
+    return _Hashed(folders, [int(folder.name.removeprefix("hashes-")) for folder in folders])
+
+
+def _hashing(documents: Artifact, pairs: Path) -> list[Task]:
+    """The tasks that hash the candidates, a slice of documents each, named by its first."""
+    parts = slices(documents)
+    firsts = list(accumulate(map(len, parts), initial=0))
+    counts = np.diff(np.searchsorted(np.load(pairs / CANDIDATES), firsts)).tolist()
+    return [
+        Task(f"hashes-{first:012d}", partial(_hash_slice, documents, pairs, part, first), count)
+        for part, first, count in zip(parts, firsts[:-1], counts, strict=True)
+        if count
+    ]
+
+
+def _hash_slice(
+    documents: Artifact, pairs: Path, part: Slice, first: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write a slice's candidates: their numbers, names, and hashes end to end with where each begins."""
+    ids_C = np.load(pairs / CANDIDATES, mmap_mode="r")
+    ids_C = ids_C[slice(*np.searchsorted(ids_C, (first, first + len(part))))]
+    chosen_S = np.zeros(len(part), bool)
+    chosen_S[ids_C - first] = True
     names, offsets = [], [0]
-    with open(path, "wb") as file, progress("duplicates", len(ids_C)) as advance:
-        for document in chosen_documents(documents, wanted_N):
+    with open(folder / HASHES, "wb") as file:
+        for document in slice_documents(documents, part, chosen_S):
             names.append(document.id)
-            advance()
             offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)
-    return names, np.array(offsets)
+    (folder / NAMES).write_text(json.dumps(names))
+    np.save(folder / CANDIDATES, ids_C)
+    np.save(folder / OFFSETS, offsets)
+    advance(len(names))
+    return {"documents": len(names)}
 
 
-def _jaccard_indices(path: Path, offsets: Ids, ids_C: Ids, pairs: Pairs) -> Iterator[float]:
-    """The Jaccard index of each pair, from the written hashes."""
-    hashes = np.memmap(path, HASH, "r") if len(pairs) else np.empty(0, HASH)
-    for places in zip(
-        *(np.searchsorted(ids_C, ids_P) for ids_P in (pairs.kept_P, pairs.dropped_P)), strict=True
-    ):
-        yield jaccard_index(*(hashes[offsets[place] : offsets[place + 1]] for place in places))
+def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the Jaccard index of each of some pairs."""
+    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # pairs of one document follow each other
+    pairs = _read_pairs(parts / "pairs")
+    both = (ids_P[start:stop].tolist() for ids_P in (pairs.kept_P, pairs.dropped_P))
+    indices = [jaccard_index(hashes_of(a), hashes_of(b)) for a, b in zip(*both, strict=True)]
+    np.save(folder / INDICES, indices)
+    advance(len(indices))
+    return {"pairs": len(indices)}

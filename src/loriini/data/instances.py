@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
+from loriini.data.tokens import TOKENS as STORED
 from loriini.data.tokens import open_tokens
 from loriini.errors import InputError
 from loriini.progress import Advance
@@ -242,17 +243,30 @@ def _fill(
 ) -> dict[str, int]:
     """Write the tokens and the domains of the instances `first` … `last` - 1."""
     source = open_tokens(tokens)
-    stream = source.tokens.view(np.ndarray)
     starts, *arrays = (np.load(plan / name, mmap_mode="r") for name in (*PIECES, BEGINS))
     starts_I = starts[first : last + 1]
     documents_P, lengths_P, begins_P = (array[starts_I[0] : starts_I[-1]] for array in arrays)
-    held = zip(begins_P.tolist(), (begins_P + lengths_P).tolist(), strict=True)
-    filled = np.concatenate([stream[begin:end] for begin, end in held])
+    filled = _read_pieces(tokens.path(STORED), source.tokens.dtype, begins_P, lengths_P)
     filled.tofile(folder / TOKENS)
     pieces = Pieces(starts_I - starts_I[0], documents_P, lengths_P)
     np.save(folder / DOMAINS, majority_domains(pieces, source.domains))
     advance(len(filled))
     return {"tokens": len(filled)}
+
+
+def _read_pieces(
+    path: Path, dtype: np.dtype[Any], begins_P: NDArray[np.int64], lengths_P: NDArray[np.integer]
+) -> NDArray[Any]:
+    """Pieces of a file of tokens, end to end. They are read: pages of a mapped file count as memory held."""
+    read = np.empty(lengths_P.sum(), dtype)
+    room, place = read.data.cast("B"), 0
+    with open(path, "rb", buffering=0) as file:
+        for begin, size in (np.stack([begins_P, lengths_P], 1) * dtype.itemsize).tolist():
+            file.seek(begin)
+            if file.readinto(room[place : place + size]) != size:
+                raise RuntimeError(f"{path}: shorter than {begin + size} bytes")
+            place += size
+    return read
 
 
 def _starts_document(pieces: Pieces) -> NDArray[np.bool_]:

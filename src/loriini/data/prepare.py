@@ -254,7 +254,9 @@ def _run_stages(
         stages["neighbors"] = write_neighbors(
             out / "neighbors", stages["embeddings"], settings.neighbors, seed, execute
         )
-        stages["duplicates"] = write_duplicates(out / "duplicates", stored, stages["neighbors"])
+        stages["duplicates"] = write_duplicates(
+            out / "duplicates", stored, stages["neighbors"], execute=execute
+        )
     stages["order"] = write_order(
         out / "order",
         stages.get("neighbors"),

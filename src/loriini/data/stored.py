@@ -1,11 +1,11 @@
 """The `documents` artefact read: all of it, some of it, or in the slices that tasks of later stages read.
 
-Axes: N documents stored.
+Axes: N documents stored, S documents of a slice.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, compress, islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +42,12 @@ def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
     ]
 
 
-def slice_documents(stored: Artifact, part: Slice) -> Iterator[Document]:
-    """Stream the documents of a slice, in order; those before it are passed over without being parsed."""
-    lines = read_lines(stored.path(DOCUMENTS.format(part.shard)))
-    return map(parse_line, islice(lines, part.start, part.stop))
+def slice_documents(
+    stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
+) -> Iterator[Document]:
+    """Stream a slice's documents, or those of them that are chosen, in order; no others are parsed."""
+    lines = islice(read_lines(stored.path(DOCUMENTS.format(part.shard))), part.start, part.stop)
+    return map(parse_line, lines if chosen_S is None else compress(lines, chosen_S.tolist()))
 
 
 def stored_documents(stored: Artifact) -> Iterator[Document]:
@@ -58,7 +60,5 @@ def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[
     """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
     bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
     for shard, (first, last) in enumerate(bounds):
-        chosen = chosen_N[first:last].tolist()
-        if any(chosen):
-            lines = read_lines(stored.path(DOCUMENTS.format(shard)))
-            yield from (parse_line(line) for line, taken in zip(lines, chosen, strict=True) if taken)
+        if chosen_N[first:last].any():
+            yield from slice_documents(stored, Slice(shard, 0, last - first), chosen_N[first:last])
