@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from loriini import DESIGNS, LoriiniConfig, RoutingConfig
 from loriini.data.artifact import write_json
+from loriini.hardware import describe_machine
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.unit import Call, Grid
-from loriini.train.hardware import describe_machine
 
 MEANS_C = (1.0, -1.0, 0.0)
 """The mean of every coordinate, by class; the third class joins in the second stage."""

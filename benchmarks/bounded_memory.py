@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from loriini.data.artifact import write_json
-from loriini.train.hardware import describe_machine
+from loriini.hardware import describe_machine
 
 FILES = 16
 TOPICS, WORDS, COMMON = 2_000, 400, 5_000
@@ -29,6 +29,7 @@ MEAN_WORDS, SPREAD = 250, 1.0
 REPEATED, VARIED = 0.02, 0.03
 POLL_SECONDS = 0.2
 KINDS = {"Rss": "resident", "Pss": "proportional", "Anonymous": "anonymous"}
+LARGEST = "resident_in_one"
 
 
 def main() -> None:
@@ -53,7 +54,9 @@ def main() -> None:
         "megabytes": size / 1e6,
         "seconds": seconds,
         "megabytes_per_second": size / 1e6 / seconds,
-        "peak_megabytes": {name: max(peak[name] for peak in peaks.values()) / 1e6 for name in KINDS.values()},
+        "peak_megabytes": {
+            name: max(peak[name] for peak in peaks.values()) / 1e6 for name in (*KINDS.values(), LARGEST)
+        },
         "peak_megabytes_by_stage": {
             stage: {name: value / 1e6 for name, value in peak.items()} for stage, peak in peaks.items()
         },
@@ -117,14 +120,17 @@ def watch(command: list[str], corpus: Path) -> tuple[float, dict[str, Counter[st
     """Run a command; its seconds, and by stage the peaks of what its processes hold together, in bytes.
 
     `resident` counts pages shared by processes once for each and mapped files as far as they are cached;
-    `proportional` divides shared pages; `anonymous` leaves files out, whose pages can be taken back.
+    `proportional` divides shared pages; `anonymous` leaves files out, whose pages can be taken back;
+    `resident_in_one` is the resident memory of the largest process.
     """
     started = time.perf_counter()
     process = subprocess.Popen(command)
     peaks: defaultdict[str, Counter[str]] = defaultdict(Counter)
     while process.poll() is None:
         stage = next((path.name.split(".")[1] for path in corpus.glob(".*.unfinished")), "between")
-        for name, value in sum((memory(pid) for pid in family(process.pid)), Counter()).items():
+        held = [memory(pid) for pid in family(process.pid)]
+        together = sum(held, Counter()) | {LARGEST: max(of_one["resident"] for of_one in held)}
+        for name, value in together.items():
             peaks[stage][name] = max(peaks[stage][name], value)
         time.sleep(POLL_SECONDS)
     if process.returncode:

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from loriini.data.artifact import write_json
-from loriini.train.hardware import describe_machine
+from loriini.hardware import describe_machine
 from loriini.train.metrics import METRICS, read_metrics
 
 RANKS, STEPS, EVERY = 4, 60, 5

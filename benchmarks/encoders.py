@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from loriini.data.embeddings import unit
-from loriini.data.encoders import Encoder, fast_dtype, load_encoder
+from loriini.data.embeddings import Encoder, unit
+from loriini.data.encoders import CPU, load_encoder
+from loriini.hardware import has_bf16
 from measuring import timed, write_results
 from order_quality import chunks
 
@@ -31,7 +32,8 @@ def theirs(model: SentenceTransformer, batch_size: int) -> Encoder:
 
 def systems(name: str) -> dict[str, Encoder]:
     """What is compared; 16 is the library's fastest batch on a CPU, 32 its default."""
-    model = SentenceTransformer(name, device="cpu", model_kwargs={"dtype": fast_dtype("cpu")})
+    dtype = torch.bfloat16 if has_bf16(CPU) else torch.float32
+    model = SentenceTransformer(name, device="cpu", model_kwargs={"dtype": dtype})
     return {
         "sentence-transformers": theirs(model, 16),
         "sentence-transformers, batches of 32": theirs(model, 32),

@@ -23,9 +23,9 @@ from loriini.data.prepare import PrepareSettings, prepare_documents
 from loriini.data.split import split_documents
 from loriini.data.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
+from loriini.hardware import describe_machine
 from loriini.model.loading import load_model
 from loriini.train.corpora import read_corpora
-from loriini.train.hardware import describe_machine
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run

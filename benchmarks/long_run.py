@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from loriini.data.artifact import write_json
+from loriini.hardware import describe_machine
 from loriini.launch import train_run
 from loriini.recipes.small import quickstart_run
-from loriini.train.hardware import describe_machine
 from loriini.train.measures import EvaluateConfig
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run

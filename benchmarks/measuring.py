@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loriini.data.artifact import write_json
-from loriini.train.hardware import describe_machine
+from loriini.hardware import describe_machine
 
 Result = TypeVar("Result")
 LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")

@@ -24,7 +24,7 @@ from loriini.data.neighbors import search, whole, write_neighbors
 from loriini.data.order import random_order, similar_walk, window_for, write_order
 from loriini.data.processes import Processes
 from loriini.data.quality import adjacent_cosines, recall
-from loriini.train.hardware import peak_resident
+from loriini.hardware import peak_resident
 from measuring import in_fresh_process, timed, write_results
 
 SIZES = (100_000, 1_000_000)

@@ -23,7 +23,7 @@ from loriini.data.processes import Processes
 from loriini.data.readers import read_documents
 from loriini.data.stored import stored_documents
 from loriini.data.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
-from loriini.train.hardware import describe_machine
+from loriini.hardware import describe_machine
 
 CHARACTERS = 60_000_000
 ROUNDS = 5

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.data.order import plain_walk, similar_walk
-from loriini.train.hardware import peak_resident
+from loriini.hardware import peak_resident
 from measuring import held_bytes, in_fresh_process, timed, write_results
 from published_order import published_order
 

@@ -13,10 +13,11 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LONGEST = 350
 
-SHARED = {"errors", "exclusive", "progress"}
+SHARED = {"errors", "exclusive", "hardware", "progress"}
 OPENS = {
     "errors": set(),
     "exclusive": {"errors"},
+    "hardware": set(),
     "progress": set(),
     "routing": set(),
     "data": SHARED,

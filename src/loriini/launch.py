@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.recipes import RECIPES, VOCABULARY
 from loriini.train.corpora import read_corpora, small_corpus
 from loriini.train.estimate import Cluster, Estimate, estimate
-from loriini.train.hardware import autocast
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override

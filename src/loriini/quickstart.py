@@ -29,13 +29,13 @@ from loriini.data.stored import stored_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
+from loriini.hardware import describe_machine, peak_resident
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
 from loriini.progress import console
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.train.corpora import read_corpora
-from loriini.train.hardware import describe_machine, peak_resident
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run

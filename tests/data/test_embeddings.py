@@ -72,10 +72,10 @@ def test_a_row_that_is_not_finite_has_no_direction() -> None:
 
 
 def test_an_encoders_folder_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_encoder(*settings: str) -> encoders.Encoder:
+    def load_encoder(*settings: str) -> embeddings.Encoder:
         return lambda texts: np.ones((len(texts), 2), np.float32)
 
-    monkeypatch.setattr(embeddings, "load_encoder", load_encoder)
+    monkeypatch.setattr(encoders, "load_encoder", load_encoder)
     stored = documents_of(tmp_path / "documents", BIRDS)
     encoder = tmp_path / "encoder"
     encoder.mkdir()
@@ -90,11 +90,11 @@ def test_an_encoders_folder_is_told_by_its_files(tmp_path: Path, monkeypatch: py
 def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def load_encoder(*settings: str) -> encoders.Encoder:
+    def load_encoder(*settings: str) -> embeddings.Encoder:
         asked.append(settings)
         return lambda texts: np.array([[3, 4]] * len(texts), np.float32)
 
-    monkeypatch.setattr(embeddings, "load_encoder", load_encoder)
+    monkeypatch.setattr(encoders, "load_encoder", load_encoder)
     stored = documents_of(tmp_path / "documents", BIRDS)
     written = embeddings.write_embeddings(
         tmp_path / "e", stored, "some/encoder", 1, IN_PROCESS, "cls", "openvino"

@@ -63,7 +63,7 @@ def test_vectors_are_each_texts_own_whatever_the_batches(
         return torch.stack([ids.sum(1), mask.sum(1)], 1).float()
 
     texts = ["a" * n for n in (3, 40, 7, 40, 1, 33, 17)]
-    found = encoders.encode(encoders.Network(tokenize, vectors, "cpu"), texts)
+    found = encoders.encode(encoders.Network(tokenize, vectors, encoders.CPU), texts)
     assert found.tolist() == [[len(text) ** 2, len(text)] for text in texts]
     assert sum(batch for batch, _ in shapes) == len(texts)
     assert all(batch == 1 or batch * length <= tokens for batch, length in shapes)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini.hardware import autocast
 from loriini.train.estimate import others_states
 from loriini.train.expertwise import slice_experts
 from loriini.train.footprint import saved_bytes
-from loriini.train.hardware import autocast
 from loriini.train.parallel import Parallel, ParallelConfig, processes, spread
 from loriini.train.sharding import build, clip_gradients, whole, whole_view
 from loriini.train.traffic import Exchange, Work, expert_wise_bytes, fsdp

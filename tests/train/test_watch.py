@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from loriini import hardware
 from loriini.errors import InputError
-from loriini.train import hardware, loop, watch
+from loriini.train import loop, watch
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.watch import WatchConfig, check_sinks, flatten, pace, recording
 from runs import STEPS, after_step, signal_self, tiny_corpus, tiny_run

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from loriini.errors import InputError
+from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.routing import Routing
 from loriini.routing.losses import mean_gates
-from loriini.train.hardware import autocast
 
 ROUTES = "routes.npz"
 

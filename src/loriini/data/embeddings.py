@@ -8,24 +8,33 @@ Axes: N documents, B documents in a chunk, D embedding width.
 
 import os
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from loriini.data.artifact import Artifact, build, parts_of
-from loriini.data.encoders import LSA, Backend, Encoder, Pooling, load_encoder
 from loriini.data.readers import input_identity
 from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.errors import InputError
 from loriini.progress import Advance
+
+Encoder = Callable[[list[str]], NDArray[np.float32]]
+"""Texts to vectors (N, D) of any length; D never changes."""
+Pooling = Literal["mean", "cls"]
+Backend = Literal["torch", "openvino"]
+POOLINGS, BACKENDS = get_args(Pooling), get_args(Backend)
+
+LSA = "lsa"
+"""The name of the one encoder that is fitted, not loaded."""
 
 VECTORS, SUM, FITTED = "embeddings.npy", "sum.npy", "encoder.pickle"
 CHUNK = 4096
@@ -82,6 +91,14 @@ def write_embeddings(
     settings: dict[str, Any] = {"encoder": encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
     return build(folder, settings, {"documents": documents.digest, **_identity(encoder)}, write)
+
+
+def check_encoder(name: str, backend: Backend = "torch") -> None:
+    """InputError for a folder that is not there, or a backend that is not installed; loads nothing."""
+    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
+        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
+    if name != LSA and backend == "openvino" and not find_spec("openvino"):
+        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")
 
 
 def _identity(encoder: str) -> dict[str, str]:
@@ -188,6 +205,8 @@ def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
 def _open_encoder(source: str | Path, pooling: Pooling, backend: Backend) -> Encoder:
     """A fitted encoder's file, or another's name; a process opens it once for all its tasks."""
     if isinstance(source, str):
+        from loriini.data.encoders import load_encoder  # torch, which the default needs not
+
         return load_encoder(source, pooling, backend)
     with open(source, "rb") as file:
         encoder: Lsa = pickle.load(file)

@@ -9,27 +9,18 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from loriini.data.embeddings import Backend, Encoder, Pooling, check_encoder
 from loriini.errors import InputError
+from loriini.hardware import has_bf16, pick_device
 from loriini.progress import console
 
-Encoder = Callable[[list[str]], NDArray[np.float32]]
-"""Texts to vectors (N, D) of any length; D never changes."""
-Pooling = Literal["mean", "cls"]
-Backend = Literal["torch", "openvino"]
-POOLINGS, BACKENDS = get_args(Pooling), get_args(Backend)
-
-LSA = "lsa"
-"""The name of the one encoder that is fitted, not loaded (`embeddings`)."""
-
+CPU = torch.device("cpu")
 TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 17}
 """A batch's tokens: what stays in a processor's cache, and what keeps a GPU busy."""
 MULTIPLE = 16
@@ -44,7 +35,7 @@ class Network:
     """Texts to ids and mask (N, L), cut to the model's own maximum and padded to the longest."""
     vectors: Callable[[Tensor, Tensor], Tensor]
     """Ids and mask (B, L) to (B, D)."""
-    device: str
+    device: torch.device
     left_padded: bool = False
 
 
@@ -77,14 +68,6 @@ class SentenceEncoder(nn.Module):
         return self.model({"input_ids": ids_BL, "attention_mask": mask_BL})["sentence_embedding"]
 
 
-def check_encoder(name: str, backend: Backend = "torch") -> None:
-    """InputError for a folder that is not there, or a backend that is not installed; loads nothing."""
-    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
-        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
-    if name != LSA and backend == "openvino" and not find_spec("openvino"):
-        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")
-
-
 def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch") -> Encoder:
     """An encoder by path or name, run in bfloat16 where the machine computes in it, on a GPU if there is one.
 
@@ -97,8 +80,9 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
 
     if not console.is_terminal:
         logging.disable_progress_bar()
-    device = "cuda" if torch.cuda.is_available() and backend == "torch" else "cpu"
-    path, dtype = os.path.expanduser(name), fast_dtype(device) if backend == "torch" else torch.float32
+    device = pick_device() if backend == "torch" else CPU
+    dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
+    path = os.path.expanduser(name)
     try:
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
         network = _sentence_encoder(path, device, dtype) if modules else _pooled(path, pooling, device, dtype)
@@ -119,7 +103,7 @@ def encode(network: Network, texts: list[str]) -> NDArray[np.float32]:
     lengths_N = mask_NL.sum(1)
     longest_first = lengths_N.argsort(descending=True, stable=True)
     vectors = []
-    for rows, length in _batches(longest_first, lengths_N, TOKENS_AT_ONCE[network.device]):
+    for rows, length in _batches(longest_first, lengths_N, TOKENS_AT_ONCE[network.device.type]):
         columns = slice(-length, None) if network.left_padded else slice(length)
         batch = (tensor_NL[rows, columns].to(network.device) for tensor_NL in (ids_NL, mask_NL))
         vectors.append(network.vectors(*batch).float())
@@ -137,7 +121,7 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
         start += len(rows)
 
 
-def _pooled(path: str, pooling: Pooling, device: str, dtype: torch.dtype) -> Network:
+def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
     """A plain Hugging Face encoder."""
     from transformers import AutoModel, AutoTokenizer
 
@@ -153,7 +137,7 @@ def _pooled(path: str, pooling: Pooling, device: str, dtype: torch.dtype) -> Net
     return Network(tokenize, PooledEncoder(model, pooling), device)
 
 
-def _sentence_encoder(path: str, device: str, dtype: torch.dtype) -> Network:
+def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Network:
     """A sentence-transformers model; InputError without the extra, or for one that does not read text."""
     try:
         from sentence_transformers import SentenceTransformer
@@ -161,7 +145,9 @@ def _sentence_encoder(path: str, device: str, dtype: torch.dtype) -> Network:
         raise InputError(
             f"encoder {path!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
         ) from None
-    model = SentenceTransformer(path, device=device, trust_remote_code=False, model_kwargs={"dtype": dtype})
+    model = SentenceTransformer(
+        path, device=str(device), trust_remote_code=False, model_kwargs={"dtype": dtype}
+    )
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
     tokens_of = getattr(model, "preprocess", None) or model.tokenize  # its new name and its old
@@ -184,7 +170,7 @@ def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # tracing warns of every branch on a shape
         converted = openvino.convert_model(network.vectors, example_input=ids_mask)
-    precision = "bf16" if fast_dtype("cpu") == torch.bfloat16 else "f32"
+    precision = "bf16" if has_bf16(CPU) else "f32"
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(converted, "CPU", options)
 
@@ -192,13 +178,3 @@ def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
         return torch.from_numpy(compiled((ids_BL.numpy(), mask_BL.numpy()))[0].copy())
 
     return vectors
-
-
-def fast_dtype(device: str) -> Any:
-    """torch.bfloat16 where the device has instructions for it, else torch.float32."""
-    if device == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = torch.cpu.get_capabilities()
-        native = any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return torch.bfloat16 if native else torch.float32

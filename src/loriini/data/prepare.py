@@ -21,8 +21,7 @@ from loriini.data.artifact import MANIFEST, Artifact, load, write_json
 from loriini.data.documents import Document, Read, Stream, write_documents
 from loriini.data.dropped import Drop
 from loriini.data.duplicates import write_duplicates
-from loriini.data.embeddings import write_embeddings
-from loriini.data.encoders import BACKENDS, POOLINGS, Backend, Pooling, check_encoder
+from loriini.data.embeddings import BACKENDS, POOLINGS, Backend, Pooling, check_encoder, write_embeddings
 from loriini.data.executors import Where, executor
 from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
 from loriini.data.neighbors import write_neighbors

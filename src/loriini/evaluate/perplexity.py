@@ -13,10 +13,10 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.data.documents import Document
 from loriini.errors import InputError
+from loriini.hardware import autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.progress import progress
-from loriini.train.hardware import autocast
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from loriini.errors import InputError
+from loriini.hardware import peak_flops
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
 from loriini.train.footprint import footprint
-from loriini.train.hardware import peak_flops
 from loriini.train.run import Run
 from loriini.train.traffic import FLOAT32, Traffic, Work, expert_parallel, expert_wise, fsdp, parts
 

@@ -21,6 +21,7 @@ from loriini.data.artifact import write_json
 from loriini.data.batches import Batches, Position, Source
 from loriini.errors import InputError, Unfinished
 from loriini.exclusive import exclusive
+from loriini.hardware import autocast, keep_freed_memory, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
@@ -28,7 +29,6 @@ from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import Progress
 from loriini.train.guard import check_skips, write_skipped
-from loriini.train.hardware import autocast, keep_freed_memory, pick_device
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, of_all, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate

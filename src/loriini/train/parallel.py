@@ -20,8 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from loriini.errors import InputError
+from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
-from loriini.train.hardware import pick_device
 
 Result = TypeVar("Result")
 

@@ -20,10 +20,10 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
+from loriini.hardware import autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts import Experts
 from loriini.train.expertwise import ExpertWise, slice_experts
-from loriini.train.hardware import autocast_dtype, pick_device
 from loriini.train.optimizer import Expand, expand_as
 from loriini.train.parallel import Parallel
 

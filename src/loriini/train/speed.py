@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import has_fused_loss
-from loriini.train.hardware import pick_device
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from loriini.errors import InputError
+from loriini.hardware import peak_flops, peak_memory
 from loriini.model import LoriiniConfig
-from loriini.train.hardware import peak_flops, peak_memory
 from loriini.train.metrics import METRICS
 
 Settings = Mapping[str, Any]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from loriini.train import hardware
-from loriini.train.hardware import autocast, describe_machine, has_bf16, keep_freed_memory, pick_device
+from loriini import hardware
+from loriini.hardware import autocast, describe_machine, has_bf16, keep_freed_memory, pick_device
 
 
 def product_type(precision: str) -> torch.dtype:
