@@ -92,6 +92,16 @@ def test_they_are_listed_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
+def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [TEXT, TEXT + " again", "other words", TEXT + " and again"]
+    few = write(tmp_path / "few", texts)
+    monkeypatch.setattr(duplicates, "TASK", 1)
+    monkeypatch.setattr("loriini.data.stored.SLICE_CHARACTERS", 1)
+    many = write(tmp_path / "many", texts)
+    assert few.files == many.files
+    assert few.counts["duplicates"] == 2
+
+
 def test_without_candidates_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_duplicates.SIMILARITIES", SIMILARITIES / 2)
     written = write(tmp_path, ["one", "two", "three", "four"])
