@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from loriini.data import documents, embeddings, instances, neighbors, prepare
+from loriini.data import documents, duplicates, embeddings, instances, neighbors, prepare, stored, streams
 from loriini.data.prepare import Corpus, PrepareSettings
 
 SMALL = {
@@ -15,7 +15,9 @@ SMALL = {
     (embeddings, "WIDTH"): 16,
     (neighbors, "CELL"): 60,
     (instances, "TOKENS_AT_ONCE"): 2_000,
-    (prepare, "TASK_BYTES"): 1,
+    (streams, "TASK_BYTES"): 1,
+    (stored, "SLICE_CHARACTERS"): 2_000,
+    (duplicates, "TASK"): 50,
 }
 
 

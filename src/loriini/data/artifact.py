@@ -58,14 +58,18 @@ def build(
     settings: Mapping[str, Any],
     inputs: Mapping[str, str],
     write: Callable[[Path], dict[str, Any]],
+    named_parts: bool = False,
 ) -> Artifact:
     """Return the artefact at `folder`, making it with `write(temporary_folder) -> counts` when it is absent.
 
     `settings` and `inputs` (names to digests) are JSON values that determine the contents. Raises InputError
-    when a finished artefact of other settings or inputs is in the way: nothing is overwritten.
+    when a finished artefact of other settings or inputs is in the way: nothing is overwritten. With
+    `named_parts` what tasks have finished is kept for other settings and inputs, too: then the names of tasks
+    must tell what they were made of.
     """
     wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
-    temporary = folder.with_name(f".{folder.name}.{digest(wanted)}.unfinished")
+    claim: dict[str, Any] = {} if named_parts else wanted
+    temporary = folder.with_name(f".{folder.name}.{digest(claim)}.unfinished")
     if (folder / MANIFEST).exists():
         artifact = load(folder)
         for part, values in wanted.items():
@@ -73,7 +77,7 @@ def build(
             if there != values:
                 changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
                 raise InputError(
-                    f"{folder}: was made with other {part} ({_first_few(changed)}); "
+                    f"{folder}: was made with other {part} ({first_few(changed)}); "
                     "choose another output folder or remove this one"
                 )
         _discard_all(folder)
@@ -81,7 +85,7 @@ def build(
     with told_when_full(folder):
         _discard_all(folder, but=parts_of(temporary))
         temporary.mkdir(parents=True)
-        _claim(parts_of(temporary), wanted)
+        _claim(parts_of(temporary), claim)
         counts = write(temporary)
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
         write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
@@ -92,7 +96,8 @@ def build(
     return load(folder)
 
 
-def _first_few(names: list[str], shown: int = 5) -> str:
+def first_few(names: list[str], shown: int = 5) -> str:
+    """The first of some names, and how many more there are."""
     more = [f"and {len(names) - shown} more"] if len(names) > shown else []
     return ", ".join([*names[:shown], *more])
 

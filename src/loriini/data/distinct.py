@@ -2,7 +2,7 @@
 
 Texts are told apart by 128 bits, so that none is lost to chance; ids by 64, where chance costs a new name.
 
-Axes: D documents read, P pieces they are cut into.
+Axes: D documents read, P pieces they are cut into, W words of a hash.
 """
 
 import hashlib
@@ -15,6 +15,8 @@ Hashes = NDArray[np.uint64]
 
 TEXT_WORDS = 2
 WORD_BYTES = 8
+BLOCK = 1 << 20
+"""Values compared at once."""
 
 
 def text_hashes(texts: list[str]) -> Hashes:
@@ -30,8 +32,7 @@ def id_hashes(ids: list[str]) -> Hashes:
 def first_of_text(texts_D2: Hashes) -> Ids:
     """For each document the first that has its text, itself if none has before; int64 (D,)."""
     order = np.lexsort((texts_D2[:, 1], texts_D2[:, 0]))  # stable: of equal texts the first comes first
-    starts = np.ones(len(order), bool)
-    starts[1:] = (texts_D2[order[1:]] != texts_D2[order[:-1]]).any(1)
+    starts = _starts(texts_D2, order)
     first = np.empty(len(order), np.int64)
     first[order] = np.repeat(order[starts], np.diff(np.append(np.flatnonzero(starts), len(order))))
     return first
@@ -40,8 +41,7 @@ def first_of_text(texts_D2: Hashes) -> Ids:
 def number_of_id(ids_P: Hashes) -> NDArray[np.uint32]:
     """For each piece the how-manieth it is of its id, from 1; uint32 (P,)."""
     order = np.argsort(ids_P, kind="stable")
-    starts = np.ones(len(order), bool)
-    starts[1:] = ids_P[order[1:]] != ids_P[order[:-1]]
+    starts = _starts(ids_P[:, None], order)
     sizes = np.diff(np.append(np.flatnonzero(starts), len(order)))
     numbers = np.empty(len(order), np.uint32)
     numbers[order] = np.arange(len(order)) - np.repeat(np.flatnonzero(starts), sizes) + 1
@@ -60,6 +60,15 @@ def new_name(name: str, number: int, place: int, known: Hashes) -> str:
     while _among(id_hashes([name])[0], known):
         name = f"{name}@{place}"
     return name
+
+
+def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
+    """Whether each value in the order differs from the one before it, (D,)."""
+    starts = np.ones(len(order), bool)
+    for begin in range(1, len(order), BLOCK):
+        values = values_DW[order[begin - 1 : begin + BLOCK]]
+        starts[begin : begin + BLOCK] = (values[1:] != values[:-1]).any(1)
+    return starts
 
 
 def _among(value: np.uint64, rising: Hashes) -> bool:

@@ -9,11 +9,11 @@ Axes: N documents stored, D documents read, P pieces they are cut into.
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from loriini.data import artifact
-from loriini.data.artifact import Artifact, parts_of
+from loriini.data.artifact import Artifact, digest, first_few, parts_of
 from loriini.data.compressed import read_lines
 from loriini.data.distinct import first_of_text, id_hashes, new_name, number_of_id, text_hashes
 from loriini.data.dropped import Drop, Dropped, counted, nothing_found
@@ -72,10 +72,14 @@ Read = Callable[[Drop], Iterable[Document]]
 
 @dataclass(frozen=True)
 class Stream:
-    """Documents that one task reads. `name` is what the user gave: some document must come of it."""
+    """Documents that one task reads.
 
-    name: str
+    `identity` stands for them and for how they are read: what was read of them is kept as long as it stays
+    the same, whatever becomes of other streams.
+    """
+
     read: Read
+    identity: str
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,10 @@ class _Shard:
     def lines(self) -> Iterator[bytes]:
         return read_lines(self.part / f"{self.number:05d}.zst")
 
-    def arrays(self) -> Mapping[str, NDArray[Any]]:
+    def array(self, name: str) -> NDArray[Any]:
         """What `_describe` tells of it."""
         with np.load(self.part / f"{self.number:05d}.npz") as arrays:
-            return dict(arrays)
+            return arrays[name]
 
 
 def write_documents(
@@ -110,22 +114,33 @@ def write_documents(
     `sources` are read only when the stage is not finished; a function alone, which may hold anything, by this
     process. An exact duplicate of an earlier text is dropped and recorded; a text longer than
     `max_characters` is cut with `split_document`; the n-th document of an id gets the suffix `#n` and is
-    counted. Raises InputError when a source has no document.
+    counted. Raises InputError when there is no document.
     """
+    wanted = {**settings, "max_characters": max_characters}
 
     def write(temporary: Path) -> dict[str, Any]:
-        given = [Stream(str(folder), sources)] if callable(sources) else sources
+        given = [Stream(sources, digest(wanted))] if callable(sources) else sources
         parts = parts_of(temporary)
         reads = [
-            Task(f"read-{i:05d}", partial(_read, source.read, SHARD_CHARACTERS, max_characters))
+            Task(
+                f"read-{i:05d}-{digest([source.identity, max_characters])}",
+                partial(_read, source.read, SHARD_CHARACTERS, max_characters),
+            )
             for i, source in enumerate(given)
         ]
         read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
-        _check_sources(given, read)
         shards = list(_shards([parts / task.name for task in reads], read))
-        run_tasks("compare", [Task("plan", partial(_compare, shards))], temporary, execute)
+        if not shards:
+            raise nothing_found(first_few(list(inputs or [str(folder)])), _total(read, "skipped"))
+        of_all = digest([task.name for task in reads])
+        plan = Task(f"plan-{of_all}", partial(_compare, shards))
+        run_tasks("compare", [plan], temporary, execute)
         keeps = [
-            Task(f"keep-{i:05d}", partial(_keep, shard, parts / "plan", max_characters), shard.documents)
+            Task(
+                f"keep-{i:05d}-{of_all}",
+                partial(_keep, shard, parts / plan.name, max_characters),
+                shard.documents,
+            )
             for i, shard in enumerate(shards)
         ]
         kept = run_tasks("documents", keeps, temporary, execute)
@@ -135,7 +150,7 @@ def write_documents(
         concatenate((parts / task.name / DROPPED for task in (*reads, *keeps)), temporary / DROPPED)
         return _counts(read, kept)
 
-    return artifact.build(folder, {**settings, "max_characters": max_characters}, inputs or {}, write)
+    return artifact.build(folder, wanted, inputs or {}, write, named_parts=True)
 
 
 def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
@@ -181,16 +196,6 @@ def _describe(batch: list[Document], max_characters: int | None) -> dict[str, ND
     }
 
 
-def _check_sources(sources: Sequence[Stream], read: Sequence[Mapping[str, Any]]) -> None:
-    found, left_out = Counter[str](), defaultdict[str, Counter[str]](Counter)
-    for source, counts in zip(sources, read, strict=True):
-        found[source.name] += sum(counts["documents"])
-        left_out[source.name].update(counts["skipped"])
-    for name, documents in found.items():
-        if not documents:
-            raise nothing_found(name, left_out[name])
-
-
 def _shards(parts: Sequence[Path], read: Sequence[Mapping[str, Any]]) -> Iterator[_Shard]:
     first = first_piece = 0
     for part, counts in zip(parts, read, strict=True):
@@ -208,22 +213,32 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     `numbers.npy`, uint32 (P,): 1 to keep its id, n when it is the n-th of that id.
     `known.npy`, uint64: the hashes of the ids of all pieces kept, rising.
     """
-    arrays = [shard.arrays() for shard in shards]
-    texts_D2, pieces_D, ids_P = (
-        np.concatenate([of_one[name] for of_one in arrays]) for name in ("texts_D2", "pieces_D", "ids_P")
-    )
-    first_D = first_of_text(texts_D2)
+    pieces_D = _joined(shards, "pieces_D")
+    first_D = first_of_text(_joined(shards, "texts_D2"))
     kept_D = first_D == np.arange(len(first_D))
     kept_P = np.repeat(kept_D, pieces_D)
     places_P = np.cumsum(kept_P) - 1
-    numbers_P = np.zeros(len(kept_P), np.uint32)
-    numbers_P[kept_P] = number_of_id(ids_P[kept_P])
     first_piece_D = np.cumsum(pieces_D) - pieces_D
     np.save(folder / "repeats.npy", np.where(kept_D, -1, places_P[first_piece_D[first_D]]))
     np.save(folder / "places.npy", places_P)
+    del first_D, first_piece_D, places_P
+    ids_P = _joined(shards, "ids_P")[kept_P]
+    numbers_P = np.zeros(len(kept_P), np.uint32)
+    numbers_P[kept_P] = number_of_id(ids_P)
     np.save(folder / "numbers.npy", numbers_P)
-    np.save(folder / "known.npy", np.unique(ids_P[kept_P]))
+    ids_P.sort()
+    np.save(folder / "known.npy", ids_P)
     return {}
+
+
+def _joined(shards: Sequence[_Shard], name: str) -> NDArray[Any]:
+    """An array of all shards, end to end; memory holds it once."""
+    sizes = [len(shard.array(name)) for shard in shards]
+    first = shards[0].array(name)
+    joined = np.empty((sum(sizes), *first.shape[1:]), first.dtype)
+    for shard, (start, stop) in zip(shards, pairwise(accumulate(sizes, initial=0)), strict=True):
+        joined[start:stop] = shard.array(name)
+    return joined
 
 
 def _keep(
@@ -264,12 +279,7 @@ def _keep(
 def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The stage's counts; RuntimeError when a document that was read is neither stored nor dropped."""
     documents_in = sum(sum(counts["documents"]) for counts in read)
-    tally, domains, skipped = Counter[str](), Counter[str](), Counter[str]()
-    for counts in kept:
-        tally.update(counts["tally"])
-        domains.update(counts["domains"])
-    for counts in read:
-        skipped.update(counts["skipped"])
+    tally, domains = _total(kept, "tally"), _total(kept, "domains")
     if tally["kept"] + tally["duplicates"] != documents_in:
         raise RuntimeError(
             f"{documents_in} documents were read, {tally['kept']} kept and {tally['duplicates']} dropped"
@@ -282,9 +292,14 @@ def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
         "characters": tally["characters"],
         "domains": domains,
         "renamed_ids": tally["renamed_ids"],
-        "skipped": skipped,
+        "skipped": _total(read, "skipped"),
         "shards": [size for counts in kept if (size := sum(counts["domains"].values()))],
     }
+
+
+def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
+    """The sum of what tasks have counted as `name`."""
+    return sum((Counter(of_one[name]) for of_one in counts), Counter[str]())
 
 
 def parse_line(line: bytes) -> Document:

@@ -108,11 +108,7 @@ def write_instances(
         parts = parts_of(temporary)
         (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], temporary, execute)
         count, total = planned["instances"], planned["tokens_in"]
-        if not count:
-            raise InputError(
-                f"{tokens.folder}: {total} tokens are too few for one instance of {length} + 1; "
-                "use a shorter --length or more documents"
-            )
+        check_enough(tokens, total, length)
         bounds = pairwise([*range(0, count, max(1, TOKENS_AT_ONCE // size)), count])
         tasks = [
             Task(f"fill-{i:05d}", partial(_fill, tokens, parts / "plan", first, last), (last - first) * size)
@@ -135,6 +131,15 @@ def write_instances(
         }
 
     return build(folder, {"length": length}, {"tokens": tokens.digest, "order": order.digest}, write)
+
+
+def check_enough(tokens: Artifact, count: int, length: int) -> None:
+    """InputError when `count` of the tokens do not fill one instance."""
+    if count <= length:
+        raise InputError(
+            f"{tokens.folder}: {count} tokens are too few for one instance of {length} + 1; "
+            "use a shorter --length or more documents"
+        )
 
 
 def open_instances(artifact: Artifact) -> Instances:

@@ -7,9 +7,8 @@ was interrupted, the tasks that are finished are not.
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,22 @@ from numpy.typing import NDArray
 
 from loriini.data.accounts import check_accounts
 from loriini.data.artifact import MANIFEST, Artifact, load, write_json
-from loriini.data.documents import Document, Read, Stream, write_documents
-from loriini.data.dropped import Drop
+from loriini.data.documents import Read, Stream, write_documents
 from loriini.data.duplicates import write_duplicates
 from loriini.data.embeddings import BACKENDS, POOLINGS, Backend, Pooling, check_encoder, write_embeddings
 from loriini.data.executors import Where, executor
-from loriini.data.instances import Instances, cut, open_instances, shared_instance_cosine, write_instances
+from loriini.data.instances import (
+    Instances,
+    check_enough,
+    cut,
+    open_instances,
+    shared_instance_cosine,
+    write_instances,
+)
 from loriini.data.neighbors import write_neighbors
 from loriini.data.order import METHODS, Method, random_order, window_for, write_order
-from loriini.data.readers import ON_ERROR, Fields, OnError, Part, Reading, input_identity, parts, read_parts
+from loriini.data.readers import ON_ERROR, Fields, OnError, Reading
+from loriini.data.streams import open_streams
 from loriini.data.tokens import Tokens, check_tokenizer, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
 from loriini.exclusive import exclusive
@@ -35,8 +41,6 @@ PLACE = ("workers", "executor", "executor_options")
 """The settings that say where and how fast, not what."""
 SEEDS = 1 << 31
 """A seed must be less: FAISS takes no other."""
-TASK_BYTES = 1 << 26
-"""Of files that one task reads: more only when one file is larger."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,8 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
-    return prepare_documents(out, list(_sources(settings)), input_identity(settings.documents), settings)
+    streams, identity = open_streams(settings.documents, out, reading_of(settings))
+    return prepare_documents(out, streams, identity, settings)
 
 
 def prepare_documents(
@@ -134,7 +139,7 @@ def prepare_documents(
     Args:
         out: the corpus's folder.
         documents: makes the documents, and tells its argument what it leaves out; called only when they are
-            not stored yet. Or sources, each of which a task reads.
+            not stored yet. Or streams, each of which a task reads.
         identity: names and hashes that stand for them: another identity is another corpus.
         settings: the rest.
         tokenizer_from: a tokenizer's folder to take in place of the settings' tokenizer, such as another
@@ -192,35 +197,14 @@ def order_cosines(corpus: Corpus) -> dict[str, float]:
     return _order_cosines(corpus.folder, settings["order"], settings["seed"])
 
 
-def _sources(settings: PrepareSettings) -> Iterator[Stream]:
-    """The files behind each path, some together where they are small: what one task reads."""
-    reading = Reading(
+def reading_of(settings: PrepareSettings) -> Reading:
+    """How the settings have documents read."""
+    return Reading(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
         settings.on_error,
         min_characters=settings.min_characters,
         max_document_characters=settings.max_document_characters,
     )
-    for path in settings.documents:
-        for group in _groups(parts([path])):
-            yield Stream(path, partial(_read_parts, group, reading))
-
-
-def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
-    """Consecutive parts, as many as it takes to reach TASK_BYTES together; one of unknown size by itself."""
-    group: list[Part] = []
-    size = 0
-    for part in found:
-        group.append(part)
-        size += TASK_BYTES if part.size is None else part.size
-        if size >= TASK_BYTES:
-            yield group
-            group, size = [], 0
-    if group or not found:
-        yield group
-
-
-def _read_parts(group: Sequence[Part], reading: Reading, drop: Drop) -> Iterator[Document]:
-    return read_parts(group, replace(reading, drop=drop))
 
 
 def _run_stages(
@@ -240,6 +224,7 @@ def _run_stages(
     )
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", settings.tokenizer, stored)
     stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], execute)
+    check_enough(stages["tokens"], stages["tokens"].counts["tokens"], settings.length)
     if settings.order != "random":
         stages["embeddings"] = write_embeddings(
             out / "embeddings",

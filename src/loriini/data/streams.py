@@ -1,0 +1,84 @@
+"""Inputs → the streams of documents that tasks read, each known by what it reads."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loriini.data.artifact import digest
+from loriini.data.documents import Document, Stream
+from loriini.data.dropped import Drop, Dropped, counted, nothing_found
+from loriini.data.files import is_remote, state
+from loriini.data.readers import Part, Reading, input_identity, parse_input, parts, read_part
+from loriini.errors import InputError
+
+TASK_BYTES = 1 << 26
+"""Of files that one task reads: more only when one file is larger."""
+
+State = dict[str, Any] | None
+
+
+def open_streams(inputs: Sequence[str], out: Path, reading: Reading) -> tuple[list[Stream], dict[str, str]]:
+    """What to read, and names and hashes that stand for it.
+
+    Raises InputError for an input that is absent or empty, or that `out`, where the documents go, lies in.
+    """
+    found = [part for given in inputs for part in _parts(given, out)]
+    states = {part.path: _state(part) for part in found}
+    identity = input_identity(inputs)
+    how = [asdict(reading.fields), reading.min_characters, reading.max_document_characters]
+    streams = []
+    for group in _groups(found):
+        # Not on_error: what was read under "stop" holds under "skip".
+        what = [(asdict(part), identity.get(part.path, digest(identity))) for part in group]
+        read = partial(_read, group, {part.path: states[part.path] for part in group}, reading)
+        streams.append(Stream(read, digest([what, how])))
+    return streams, identity
+
+
+def _parts(given: str, out: Path) -> list[Part]:
+    path = Path(parse_input(given).path)
+    if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
+        # its files would be read the next time
+        raise InputError(f"{out}: lies inside the input {path}; choose another --out")
+    found = parts([given])
+    if not found:
+        raise nothing_found(given, {})
+    return found
+
+
+def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
+    """Consecutive parts, as many as it takes to reach TASK_BYTES together; one of unknown size by itself."""
+    group: list[Part] = []
+    size = 0
+    for part in found:
+        group.append(part)
+        size += TASK_BYTES if part.size is None else part.size
+        if size >= TASK_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _read(
+    group: Sequence[Part], states: Mapping[str, State], reading: Reading, drop: Drop
+) -> Iterator[Document]:
+    """The documents of some parts; InputError for one that is no longer what it was."""
+    for part in group:
+        told, left_out = counted(drop)
+        empty = True
+        for document in read_part(part, replace(reading, drop=told)):
+            empty = False
+            yield document
+        if empty and not left_out:
+            drop(Dropped(None, part.path, "empty file"))
+        if _state(part) != states[part.path]:
+            raise InputError(f"{part.path}: changed while it was read; rerun to read it as it is now")
+
+
+def _state(part: Part) -> State:
+    """What changes when a file of this machine does; None for what is elsewhere."""
+    return None if part.shard or is_remote(part.path) or not os.path.exists(part.path) else state(part.path)
