@@ -32,6 +32,13 @@ def test_the_index_of_hashes_is_that_of_the_words(first: str, second: str) -> No
     assert index == len(a & b) / len(a | b)
 
 
+def test_letters_of_scripts_without_spaces_are_words() -> None:
+    text = "".join(chr(0x4E00 + i) for i in range(60))
+    changed = text[:30] + "好" + text[31:]
+    index = duplicates.jaccard_index(duplicates.shingles(text), duplicates.shingles(changed))
+    assert index == 51 / 61
+
+
 def test_the_order_of_words_counts() -> None:
     assert not np.array_equal(duplicates.shingles("a b"), duplicates.shingles("b a"))
 

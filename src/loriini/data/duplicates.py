@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.stored import Slice, slice_documents, slices
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.data.words import words
 from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
@@ -120,11 +121,11 @@ def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosi
 
 def shingles(text: str) -> Hashes:
     """The hashes of a text's runs of five words, each once, rising; of a shorter text, of all its words."""
-    words = np.array([zlib.crc32(word.encode()) for word in text.split()], np.uint64)
-    size = min(SHINGLE, len(words))
-    runs = np.zeros(max(len(words) - size + 1, 1), np.uint64)
+    hashes = np.array([zlib.crc32(word.encode()) for word in words(text)], np.uint64)
+    size = min(SHINGLE, len(hashes))
+    runs = np.zeros(max(len(hashes) - size + 1, 1), np.uint64)
     for place in range(size):
-        runs = (runs ^ words[place : place + len(runs)]) * np.uint64(MULTIPLIER)
+        runs = (runs ^ hashes[place : place + len(runs)]) * np.uint64(MULTIPLIER)
     return np.unique(runs)
 
 

@@ -24,6 +24,7 @@ from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.readers import input_identity
 from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.data.words import WORDS_AND_SIGNS
 from loriini.errors import InputError
 from loriini.progress import Advance
 
@@ -43,8 +44,6 @@ CHARACTERS = 10_000
 SAMPLE = 50_000
 FEATURES = 1 << 17
 WIDTH = 256
-WORDS = r"(?u)\w+|[^\w\s]"
-"""Words, identifiers, numbers, and each other sign by itself, so that only blank texts have none."""
 
 
 def write_embeddings(
@@ -138,7 +137,7 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
     from sklearn.utils.extmath import randomized_svd
 
     words = HashingVectorizer(
-        n_features=FEATURES, token_pattern=WORDS, norm=None, alternate_sign=False, dtype=np.float32
+        n_features=FEATURES, token_pattern=WORDS_AND_SIGNS, norm=None, alternate_sign=False, dtype=np.float32
     )
     weights = TfidfTransformer(sublinear_tf=True)
     counts_BF = words.transform(texts)
