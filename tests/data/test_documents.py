@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loriini.data.artifact import Artifact
 from loriini.data.documents import Document, split_document, write_documents
 from loriini.data.dropped import Drop, Dropped
 from loriini.data.stored import stored_documents
@@ -66,6 +67,24 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
     assert len(calls) == 1
     with pytest.raises(InputError, match="other settings"):
         write_documents(tmp_path / "documents", source, {"seed": 1})
+
+
+def test_other_inputs_are_read_anew_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def write(text: str) -> Artifact:
+        return write_documents(
+            tmp_path / "documents", lambda _: [Document("a", text, "x")], {}, {"hash": text}
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.data.documents._compare", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write("one")
+    assert [d.text for d in stored_documents(write("two"))] == ["two"]
 
 
 def test_long_documents_are_cut(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def write_documents(
     wanted = {**settings, "max_characters": max_characters}
 
     def write(temporary: Path) -> dict[str, Any]:
-        given = [Stream(sources, digest(wanted))] if callable(sources) else sources
+        given = [Stream(sources, digest([wanted, dict(inputs or {})]))] if callable(sources) else sources
         parts = parts_of(temporary)
         reads = [
             Task(
