@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from loriini.data.compressed import CHUNK, DAMAGE, open_stream, read_lines
+from loriini.data.compressed import CHUNK, DAMAGE, open_stream, read_lines, suffixes
 
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 
@@ -71,3 +71,24 @@ def test_what_stands_before_a_damaged_place_is_read(tmp_path: Path, suffix: str)
     assert data.startswith(b"\n".join(lines))
     with open_stream(path) as stream, pytest.raises(DAMAGE):
         stream.read()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "a/b.jsonl": (".jsonl", ""),
+        "a.x/B.JSONL.GZ": (".jsonl", ".gz"),
+        "a.tar.zst": (".tar", ".zst"),
+        "a.txt.gz.zst": (".gz", ".zst"),
+        "a.gz": ("", ".gz"),
+        "a": ("", ""),
+    }.items(),
+)
+def test_suffixes(name: str, expected: tuple[str, str]) -> None:
+    assert suffixes(Path(name)) == expected
+
+
+def test_case_of_the_suffix_is_no_matter(tmp_path: Path) -> None:
+    path = tmp_path / "A.GZ"
+    path.write_bytes(gzip.compress(b"x\n"))
+    assert list(read_lines(path)) == [b"x"]

@@ -5,7 +5,17 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from loriini.data.files import files_at, is_remote, local_path, open_binary, size_of, state
+from loriini.data.files import (
+    files_at,
+    in_one_line,
+    is_remote,
+    is_special,
+    local_path,
+    matching,
+    open_binary,
+    size_of,
+    state,
+)
 from loriini.errors import InputError
 
 
@@ -34,34 +44,50 @@ def test_links_are_followed_and_what_cannot_be_read_is_listed(tmp_path: Path) ->
     (root / "link").symlink_to(tmp_path / "real")
     (root / "nothing").symlink_to(tmp_path / "absent")
     (root / "round").symlink_to(root)
+    (root / "self").symlink_to(root / "self")
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as at:
         at.bind(str(root / "socket"))
-    assert files_at(root) == [f"{root}/link/x", f"{root}/nothing"]
+    assert files_at(root) == [f"{root}/{name}" for name in ("link/x", "nothing", "pipe", "self", "socket")]
+    assert [is_special(file) for file in files_at(root)] == [False, False, True, False, True]
+
+
+def test_folders_that_link_to_each_other_are_walked_once(tmp_path: Path) -> None:
+    names = [f"{i:02d}" for i in range(20)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("x")
+        for other in names:
+            (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
+    found = files_at(tmp_path)
+    assert len(found) == 20
+    assert {os.path.realpath(file) for file in found} == {f"{tmp_path}/{name}/x" for name in names}
+    assert found[0] == f"{tmp_path}/00/to-01/to-02" + "".join(f"/to-{n}" for n in names[3:]) + "/x"
 
 
 def test_a_locked_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locked").mkdir()
-    scandir = os.scandir
+    listdir = os.listdir
 
-    def refuse(path: str) -> object:
+    def refuse(path: str) -> list[str]:
         if path.endswith("locked"):
             raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+        return listdir(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
+    monkeypatch.setattr(os, "listdir", refuse)
     assert files_at(tmp_path) == [f"{tmp_path}/locked"]
 
 
 def test_urls(memory: fsspec.AbstractFileSystem) -> None:
     assert files_at("memory://bucket") == ["memory:///bucket/a/c.txt", "memory:///bucket/b.txt"]
-    assert files_at("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
+    assert matching("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
+    assert matching("memory://bucket") == ["memory://bucket"]
     assert files_at("memory://bucket/b.txt") is None
     with open_binary("memory://bucket/b.txt") as file:
         assert file.read() == b"b"
-    for absent in ("memory://absent", "memory://bucket/*.csv"):
+    for look, absent in ((files_at, "memory://absent"), (matching, "memory://bucket/*.csv")):
         with pytest.raises(InputError, match=r"no .*file"):
-            files_at(absent)
+            look(absent)
     with pytest.raises(InputError, match=r"parrot.*install what reads"):
         files_at("parrot://bucket")
 
@@ -83,3 +109,18 @@ def test_paths_of_this_machine() -> None:
     assert local_path("file:///a/b") == "/a/b"
     assert local_path(Path("a/b")) == "a/b"
     assert [is_remote(path) for path in ("a", "file:///a", "s3://a")] == [False, False, True]
+
+
+def test_a_pattern_here(tmp_path: Path) -> None:
+    for name in ("b[1].txt", "b2.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    assert matching(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
+    assert matching(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
+    with pytest.raises(InputError, match="no such file"):
+        matching(f"{tmp_path}/c*")
+
+
+def test_a_path_is_told_in_one_line() -> None:
+    assert [in_one_line(path) for path in ("a b", Path("é"), "a\nb", "\udce9")] == [
+        *("a b", "é", "'a\\nb'", "'\\udce9'")
+    ]

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,14 @@ import zstandard
 from loriini.data.files import open_binary
 
 CHUNK = 1 << 16
+PACKED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+
+
+def suffixes(path: str | Path) -> tuple[str, str]:
+    """What a file's name ends in, in lower case: its format and how it is packed, as (".jsonl", ".gz")."""
+    stem, last = os.path.splitext(str(path).lower())
+    return (os.path.splitext(stem)[1], last) if last in PACKED else (last, "")
 
 
 def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
@@ -64,9 +72,9 @@ class _Stream(io.RawIOBase):
 
 
 def _chunks(path: str | Path) -> Iterator[bytes]:
-    name = str(path)
+    packed = suffixes(path)[1]
     with open_binary(path) as file:
-        yield from _zstd_chunks(file) if name.endswith(".zst") else _plain_chunks(file, name.endswith(".gz"))
+        yield from _zstd_chunks(file) if packed == ".zst" else _plain_chunks(file, packed == ".gz")
 
 
 def _plain_chunks(packed: IO[bytes], is_gzip: bool) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Files and folders as streams of documents, and what becomes of the unreadable ones."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,69 @@ def test_folder_is_walked_in_order(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); mend the file"):
         read(root / "b" / "latin.txt")
+
+
+@pytest.mark.parametrize("name", ["UP.JSONL", "D.JSONL.GZ", "t.Csv.Zst"])
+def test_the_case_of_a_suffix_is_no_matter(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(ALL[f"a.{name.lower().split('.', 1)[1]}"])
+    assert read(path) == read(tmp_path) == EXPECTED
+
+
+def test_json_in_a_folder_is_text_packed_or_not(tmp_path: Path) -> None:
+    for suffix, pack in PACKED.items():
+        (tmp_path / f"a.json{suffix}").write_bytes(pack(b'{"text": "x"}'))
+        assert texts(tmp_path / f"a.json{suffix}") == texts(f"{tmp_path}/*.json{suffix}") == ["x"]
+    assert texts(tmp_path) == ['{"text": "x"}'] * 2
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.bz2", "b.TAR", "c.tar.gz", "d.jsonl.gz.zst", "e.zip"])
+def test_what_is_packed_otherwise_is_a_flaw(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\0")
+    (tmp_path / "good.txt").write_text("good")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=rf"{name}: packed in a way .*unpack it, or pack it as \.gz"):
+            texts(path)
+    read, dropped = skipping(tmp_path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{tmp_path}/{name}", "packed in a way that is not read")
+    ]
+
+
+def test_pipes_in_a_folder_are_counted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.txt").write_text("good")
+    dropped: list[Dropped] = []
+    assert texts(tmp_path, drop=dropped.append) == ["good"]
+    assert dropped == [Dropped(None, f"{tmp_path}/a.jsonl", "neither file nor folder")]
+
+
+def test_a_name_may_be_no_text(tmp_path: Path) -> None:
+    for name in (b"caf\xe9.txt", b"caf\xe9.jsonl", b"caf\xe9/a.txt"):
+        path = os.path.join(os.fsencode(tmp_path), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b'{"text": "x"}')
+    assert [(d.id, d.domain) for d in read(tmp_path)] == [
+        ("caf\\udce9/a.txt", "caf\\udce9"),
+        ("caf\\udce9.jsonl:1", "caf\\udce9"),
+        ("caf\\udce9.txt", tmp_path.name),
+    ]
+    named = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt"))
+    assert [d.id for d in read(named)] == ["caf\\udce9.txt"]
+
+
+def test_a_flaw_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines.jsonl"
+    path.write_bytes(b"{\n")
+    with pytest.raises(InputError) as told:
+        texts(path)
+    assert "\n" not in str(told.value)
+    dropped: list[Dropped] = []
+    with pytest.raises(InputError):
+        texts(path, on_error="skip", drop=dropped.append)
+    assert [d.where for d in dropped] == [f"{path}:1"]
 
 
 def test_notes_of_a_saved_data_set_are_no_documents(tmp_path: Path) -> None:

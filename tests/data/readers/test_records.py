@@ -53,7 +53,7 @@ def test_flawed_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: st
         (b"only one", "wrong number of columns", 1),
         (b"x,y,z", "wrong number of columns", 1),
         (b"x,caf\xe9", "not valid UTF-8", 1),
-        (b'x,"so" it said', "misplaced quote or line end", 1),
+        (b'x,"so" it said', "misplaced quote or line end", 0),
         (b'x,"open', "unclosed quote", 0),
         (b"x,", "empty text", 1),
     ],
@@ -66,6 +66,15 @@ def test_flawed_row_stops_or_is_dropped(tmp_path: Path, row: bytes, reason: str,
     read, dropped = skipping(path)
     assert read == ["two\nlines", "after"][: 1 + after]
     assert [(d.where, d.reason) for d in dropped] == [(f"{path}:4", reason)]
+
+
+def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,before\n2,"so" it "said\nno,document\n"\n3,after\n')
+    read, dropped = skipping(path)
+    assert read == ["before"]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:3", "misplaced quote or line end")]
+    assert dropped[0].detail.endswith(": the rest of the file is left out")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
@@ -94,6 +103,17 @@ def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) 
     assert [(d.where, d.reason) for d in left_out] == [(f"{path}:2", "not valid UTF-8")]
 
 
+@pytest.mark.parametrize(("day", "kind"), [(10**14, pa.timestamp("s")), (10**8, pa.date32())])
+def test_a_date_that_python_cannot_hold_costs_one_row(tmp_path: Path, day: int, kind: pa.DataType) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["good", "lost"], "id": pa.array([0, day], kind)}), path)
+    with pytest.raises(InputError, match=r"a\.parquet:2: a value that Python cannot hold"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:2", "a value that Python cannot hold")]
+
+
 def test_null_and_empty_texts_of_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["good", None, ""]}), path)
@@ -118,7 +138,7 @@ def test_a_record_beyond_the_limit_is_a_flaw(tmp_path: Path, monkeypatch: pytest
     path.write_bytes(lines(GOOD, {"text": "x" * 2000}, GOOD))
     table = tmp_path / "a.csv"
     table.write_bytes(b"text\ngood\n" + b"x" * 2000 + b"\ngood\n")
-    for file in (path, table):
+    for file, kept in ((path, 2), (table, 1)):
         read, dropped = skipping(file)
-        assert read == ["good", "good"]
+        assert read == ["good"] * kept
         assert [d.reason for d in dropped] == ["longer than 1 GiB"]

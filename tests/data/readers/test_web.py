@@ -8,7 +8,7 @@ import zstandard
 
 from loriini.data.documents import Document
 from loriini.data.dropped import unrecorded
-from loriini.data.readers import Dropped, Reading, read_documents, reading
+from loriini.data.readers import Dropped, Reading, read_documents, reading, web
 from loriini.errors import InputError
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
@@ -86,6 +86,47 @@ def test_texts_taken_from_pages(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.warc\.wet\.gz:2: not valid UTF-8"):
         read(path)
     assert [document.text for document in read(path, [], "skip")] == ["café", "after"]
+
+
+def test_resources_are_read_by_their_type(tmp_path: Path) -> None:
+    contents = {"text/html; charset=utf-8": PAGE.encode(), "text/plain": b"plain", "image/png": b"\x89PNG"}
+    path = tmp_path / "a.warc"
+    path.write_bytes(
+        b"".join(
+            frame("resource", i, content, **{"Content-Type": kind})
+            for i, (kind, content) in enumerate(contents.items())
+        )
+    )
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped)] == [f"Café\n{PARAGRAPH * 3}".strip(), "plain"]
+    assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
+
+
+@pytest.mark.parametrize("kind", ["metadata", "response"])
+def test_a_record_beyond_the_limit_is_passed_over(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "LONGEST", 1000)
+    monkeypatch.setattr(web, "CHUNK", 300)
+    path = tmp_path / "a.warc"
+    small = response(1, b"plain words", "text/plain")
+    path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped, "skip")] == ["plain words"] * 2
+    expected = Dropped(None, f"{path}:2", "longer than 1 GiB", "a record of the web archive")
+    assert dropped == ([expected] if kind == "response" else [])
+
+
+def test_damage_is_told_by_the_records_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(RECORDS[1] + frame("metadata", 2, b"x") + b"no record")
+    with pytest.raises(InputError, match=r"a\.warc:3: damaged web archive"):
+        read(path)
+    for limit in (10_000, 1000):
+        monkeypatch.setattr(web, "LONGEST", limit)
+        path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
+        with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged archive \(the file ends"):
+            read(path)
 
 
 def test_a_response_that_is_none_is_a_flaw(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Callable
 
-from loriini.data.compressed import open_stream
+from loriini.data.compressed import PACKED, open_stream, suffixes
 from loriini.data.readers.reading import LONGEST, Fields, Flaw
 from loriini.data.readers.records import (
     Records,
@@ -15,7 +15,12 @@ from loriini.data.readers.records import (
 )
 from loriini.data.readers.web import warc
 
-PACKED = (".gz", ".zst")
+PACKED_OTHERWISE = (
+    *(".bz2", ".xz", ".lzma", ".lz", ".lz4", ".lzo", ".br", ".sz", ".snappy", ".z", ".gzip", ".zstd"),
+    *(".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst"),
+    *PACKED,  # a second time
+)
+"""Suffixes of what nothing here unpacks."""
 
 FORMATS: dict[str, Callable[[str, Fields], Records]] = {
     ".jsonl": json_lines,
@@ -33,12 +38,11 @@ FORMATS: dict[str, Callable[[str, Fields], Records]] = {
 
 def format_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
     """What reads a file of records; None for a text file."""
-    stem = path
-    for packed in PACKED:
-        stem = stem.removesuffix(packed)
-    suffix = next((suffix for suffix in FORMATS if stem.endswith(suffix)), "")
+    suffix, _ = suffixes(path)
+    if suffix in PACKED_OTHERWISE:
+        return _packed_otherwise
     # A lone .json among other files is a settings file far more often than JSON lines.
-    return None if in_folder and path.endswith(".json") else FORMATS.get(suffix)
+    return None if in_folder and suffix == ".json" else FORMATS.get(suffix)
 
 
 def text_file(path: str, fields: Fields, in_folder: bool) -> Records:
@@ -57,3 +61,7 @@ def text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     if not text.strip():
         raise Flaw("empty text", mend=mend)
     yield 0, {fields.text: text}
+
+
+def _packed_otherwise(path: str, fields: Fields) -> Records:
+    raise Flaw("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", mend="file")

@@ -4,6 +4,7 @@ import re
 import threading
 from typing import Any
 
+from loriini.data.files import in_one_line
 from loriini.data.readers.reading import Fields, Flaw, needed
 from loriini.data.readers.records import Records
 from loriini.errors import InputError
@@ -66,4 +67,6 @@ def _split(path: str) -> tuple[str, str | None, str]:
 
 def _unreachable(path: str, error: Exception) -> InputError:
     said = " ".join(str(error).split())
-    return InputError(f"{path}: cannot be opened ({said}); check its name, split and your access")
+    return InputError(
+        f"{in_one_line(path)}: cannot be opened ({said}); check its name, split and your access"
+    )

@@ -1,6 +1,7 @@
 """What to read: inputs as the user names them, the parts that tasks read, and what tells a changed input."""
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -9,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from loriini.data.artifact import digest
-from loriini.data.files import files_at, is_remote, local_path, open_binary, size_of, state
+from loriini.data.compressed import suffixes
+from loriini.data.dropped import nothing_found
+from loriini.data.files import (
+    files_at,
+    in_one_line,
+    is_remote,
+    local_path,
+    matching,
+    open_binary,
+    size_of,
+    state,
+)
 from loriini.data.readers.formats import format_of
 from loriini.data.readers.hub import PREFIX, is_data_set, plain_name, revision, shard_count
 from loriini.data.readers.reading import domain_of
@@ -24,7 +36,10 @@ SAVED_NOTES = ("dataset_info.json", "dataset_dict.json", "state.json")
 
 @dataclass(frozen=True)
 class Input:
-    """A path, a URL or a data set; the domain of its documents for want of their own; the share to take."""
+    """What to read: a path, a URL, a pattern of these, or a data set.
+
+    `name` is the domain of documents that have none, `weight` the share of them to take.
+    """
 
     path: str
     name: str | None = None
@@ -53,24 +68,23 @@ class Part:
 def parse_input(text: str | Path) -> Input:
     """An input as the command line has it, `[NAME=]PATH[:WEIGHT]`. What exists by its whole name is a path.
 
-    Raises InputError for a weight that is not in (0, 1].
+    Raises InputError for a weight that is no number in (0, 1].
     """
     whole = str(text)
     named = None if _exists(whole) else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
-    weighted = None if _exists(path) else re.fullmatch(r"(.+):(\d*\.?\d+)", path, re.DOTALL)
-    weight = float(weighted[2]) if weighted else 1.0
-    if not 0 < weight <= 1:
+    path, weight = _weighted(path)
+    if not 0 < _number(weight) <= 1:
         raise InputError(
-            f"{whole}: the weight {weight:g} is not in (0, 1], the share of the documents to take; "
+            f"{in_one_line(whole)}: the weight is no number in (0, 1], the share of the documents to take; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
-    return Input(plain_name(local_path(weighted[1] if weighted else path)), name, weight)
+    return Input(plain_name(local_path(path)), name, _number(weight))
 
 
 def parts(inputs: Sequence[str | Path]) -> list[Part]:
     """The files and shards behind `inputs`, in order, each readable alone; InputError for a missing one."""
-    return [part for one in inputs for part in _parts(parse_input(one))]
+    return [part for text in inputs for one in _matching(text) for part in _parts(one)]
 
 
 def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
@@ -79,7 +93,7 @@ def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
     Beyond 1 GiB, a file's size and mtime stand for it; on another machine, all that is told of it, as its
     ETag; a data set's commit for a data set. Raises InputError when an input is missing.
     """
-    paths = [path for one in inputs for path in _files(parse_input(one))]
+    paths = [path for text in inputs for one in _matching(text) for path in _files(one)]
     states = {path: _state(path) for path in paths}
     sizes = [int(found["size"]) for path, found in states.items() if _is_here(path) and "size" in found]
     by_bytes = sum(sizes) <= HASHED_BYTES
@@ -87,6 +101,28 @@ def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
         path: _hash(path) if by_bytes and _is_here(path) and "size" in found else digest(found)
         for path, found in states.items()
     }
+
+
+def _weighted(path: str) -> tuple[str, str]:
+    """A path and the weight after its last colon, "1" for want of one; the port of a URL is none."""
+    before, _, last = path.rpartition(":")
+    is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
+    if not before or is_port or _exists(path):
+        return path, "1"
+    return (before, last) if _exists(before) or not math.isnan(_number(last)) else (path, "1")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _matching(text: str | Path) -> list[Input]:
+    """An input for every file or folder that its pattern matches."""
+    one = parse_input(text)
+    return [one] if is_data_set(one.path) else [replace(one, path=path) for path in matching(one.path)]
 
 
 def _parts(one: Input) -> list[Part]:
@@ -97,9 +133,11 @@ def _parts(one: Input) -> list[Part]:
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
     files = files_at(one.path)
     if files is None:
-        name = os.path.basename(one.path)
+        name = _valid(os.path.basename(one.path))
         return [Part(one.path, name, one.name or domain_of(name), one.weight, size=size_of(one.path))]
-    if any(file.endswith(".arrow") for file in files):
+    if not files:
+        raise nothing_found(in_one_line(one.path), {})
+    if any(suffixes(file)[0] == ".arrow" for file in files):
         files = [file for file in files if os.path.basename(file) not in SAVED_NOTES]
     return [_part_in_folder(one, file) for file in files]
 
@@ -112,7 +150,13 @@ def _part_in_folder(one: Input, file: str) -> Part:
     else:
         folder = root if is_remote(root) else os.path.abspath(root)
         domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
+    name, domain = _valid(name), _valid(domain)
     return Part(file, name, one.name or domain, one.weight, in_folder=True, size=size_of(file))
+
+
+def _valid(name: str) -> str:
+    r"""A file's name with `\udce9` for its byte e9 when that is no UTF-8: ids and domains must be."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _files(one: Input) -> list[str]:

@@ -1,16 +1,17 @@
 """Parts and inputs as streams of documents."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 
 from loriini.data.compressed import DAMAGE
 from loriini.data.documents import Document
 from loriini.data.dropped import by_reason, counted, nothing_found, unrecorded
-from loriini.data.files import is_remote
+from loriini.data.files import in_one_line, is_remote, is_special
 from loriini.data.readers.formats import format_of, text_file
 from loriini.data.readers.hub import shard_records
 from loriini.data.readers.inputs import Part, parts
@@ -24,9 +25,10 @@ def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None)
     """Stream the documents of `inputs`, in the order given.
 
     An input is `[NAME=]PATH[:WEIGHT]`. PATH is a file, a folder walked in sorted order, a URL that fsspec
-    reaches, or a data set `hf:NAME`. Files are JSON lines, csv, tsv, parquet, Arrow or web archives, by their
-    suffix; any other is one document of plain text. A missing id becomes `<file>:<line number>`; a missing
-    domain, NAME, or the file's name up to its first dot, or the first folder of a text file in a folder.
+    reaches, a pattern of these, or a data set `hf:NAME`. Files are JSON lines, csv, tsv, parquet, Arrow or
+    web archives, by their suffix; any other is one document of plain text. A missing id becomes
+    `<file>:<line number>`; a missing domain, NAME, or the file's name up to its first dot, or the first
+    folder of a text file in a folder.
 
     Raises InputError for a missing path, for one without any document and, with `on_error="stop"`, at the
     first flaw. Whatever else is left out is told to `reading.drop`, or for want of one counted in a warning
@@ -41,7 +43,7 @@ def read_documents(inputs: Sequence[str | Path], reading: Reading | None = None)
             found = True
             yield document
         if not found:
-            raise nothing_found(one, of_one)
+            raise nothing_found(in_one_line(one), of_one)
         left_out += of_one
     if left_out and reading.drop is unrecorded:
         warn(by_reason(left_out))
@@ -67,14 +69,15 @@ def read_part(part: Part, reading: Reading) -> Iterator[Document]:
             yield from reading.selected(document, where, part.weight)
 
 
-def _to_the_end(part: Part, fields: Fields) -> Records:
+def _to_the_end(part: Part, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | Flaw]]:
     """A part's records; what ends the reading early is the last of them, as a Flaw."""
     number = 0
     try:
         for number, record in _records(part, fields):
-            yield number, record
+            if record is not None:
+                yield number, record
     except Flaw as flaw:
-        yield 0, flaw
+        yield number and number + 1, flaw
     except InputError:
         raise
     except Exception as error:
@@ -87,6 +90,8 @@ def _to_the_end(part: Part, fields: Fields) -> Records:
 def _records(part: Part, fields: Fields) -> Records:
     if part.shard:
         return shard_records(part.path, part.shard, fields)
+    if is_special(part.path):
+        raise Flaw("neither file nor folder", mend=None)
     records = format_of(part.path, part.in_folder)
     return records(part.path, fields) if records else text_file(part.path, fields, part.in_folder)
 

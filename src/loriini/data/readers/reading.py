@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from loriini.data.documents import Document
 from loriini.data.dropped import Drop, Dropped, unrecorded
+from loriini.data.files import in_one_line
 from loriini.errors import InputError
 
 OnError = Literal["stop", "skip"]
@@ -67,9 +68,8 @@ class Reading:
     def report(self, flaw: Flaw, where: str) -> None:
         """Raise InputError for `flaw` at `where`, or drop it."""
         if self.on_error == "stop" and flaw.mend:
-            raise InputError(
-                f"{where}: {flaw}; mend the {flaw.mend}, or pass --on-error skip to count it and go on"
-            )
+            remedy = f"mend the {flaw.mend}, or pass --on-error skip to count it and go on"
+            raise InputError(f"{in_one_line(where)}: {' '.join(str(flaw).split())}; {remedy}")
         self.drop(Dropped(None, where, flaw.reason, flaw.detail))
 
     def selected(self, document: Document, where: str, weight: float = 1.0) -> Iterator[Document]:
@@ -119,7 +119,7 @@ def needed(module: str, path: str) -> Any:
         return import_module(module)
     except ImportError as error:
         told = f"reading this needs {module} ({str(error).splitlines()[0]})"
-        raise InputError(f"{path}: {told}; run: pip install 'loriini[inputs]'") from None
+        raise InputError(f"{in_one_line(path)}: {told}; run: pip install 'loriini[inputs]'") from None
 
 
 def _names(field: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The records of JSON lines, tables and saved data sets, with the number of the line or row they begin at.
 
-A format is a function `(path, fields) -> (number, record or Flaw), ...`. One that cannot be read on raises.
+A format is a function `(path, fields) -> (number, record or Flaw), ...`, with None for a record of a kind
+that holds no document. One that cannot be read on raises.
 """
 
 import codecs
@@ -17,7 +18,7 @@ from loriini.data.compressed import read_lines
 from loriini.data.files import open_binary
 from loriini.data.readers.reading import LONGEST, Fields, Flaw
 
-Records = Iterator[tuple[int, Mapping[str, Any] | Flaw]]
+Records = Iterator[tuple[int, Mapping[str, Any] | Flaw | None]]
 
 BATCH_BYTES = 1 << 22
 """Bytes of parquet, packed and unpacked, that are in memory at once, or one row when it is longer."""
@@ -71,12 +72,13 @@ def _numbered(batches: Iterator[pyarrow.RecordBatch]) -> Records:
 
 
 def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | Flaw]:
-    """The rows as dictionaries; where bytes of one are no text, the others are still read."""
+    """The rows as dictionaries; where one holds bytes that are no text, say, the others are still read."""
     try:
         return rows.to_pylist()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError, LookupError) as error:  # no text, no date, no time zone of Python's
         if len(rows) == 1:
-            return [Flaw("not valid UTF-8")]
+            no_text = isinstance(error, UnicodeDecodeError)
+            return [Flaw("not valid UTF-8") if no_text else Flaw("a value that Python cannot hold", error)]
         return [value for i in range(len(rows)) for value in _values(rows.slice(i, 1))]
 
 
@@ -92,7 +94,7 @@ def _separated(path: str, fields: Fields, delimiter: str) -> Records:
             row = next(rows, None)
         except csv.Error as error:
             yield number, _broken_row(error)
-            continue
+            return  # what follows may be inside a quoted field as well as outside
         if row is None:
             return
         if row and header:
@@ -116,8 +118,8 @@ def _broken_row(error: csv.Error) -> Flaw:
     if "unexpected end" in str(error):
         return Flaw("unclosed quote", "it takes in the rest of the file")
     if "field larger" in str(error):
-        return Flaw("longer than 1 GiB", "is a quote unclosed?")
-    return Flaw("misplaced quote or line end", error)
+        return Flaw("longer than 1 GiB", "is a quote unclosed? The rest of the file is left out")
+    return Flaw("misplaced quote or line end", f"{error}: the rest of the file is left out")
 
 
 def _parse(line: bytes) -> dict[str, Any]:

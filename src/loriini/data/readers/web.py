@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
-from loriini.data.compressed import open_stream
+from loriini.data.compressed import CHUNK, open_stream
 from loriini.data.readers.reading import LONGEST, Fields, Flaw, needed
 from loriini.data.readers.records import Records
 
@@ -32,18 +32,28 @@ def warc(path: str, fields: Fields) -> Records:
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     with open_stream(path) as stream:
         for number, (headers, content) in enumerate(_frames(stream), 1):
-            take = TEXT_OF.get(headers.get("warc-type", ""))
-            if take:
-                try:
-                    text = take(headers, content)
-                except Flaw as flaw:
-                    yield number, flaw
-                else:
-                    yield number, {fields.text: text, fields.id: headers.get("warc-record-id")}
+            yield number, _record(headers, content, fields)
 
 
-def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes]]:
-    """Every record's headers, by lower-case name, and content; Flaw where the archive is damaged."""
+def _record(
+    headers: Headers, content: bytes | None, fields: Fields
+) -> Mapping[str, str | None] | Flaw | None:
+    take = TEXT_OF.get(headers.get("warc-type", ""))
+    if not take:
+        return None
+    if content is None:
+        return Flaw("longer than 1 GiB", "a record of the web archive")
+    try:
+        return {fields.text: take(headers, content), fields.id: headers.get("warc-record-id")}
+    except Flaw as flaw:
+        return flaw
+
+
+def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
+    """Every record's headers, by lower-case name, and content; Flaw where the archive is damaged.
+
+    The content is None when it is longer than 1 GiB.
+    """
     while first := stream.readline(LONGEST):
         if not first.strip():
             continue
@@ -57,12 +67,22 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes]]:
         length = headers.get("content-length", "")
         if not lines[-1] or not length.isdecimal():
             raise Flaw("damaged web archive", "a record has no length", mend="file")
-        if int(length) > LONGEST:
-            raise Flaw("longer than 1 GiB", "a record of the web archive", mend="file")
-        content = stream.read(int(length))
-        if len(content) < int(length):
+        yield headers, _content(stream, int(length))
+
+
+def _content(stream: IO[bytes], length: int) -> bytes | None:
+    """So many bytes; when these are too many, they are passed over."""
+    content = None
+    missing = length
+    if length <= LONGEST:
+        content = stream.read(length)
+        missing -= len(content)
+    while missing:
+        passed = len(stream.read(min(missing, CHUNK)))
+        if not passed:
             raise EOFError("the file ends inside a record")
-        yield headers, content
+        missing -= passed
+    return content
 
 
 def _text_of_response(headers: Headers, content: bytes) -> str:
@@ -70,12 +90,21 @@ def _text_of_response(headers: Headers, content: bytes) -> str:
     status, kind, body = _http(content)
     if status != "200":
         raise Flaw("page with another status than 200", status, mend=None)
-    kind = headers.get("warc-identified-payload-type", kind)
+    return _text(headers, kind, body)
+
+
+def _text_of_resource(headers: Headers, content: bytes) -> str:
+    """The text of a page that came by itself, as from a file; Flaw when it is none."""
+    return _text(headers, headers.get("content-type", ""), content)
+
+
+def _text(headers: Headers, kind: str, content: bytes) -> str:
+    kind = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
     if kind == "text/plain":
-        return _text_of_conversion(headers, body)
+        return _text_of_conversion(headers, content)
     if kind not in HTML:
         raise Flaw("neither HTML nor plain text", kind, mend=None)
-    return _text_of_html(body)
+    return _text_of_html(content)
 
 
 def _text_of_conversion(headers: Headers, content: bytes) -> str:
@@ -106,7 +135,7 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
     head = WARC_HEAD.format(len(content)).encode()
     try:
         record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
-        kind = record.http_headers.get_header("Content-Type", "").split(";")[0].strip().lower()
+        kind = record.http_headers.get_header("Content-Type", "")
         return record.http_headers.get_statuscode(), kind, record.content_stream().read()
     except Exception as error:  # whatever it meets in bytes of any kind
         raise Flaw("response that cannot be parsed", error) from None
@@ -114,6 +143,7 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
 
 TEXT_OF: dict[str, Callable[[Headers, bytes], str]] = {
     "response": _text_of_response,
+    "resource": _text_of_resource,
     "conversion": _text_of_conversion,
 }
 """By the type of record; the others (requests, metadata, ...) hold no documents."""
