@@ -112,7 +112,7 @@ def test_a_record_beyond_the_limit_is_passed_over(
     small = response(1, b"plain words", "text/plain")
     path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
     dropped: list[Dropped] = []
-    assert [d.text for d in read(path, dropped, "skip")] == ["plain words"] * 2
+    assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
     expected = Dropped(None, f"{path}:2", "longer than 1 GiB", "a record of the web archive")
     assert dropped == ([expected] if kind == "response" else [])
 

@@ -42,7 +42,7 @@ def _record(
     if not take:
         return None
     if content is None:
-        return Flaw("longer than 1 GiB", "a record of the web archive")
+        return Flaw("longer than 1 GiB", "a record of the web archive", mend=None)  # a film, not a page
     try:
         return {fields.text: take(headers, content), fields.id: headers.get("warc-record-id")}
     except Flaw as flaw:
