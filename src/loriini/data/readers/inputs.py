@@ -68,18 +68,20 @@ class Part:
 def parse_input(text: str | Path) -> Input:
     """An input as the command line has it, `[NAME=]PATH[:WEIGHT]`. What exists by its whole name is a path.
 
-    Raises InputError for a weight that is no number in (0, 1].
+    Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
     named = None if _exists(whole) else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
     path, weight = _weighted(path)
-    if not 0 < _number(weight) <= 1:
+    share = _number(weight)
+    if not 0 < share <= 1:
+        told = f"the weight {in_one_line(weight)} is not in (0, 1], the share of the documents to take"
         raise InputError(
-            f"{in_one_line(whole)}: the weight is no number in (0, 1], the share of the documents to take; "
+            f"{in_one_line(whole)}: {told}; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
-    return Input(plain_name(local_path(path)), name, _number(weight))
+    return Input(plain_name(local_path(path)), name, share)
 
 
 def parts(inputs: Sequence[str | Path]) -> list[Part]:
@@ -107,7 +109,7 @@ def _weighted(path: str) -> tuple[str, str]:
     """A path and the weight after its last colon, "1" for want of one; the port of a URL is none."""
     before, _, last = path.rpartition(":")
     is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
-    if not before or is_port or _exists(path):
+    if not (before and last) or is_port or _exists(path):
         return path, "1"
     return (before, last) if _exists(before) or not math.isnan(_number(last)) else (path, "1")
 
