@@ -1,3 +1,5 @@
+import gzip
+
 """Files and folders as streams of documents, and what becomes of the unreadable ones."""
 
 import os
@@ -43,6 +45,7 @@ def test_folder_is_walked_in_order(tmp_path: Path) -> None:
         "top.txt": b"top",
         "a/data-00000-of-00002.jsonl": lines(RECORDS[0], {"text": "nameless"}),
         "a/settings.json": b"{\n}",
+        "b/c4.json.gz": gzip.compress(lines({"text": "packed"})),
         "b/picture.png": b"\x89PNG\0\xff",
         "b/latin.txt": b"caf\xe9",
         "b/empty.txt": b"",
@@ -56,6 +59,7 @@ def test_folder_is_walked_in_order(tmp_path: Path) -> None:
         Document("a/data-00000-of-00002.jsonl:2", "nameless", "data"),
         Document("a/deep/code.py", "x = 1", "a"),
         Document("a/settings.json", "{\n}", "a"),
+        Document("b/c4.json.gz:1", "packed", "c4"),
         Document("b/notes.md", "# Notes", "b"),
         Document("top.txt", "top", "root"),
     ]

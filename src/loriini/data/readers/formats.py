@@ -38,11 +38,11 @@ FORMATS: dict[str, Callable[[str, Fields], Records]] = {
 
 def format_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
     """What reads a file of records; None for a text file."""
-    suffix, _ = suffixes(path)
+    suffix, packed = suffixes(path)
     if suffix in PACKED_OTHERWISE:
         return _packed_otherwise
-    # A lone .json among other files is a settings file far more often than JSON lines.
-    return None if in_folder and suffix == ".json" else FORMATS.get(suffix)
+    # A .json among other files is a settings file far more often than JSON lines; nobody packs settings.
+    return None if in_folder and suffix == ".json" and not packed else FORMATS.get(suffix)
 
 
 def text_file(path: str, fields: Fields, in_folder: bool) -> Records:
