@@ -26,6 +26,7 @@ from loriini.data.artifact import Artifact, digest, first_few, parts_of
 from loriini.data.compressed import read_lines
 from loriini.data.distinct import first_of_text, id_hashes, new_name, number_of_id, text_hashes
 from loriini.data.dropped import Drop, Dropped, counted, nothing_found
+from loriini.data.files import in_one_line
 from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
 from loriini.progress import Advance
 
@@ -131,7 +132,7 @@ def write_documents(
         read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
         shards = list(_shards([parts / task.name for task in reads], read))
         if not shards:
-            raise nothing_found(first_few(list(inputs or [str(folder)])), _total(read, "skipped"))
+            raise nothing_found(first_few([*map(in_one_line, inputs or [folder])]), _total(read, "skipped"))
         of_all = digest([task.name for task in reads])
         plan = Task(f"plan-{of_all}", partial(_compare, shards))
         run_tasks("compare", [plan], temporary, execute)
