@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", "a")
     with pytest.raises(InputError, match="lies inside the input"):
         open_streams([str(tmp_path)], tmp_path / "corpora" / "out", STOP)
+
+
+def test_a_pipe_in_a_folder_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    lines(folder / "a.jsonl", "a")
+    os.mkfifo(folder / "pipe.jsonl")
+    assert stored(tmp_path / "out", [str(folder)]) == ["a"]
+    assert json.loads((tmp_path / "out" / "dropped.jsonl").read_text())["reason"] == "neither file nor folder"
 
 
 def test_an_empty_file_is_counted_and_an_empty_folder_refused(tmp_path: Path) -> None:

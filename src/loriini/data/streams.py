@@ -1,6 +1,5 @@
 """Inputs → the streams of documents that tasks read, each known by what it reads."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -9,8 +8,8 @@ from typing import Any
 
 from loriini.data.artifact import digest
 from loriini.data.documents import Document, Stream
-from loriini.data.dropped import Drop, Dropped, counted, nothing_found
-from loriini.data.files import is_remote, state
+from loriini.data.dropped import Drop, Dropped, counted
+from loriini.data.files import in_one_line, is_remote, state
 from loriini.data.readers import Part, Reading, input_identity, parse_input, parts, read_part
 from loriini.errors import InputError
 
@@ -42,11 +41,9 @@ def _parts(given: str, out: Path) -> list[Part]:
     path = Path(parse_input(given).path)
     if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
         # its files would be read the next time
-        raise InputError(f"{out}: lies inside the input {path}; choose another --out")
-    found = parts([given])
-    if not found:
-        raise nothing_found(given, {})
-    return found
+        told = f"lies inside the input {in_one_line(path)}"
+        raise InputError(f"{in_one_line(out)}: {told}; choose another --out")
+    return parts([given])
 
 
 def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
@@ -76,9 +73,15 @@ def _read(
         if empty and not left_out:
             drop(Dropped(None, part.path, "empty file"))
         if _state(part) != states[part.path]:
-            raise InputError(f"{part.path}: changed while it was read; rerun to read it as it is now")
+            told = "changed while it was read; rerun to read it as it is now"
+            raise InputError(f"{in_one_line(part.path)}: {told}")
 
 
 def _state(part: Part) -> State:
     """What changes when a file of this machine does; None for what is elsewhere."""
-    return None if part.shard or is_remote(part.path) or not os.path.exists(part.path) else state(part.path)
+    if part.shard or is_remote(part.path):
+        return None
+    try:
+        return state(part.path)
+    except OSError:
+        return None
