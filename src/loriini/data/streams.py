@@ -27,11 +27,12 @@ def open_streams(inputs: Sequence[str], out: Path, reading: Reading) -> tuple[li
     found = [part for given in inputs for part in _parts(given, out)]
     states = {part.path: _state(part) for part in found}
     identity = input_identity(inputs)
+    of_all = digest(identity)
     how = [asdict(reading.fields), reading.min_characters, reading.max_document_characters]
     streams = []
     for group in _groups(found):
         # Not on_error: what was read under "stop" holds under "skip".
-        what = [(asdict(part), identity.get(part.path, digest(identity))) for part in group]
+        what = [(asdict(part), identity.get(part.path, of_all)) for part in group]
         read = partial(_read, group, {part.path: states[part.path] for part in group}, reading)
         streams.append(Stream(read, digest([what, how])))
     return streams, identity
@@ -65,9 +66,9 @@ def _read(
 ) -> Iterator[Document]:
     """The documents of some parts; InputError for one that is no longer what it was."""
     for part in group:
-        told, left_out = counted(drop)
+        count, left_out = counted(drop)
         empty = True
-        for document in read_part(part, replace(reading, drop=told)):
+        for document in read_part(part, replace(reading, drop=count)):
             empty = False
             yield document
         if empty and not left_out:
