@@ -11,7 +11,7 @@ from loriini.errors import InputError
 
 def prepare_arguments(add: Add) -> None:
     """What `prepare` takes."""
-    add("name")
+    add("name", type=_folder_name)
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help="files, folders, URLs")
     add("--out", type=Path, required=True)
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
@@ -30,6 +30,13 @@ def prepare_arguments(add: Add) -> None:
     add("--max-document-characters", type=int, help="leave out longer documents")
     for part in ("text", "id", "domain"):
         add(f"--{part}-field", default=part)
+
+
+def _folder_name(name: str) -> str:
+    """A name, which may not lead to another folder."""
+    if name == ".." or name != Path(name).name:
+        raise InputError(f"{name!r}: a corpus's name is one folder in --out, no path; choose one such as web")
+    return name
 
 
 def prepare(arguments: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from loriini.data.arrays import new_array
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.readers import input_identity
 from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
@@ -189,7 +190,7 @@ def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
     sum_D = np.sum([np.load(part / SUM) for part in parts], 0)
     if not sum_D.any():
         sum_D[0] = 1
-    vectors_ND = np.lib.format.open_memmap(target, "w+", np.float16, (count, len(sum_D)))
+    vectors_ND = new_array(target, np.float16, (count, len(sum_D)))
     first = 0
     for part in parts:
         vectors_BD = np.load(part / VECTORS)
