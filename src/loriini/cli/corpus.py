@@ -101,6 +101,7 @@ def inspect_arguments(add: Add) -> None:
     """What `inspect` takes."""
     add("corpus", type=Path)
     add("--json", action="store_true", help="numbers and histograms as JSON")
+    add("--verify", action="store_true", help="first read every file again and compare it with its SHA-256")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
@@ -108,11 +109,15 @@ def inspect(arguments: argparse.Namespace) -> None:
     from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.data.inspection import inspect_corpus
     from loriini.data.prepare import open_corpus
+    from loriini.data.verify import verify
 
+    verified = verify(arguments.corpus) if arguments.verify else None
     corpus = open_corpus(arguments.corpus)
     if arguments.json:
         print(json.dumps(inspect_corpus(corpus), indent=1))
         return
     found, page = inspect_and_write(corpus)
-    rows = [{"what": name, "value": value} for name, value in {**summary(found), "page": page}.items()]
-    show(rows, ("what", "value"), as_json=False)
+    told = {**summary(found), "page": page}
+    if verified is not None:
+        told["files as written"] = f"all {verified:,}"
+    show([{"what": what, "value": value} for what, value in told.items()], ("what", "value"), as_json=False)
