@@ -60,6 +60,13 @@ def test_sample_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
 
 
+def test_the_fitted_encoder_keeps_the_columns_of_words_it_has_seen() -> None:
+    encode = embeddings.fit_lsa(BIRDS)
+    words = set(" ".join(BIRDS).split())
+    assert encode.components_DS.shape == (len(BIRDS), len(words))
+    assert encode(["graph", "fruit"]).any(1).tolist() == [False, True]
+
+
 def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
     long = "parrot " * 2000
     vectors = vectors_of(tmp_path, [long + "graph", long + "walk", "graph walk"])

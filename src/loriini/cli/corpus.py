@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from loriini.cli.parser import Add
+from loriini.cli.parser import Add, output
 from loriini.cli.table import show
 from loriini.errors import InputError
 
@@ -13,7 +13,7 @@ def prepare_arguments(add: Add) -> None:
     """What `prepare` takes."""
     add("name", type=_folder_name)
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help="files, folders, URLs")
-    add("--out", type=Path, required=True)
+    add("--out", type=output, required=True)
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
     add("--length", type=int, default=1024, help="context in tokens")
     add("--order", default="similar", help="similar, papers or random")
@@ -78,7 +78,7 @@ def convert_arguments(add: Add) -> None:
     """What `convert` takes."""
     add("source", type=Path, help="a corpus; or a Megatron prefix, or parquet files with input_ids")
     add("--to", choices=("megatron", "dataset", "corpus"), required=True)
-    add("--out", type=Path, required=True)
+    add("--out", type=output, required=True)
     add("--tokenizer", help="of the tokens, for --to corpus")
     add("--length", type=int, default=1024, help="context in tokens, for --to corpus")
 
