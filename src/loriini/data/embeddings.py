@@ -120,15 +120,15 @@ class Lsa:
 
     words: Any
     weights: Any
-    seen_S: NDArray[np.int64]
-    """The columns of words that were seen; in others the directions are 0."""
+    used_S: NDArray[np.int64]
+    """The columns that count: where no word of the sample falls, the directions are 0."""
     components_DS: NDArray[np.float32]
 
     def __call__(self, batch: list[str]) -> NDArray[np.float32]:
         """The texts' vectors (B, D), of any length."""
         with threadpool_limits(1):
             weighted_BF = self.weights.transform(self.words.transform(batch))
-            return weighted_BF[:, self.seen_S] @ self.components_DS.T
+            return weighted_BF[:, self.used_S] @ self.components_DS.T
 
 
 def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
@@ -150,8 +150,8 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
         components_DF = randomized_svd(
             weights.fit_transform(counts_BF), n_components=width, n_iter=2, random_state=seed
         )[2]
-    seen_S = np.flatnonzero(components_DF.any(0))
-    return Lsa(words, weights, seen_S, components_DF[:, seen_S])
+    used_S = np.flatnonzero(components_DF.any(0))
+    return Lsa(words, weights, used_S, components_DF[:, used_S])
 
 
 def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict[str, Any]:
