@@ -1,4 +1,4 @@
-"""The one exception for wrong input."""
+"""Exceptions that the command line tells in one line."""
 
 
 class InputError(Exception):
@@ -10,3 +10,7 @@ class InputError(Exception):
 
 class Unfinished(Exception):
     """Work that stopped where it was told to. It is saved, and the message says how it goes on."""
+
+
+class WorkerDied(RuntimeError):
+    """A process that was ended amid its work: the message says which, and how it goes on."""

@@ -2,11 +2,14 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from cli.calls import Ended, Made, assert_refused, call
+from loriini.data.artifact import load
+from loriini.data.verify import STAGES
 
 
 def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +60,15 @@ def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.Capt
     found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
     assert not page.exists()
     assert found["domains"]["tools"]["documents"] == 120
+
+
+def test_inspect_verifies_the_files(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(made.corpus, corpus)
+    files = sum(len(load(made.corpus / stage).files) for stage in STAGES)
+    assert call(capsys, "inspect", corpus, "--verify").out.splitlines()[-1].endswith(f"  all {files}")
+    (corpus / "instances" / "instances.bin").write_bytes(b"half")
+    assert_refused(call(capsys, "inspect", corpus, "--verify"), "instances.bin is not what was written")
 
 
 @pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.calls import TRAIN, Ended, Made, assert_refused, call
+from loriini.errors import WorkerDied
 from loriini.routing import DESIGNS
 from runs import after_step, metrics, signal_self
 
@@ -75,6 +77,9 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("train tiny-lory --out run --guard.max_skips 0 --corpus CORPUS", "guard.max_skips is 0"),
         ("train --resume absent", "absent: no run to resume here"),
         ("prepare c --documents absent --out .", "absent: no such file or folder"),
+        ("prepare ../c --documents DOCUMENTS --out o", "'../c': a corpus's name is one folder in --out"),
+        ("prepare .. --documents DOCUMENTS --out o", "'..': a corpus's name is one folder"),
+        ("prepare c --documents DOCUMENTS --out o\udce9", r"--out o\udce9: the name is not UTF-8"),
         ("prepare c --documents empty --out .", "empty: no document found; give .jsonl"),
         ("prepare c --documents bad.jsonl --out .", "bad.jsonl:2: "),
         ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
@@ -129,6 +134,7 @@ def test_wrong_input_is_told_in_one_line_and_makes_nothing(
             "the disk: No space left; free some space; the",
         ),
         (OSError("9 requested and 3 written"), "the disk: 9 requested and 3 written; free some space; the"),
+        (OSError(errno.EFBIG, "File too large"), "the disk: File too large; free some space; the"),
         (PermissionError(errno.EACCES, "Permission denied"), "the disk: Permission denied; allow it, or"),
         (
             NotADirectoryError(errno.ENOTDIR, "Not a directory"),
@@ -157,6 +163,22 @@ def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
     finished = (tmp_path / "c" / "documents" / "manifest.json").stat()
     assert call(capsys, *prepare, *settings).code == 0
     assert (tmp_path / "c" / "documents" / "manifest.json").stat() == finished
+
+
+def test_a_process_that_died_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def die(*arguments: object) -> None:
+        raise WorkerDied("the process that did read-00000 died; rerun to go on")
+
+    monkeypatch.setattr("loriini.data.prepare.prepare", die)
+    ended = call(capsys, "prepare", "c", "--documents", tmp_path, "--out", tmp_path)
+    assert ended == Ended(1, "", "loriini: the process that did read-00000 died; rerun to go on\n")
+
+
+def test_a_path_that_is_no_text_is_printed_with_escapes(tmp_path: Path) -> None:
+    done = loriini("inspect", os.fsdecode(bytes(tmp_path) + b"/\xe9"))
+    assert_refused(Ended(done.returncode, done.stdout, done.stderr), r"/\udce9: no finished corpus here")
 
 
 def test_an_interrupted_run_exits_with_130_and_resumes(

@@ -1,12 +1,13 @@
 """A finished stage is whole, is not made again, and is never overwritten by another."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loriini.data.artifact import MANIFEST, build, digest, file_hash, load, write_json
+from loriini.data.artifact import MANIFEST, build, digest, file_hash, is_full, load, write_json
 from loriini.errors import InputError
 
 SETTINGS = {"length": 8, "sizes": (1, 2)}
@@ -93,3 +94,20 @@ def test_json_is_replaced_whole(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(path, {"a": object()})
     assert json.loads(path.read_text()) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), True),
+        (OSError(errno.EDQUOT, "Quota exceeded"), True),
+        (OSError(errno.EFBIG, "File too large"), True),
+        (OSError("76800 requested and 22464 written"), True),
+        (Exception(f"No space left on device (os error {errno.ENOSPC})"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (Exception("Permission denied (os error 13)"), False),
+        (ValueError("something else"), False),
+    ],
+)
+def test_a_full_disk_by_whatever_error(error: Exception, full: bool) -> None:
+    assert is_full(error) == full

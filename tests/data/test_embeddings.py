@@ -60,6 +60,16 @@ def test_sample_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
 
 
+def test_the_fitted_encoder_keeps_few_columns_and_gives_the_vectors_of_all() -> None:
+    encode = embeddings.fit_lsa(BIRDS)
+    assert encode.components_DS.shape[1] < 100
+    all_DF = np.zeros((len(BIRDS), embeddings.FEATURES), np.float32)
+    all_DF[:, encode.used_S] = encode.components_DS
+    expected = encode.weights.transform(encode.words.transform(BIRDS + CODE)) @ all_DF.T
+    assert np.array_equal(encode(BIRDS + CODE), expected)
+    assert not encode(["unheard"]).any()
+
+
 def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
     long = "parrot " * 2000
     vectors = vectors_of(tmp_path, [long + "graph", long + "walk", "graph walk"])

@@ -127,6 +127,18 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
         encoders.load_encoder(str(tmp_path / "empty"))
 
 
+def test_the_reason_is_told_whole_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise ValueError("Couldn't make it from one of: \n(1) a file,\n(2) " + "anything " * 100)
+
+    monkeypatch.setattr(encoders, "_pooled", refuse)
+    with pytest.raises(
+        InputError, match=r"one of: \(1\) a file, \(2\) anything .*\[\.\.\.\]\); give"
+    ) as caught:
+        encoders.load_encoder(str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_missing_extra_is_named(
     sentence_model: Path, plain_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

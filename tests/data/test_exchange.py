@@ -11,6 +11,7 @@ from loriini.data.artifact import load
 from loriini.data.exchange import FORMS, export_corpus, import_corpus
 from loriini.data.prepare import Corpus
 from loriini.errors import InputError
+from loriini.exclusive import exclusive
 from runs import prepared
 
 
@@ -115,3 +116,11 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
 def test_nothing_is_overwritten(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is there already"):
         export_corpus(corpus, "megatron", tmp_path)
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), tmp_path / "set.parquet")
+    (tmp_path / "back").mkdir()
+    with exclusive(tmp_path / "back"), pytest.raises(InputError, match="at work here"):
+        import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
+    assert not list((tmp_path / "back").iterdir())

@@ -14,7 +14,7 @@ from loriini.data.artifact import build, digest, parts_of
 from loriini.data.executors import executor
 from loriini.data.processes import Processes
 from loriini.data.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.progress import Advance
 
 
@@ -43,6 +43,18 @@ def raise_value_error(folder: Path, advance: Advance) -> dict[str, Any]:
 
 def fill_the_disk(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError("76800 requested and 22464 written")
+
+
+def be_done_by_another(folder: Path, advance: Advance) -> dict[str, Any]:
+    """Another job finishes the same task meanwhile."""
+    other = folder.parent / "twice"
+    other.mkdir()
+    (other / "result.json").write_text('{"by": "another"}')
+    return {"by": "us"}
 
 
 def tell_surroundings(folder: Path, advance: Advance) -> dict[str, Any]:
@@ -84,7 +96,12 @@ def test_results_are_in_order_wherever_they_are_made(tmp_path: Path, execute: Ex
     [
         (raise_input_error, InputError, r"^a\.jsonl:7: no text; mend the line$"),
         (raise_value_error, (ValueError, RuntimeError), "not meant to be"),
-        (fill_the_disk, InputError, "the disk is full; make room and rerun, what is finished is kept$"),
+        (fill_the_disk_of_numpy, InputError, "the disk is full .*; make room and rerun, what is finished"),
+        (
+            fill_the_disk,
+            InputError,
+            r"the disk is full \(or a quota.*; make room and rerun, what is finished is kept$",
+        ),
     ],
 )
 def test_a_failure_is_told_and_what_is_finished_is_kept(
@@ -107,11 +124,20 @@ def test_a_failure_is_told_and_what_is_finished_is_kept(
 
 
 def test_a_process_that_dies_is_told_with_its_task(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"the process that did killer died \(exit code -9; .*rerun"):
+    with pytest.raises(WorkerDied, match=r"^the process that did killer died \(exit code -9; .*rerun"):
         build_with(tmp_path / "stage", [Task("killer", die), *squares(1)], Processes(2))
     assert not list(tmp_path.glob(".stage.*.parts/killer"))
     build_with(tmp_path / "stage", squares(2), Processes(2))
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_task_that_another_job_finished_meanwhile_is_done(tmp_path: Path) -> None:
+    def write(temporary: Path) -> dict[str, Any]:
+        (counts,) = run_tasks("twice", [Task("twice", be_done_by_another)], temporary, IN_PROCESS)
+        assert [path.name for path in parts_of(temporary).glob("*wice*")] == ["twice"]
+        return counts
+
+    assert build(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
 
 
 def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

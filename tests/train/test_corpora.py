@@ -41,3 +41,5 @@ def test_corpora_are_mixed_by_their_weights(corpus: Path, tmp_path: Path) -> Non
     assert mixed.weights == (2.0, 1.0)
     with pytest.raises(InputError, match="corpus_weights: 1 weights for 2 sources; give each one"):
         read_corpora(paths, (1.0,))
+    with pytest.raises(InputError, match="corpus_weights: there is one corpus"):
+        read_corpora(paths[:1], (2.0,))

@@ -1,6 +1,7 @@
 """The command line: one function a command. It knows every room, and no room knows it."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,8 @@ from collections.abc import Sequence
 from loriini.cli import corpus, models, training
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.cli.tell import tell
-from loriini.errors import InputError, Unfinished
+from loriini.data.artifact import is_full
+from loriini.errors import InputError, Unfinished, WorkerDied
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
@@ -31,6 +33,9 @@ COMMANDS: dict[Command, Arguments] = {
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; exits 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # of a path that is no text, for example
     try:
         arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
         if overrides and arguments.run is not training.train:
@@ -41,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InputError as error:
         tell(f"loriini: {error}", sys.stderr, every_node=True)
         sys.exit(WRONG_INPUT)
+    except WorkerDied as error:
+        tell(f"loriini: {error}", sys.stderr, every_node=True)
+        sys.exit(OUR_FAULT)
     except Unfinished as note:
         tell(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:
@@ -61,8 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _remedy(error: OSError) -> str | None:
     """What the user can do about an error of the disk; None when it is of another kind."""
-    # numpy's own complaint of a full disk has no number: "4096 requested and 512 written".
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error.args):
+    if is_full(error):
         return "free some space; the same command goes on where it stopped"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "allow it, or choose another place; the same command goes on where it stopped"

@@ -4,16 +4,16 @@ import argparse
 import json
 from pathlib import Path
 
-from loriini.cli.parser import Add
+from loriini.cli.parser import Add, output
 from loriini.cli.table import show
 from loriini.errors import InputError
 
 
 def prepare_arguments(add: Add) -> None:
     """What `prepare` takes."""
-    add("name")
+    add("name", type=_folder_name)
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help="files, folders, URLs")
-    add("--out", type=Path, required=True)
+    add("--out", type=output, required=True)
     add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
     add("--length", type=int, default=1024, help="context in tokens")
     add("--order", default="similar", help="similar, papers or random")
@@ -30,6 +30,13 @@ def prepare_arguments(add: Add) -> None:
     add("--max-document-characters", type=int, help="leave out longer documents")
     for part in ("text", "id", "domain"):
         add(f"--{part}-field", default=part)
+
+
+def _folder_name(name: str) -> str:
+    """A name, which may not lead to another folder."""
+    if name == ".." or name != Path(name).name:
+        raise InputError(f"{name!r}: a corpus's name is one folder in --out, no path; choose one such as web")
+    return name
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -71,7 +78,7 @@ def convert_arguments(add: Add) -> None:
     """What `convert` takes."""
     add("source", type=Path, help="a corpus; or a Megatron prefix, or parquet files with input_ids")
     add("--to", choices=("megatron", "dataset", "corpus"), required=True)
-    add("--out", type=Path, required=True)
+    add("--out", type=output, required=True)
     add("--tokenizer", help="of the tokens, for --to corpus")
     add("--length", type=int, default=1024, help="context in tokens, for --to corpus")
 
@@ -94,6 +101,7 @@ def inspect_arguments(add: Add) -> None:
     """What `inspect` takes."""
     add("corpus", type=Path)
     add("--json", action="store_true", help="numbers and histograms as JSON")
+    add("--verify", action="store_true", help="first read every file again and compare it with its SHA-256")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
@@ -101,11 +109,15 @@ def inspect(arguments: argparse.Namespace) -> None:
     from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.data.inspection import inspect_corpus
     from loriini.data.prepare import open_corpus
+    from loriini.data.verify import verify
 
+    verified = verify(arguments.corpus) if arguments.verify else None
     corpus = open_corpus(arguments.corpus)
     if arguments.json:
         print(json.dumps(inspect_corpus(corpus), indent=1))
         return
     found, page = inspect_and_write(corpus)
-    rows = [{"what": name, "value": value} for name, value in {**summary(found), "page": page}.items()]
-    show(rows, ("what", "value"), as_json=False)
+    told = {**summary(found), "page": page}
+    if verified is not None:
+        told["files as written"] = f"all {verified:,}"
+    show([{"what": what, "value": value} for what, value in told.items()], ("what", "value"), as_json=False)

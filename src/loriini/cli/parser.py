@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from loriini.errors import InputError
@@ -37,6 +38,15 @@ class CommandParser(Parser):
             else:
                 joined.append(argument)
         return super().parse_known_args(joined, namespace)
+
+
+def output(text: str) -> Path:
+    """A path to write to. InputError for one that is not UTF-8: not every library can write there."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"--out {text}: the name is not UTF-8; choose another") from None
+    return Path(text)
 
 
 def make_parser(commands: Mapping[Command, Arguments]) -> Parser:

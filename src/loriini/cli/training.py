@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
-from loriini.cli.parser import Add
+from loriini.cli.parser import Add, output
 from loriini.cli.table import show
 from loriini.cli.tell import tell
 from loriini.errors import InputError
@@ -14,7 +14,7 @@ from loriini.errors import InputError
 
 def quickstart_arguments(add: Add) -> None:
     """What `quickstart` takes."""
-    add("--out", type=Path, default=Path("loriini-quickstart"), help="folder of everything it makes")
+    add("--out", type=output, default=Path("loriini-quickstart"), help="folder of everything it makes")
     add("--documents", nargs="+", help="your own text instead of what is on this machine")
     add("--design", help="the mixture to train beside the dense model (lory)")
     add("--size", help="small, medium or large (small)")
@@ -73,7 +73,7 @@ def recipes(arguments: argparse.Namespace) -> None:
 def train_arguments(add: Add) -> None:
     """What `train` takes."""
     add("recipe", nargs="?")
-    add("--out", type=Path)
+    add("--out", type=output)
     add("--corpus", type=Path, nargs="+", default=[])
     add("--resume", type=Path, metavar="RUN")
     add("--heldout", type=Path, nargs="+", default=[], help="documents to evaluate on while training")
@@ -136,7 +136,7 @@ def _dry_run(arguments: argparse.Namespace) -> None:
 
 def bench_arguments(add: Add) -> None:
     """What `bench` takes."""
-    add("--out", type=Path, help="the JSON to write")
+    add("--out", type=output, help="the JSON to write")
     add("--quick", action="store_true", help="smaller models and fewer rounds")
 
 

@@ -13,6 +13,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from typing import Any
 from loriini.errors import InputError
 
 MANIFEST = "manifest.json"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
+"""What numpy and libraries in Rust say of these, in errors without a number."""
 DIGITS = 16
 CLAIM = "claim.json"
 """An unfinished stage's settings and inputs, beside its parts; parts without it are nobody's."""
@@ -112,12 +116,20 @@ def told_when_full(folder: Path) -> Iterator[None]:
     """Turn a full disk into an InputError that says what to do."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if not is_full(error):
             raise
         raise InputError(
-            f"{folder}: the disk is full; make room and rerun, what is finished is kept"
+            f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
+            "what is finished is kept"
         ) from error
+
+
+def is_full(error: Exception) -> bool:
+    """Whether no more can be written: a full disk or quota, or a file as large as may be."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in FULL
+    return re.search(UNNUMBERED, str(error)) is not None
 
 
 def load(folder: Path) -> Artifact:

@@ -26,7 +26,7 @@ from loguru import logger
 from loriini.data.artifact import write_json
 from loriini.data.processes import ENVIRONMENT, environment
 from loriini.data.tasks import Task, finished, perform
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.progress import Advance
 
 OURS = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
@@ -71,7 +71,7 @@ class Cluster:
     options: Mapping[str, Any]
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Do the tasks; raises what one of them raised, and RuntimeError when one is lost."""
+        """Do the tasks; raises what one of them raised, and WorkerDied when one is lost."""
         parts = parts.absolute()
         logs = parts / "logs" / tasks[0].name
         for task in tasks:
@@ -81,7 +81,7 @@ class Cluster:
             self.run(self, tasks, parts, logs)
         _check_failures(tasks, parts)
         if lost := [task.name for task in tasks if not finished(parts, task)]:
-            raise RuntimeError(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
+            raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
     def jobs(self, executor: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path) -> Any:
         """datatrove's executor of the tasks."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from loriini.data.arrays import new_array
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.readers import input_identity
 from loriini.data.stored import Slice, chosen_documents, slice_documents, slices
@@ -119,12 +120,15 @@ class Lsa:
 
     words: Any
     weights: Any
-    components_DF: NDArray[np.float32]
+    used_S: NDArray[np.int64]
+    """The columns that count: where no word of the sample falls, the directions are 0."""
+    components_DS: NDArray[np.float32]
 
     def __call__(self, batch: list[str]) -> NDArray[np.float32]:
         """The texts' vectors (B, D), of any length."""
         with threadpool_limits(1):
-            return self.weights.transform(self.words.transform(batch)) @ self.components_DF.T
+            weighted_BF = self.weights.transform(self.words.transform(batch))
+            return weighted_BF[:, self.used_S] @ self.components_DS.T
 
 
 def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
@@ -146,7 +150,8 @@ def fit_lsa(texts: Iterable[str], seed: int = 0) -> Lsa:
         components_DF = randomized_svd(
             weights.fit_transform(counts_BF), n_components=width, n_iter=2, random_state=seed
         )[2]
-    return Lsa(words, weights, components_DF)
+    used_S = np.flatnonzero(components_DF.any(0))
+    return Lsa(words, weights, used_S, components_DF[:, used_S])
 
 
 def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict[str, Any]:
@@ -189,7 +194,7 @@ def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:
     sum_D = np.sum([np.load(part / SUM) for part in parts], 0)
     if not sum_D.any():
         sum_D[0] = 1
-    vectors_ND = np.lib.format.open_memmap(target, "w+", np.float16, (count, len(sum_D)))
+    vectors_ND = new_array(target, np.float16, (count, len(sum_D)))
     first = 0
     for part in parts:
         vectors_BD = np.load(part / VECTORS)

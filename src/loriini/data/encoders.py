@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -88,7 +89,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
         network = _sentence_encoder(path, device, dtype) if modules else _pooled(path, pooling, device, dtype)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"encoder {name!r} cannot be loaded ({str(error).splitlines()[0]}); "
+            f"encoder {name!r} cannot be loaded ({shorten(str(error), 300)}); "
             "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
         ) from None
     if backend == "openvino":

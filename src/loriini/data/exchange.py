@@ -25,11 +25,13 @@ from loriini.data.tokens import (
     OFFSETS,
     TOKENS,
     check_domains,
+    check_tokenizer,
     id_dtype,
     open_tokenizer,
     write_tokenizer,
 )
 from loriini.errors import InputError
+from loriini.exclusive import exclusive
 from loriini.progress import progress
 
 Form = Literal["megatron", "dataset"]
@@ -73,11 +75,25 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
         tokenizer: the path of the tokenizer that made the tokens.
         length: tokens predicted in an instance; instances of `length` + 1 tokens come back as they were.
 
-    Raises InputError for a source that is neither, and for an id that the tokenizer does not have.
+    Raises InputError for a source that is neither, for an id that the tokenizer does not have, and while
+    another process makes `out`.
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens are there already; give the path of their tokenizer")
+    check_tokenizer(tokenizer)
     files = _files(source)
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive(out):
+        stages = _import_stages(out, source, files, tokenizer, length)
+        settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
+        write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
+    return open_corpus(out)
+
+
+def _import_stages(
+    out: Path, source: Path, files: list[Path], tokenizer: str, length: int
+) -> dict[str, Artifact]:
+    """Every stage's artefact by name."""
     stages: dict[str, Artifact] = {}
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None)
     stages["tokens"] = _import_tokens(out / "tokens", source, files, stages["tokenizer"])
@@ -89,9 +105,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
         lambda folder: _given_order(folder, documents),
     )
     stages["instances"] = write_instances(out / "instances", stages["tokens"], stages["order"], length)
-    settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
-    write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
-    return open_corpus(out)
+    return stages
 
 
 def _write_megatron(instances: Instances, prefix: Path) -> None:

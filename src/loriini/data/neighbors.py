@@ -23,6 +23,7 @@ import faiss
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from loriini.data.arrays import new_array
 from loriini.data.artifact import Artifact, build, parts_of
 from loriini.data.tasks import IN_PROCESS, Executor, Task, run_tasks
 from loriini.progress import Advance
@@ -230,7 +231,7 @@ def _search(
 
 def _scatter(parts: Sequence[Path], target: Path, dtype: DTypeLike, shape: tuple[int, int]) -> None:
     """Write the parts' rows to the places of their documents."""
-    rows_NK = np.lib.format.open_memmap(target, "w+", dtype, shape)
+    rows_NK = new_array(target, dtype, shape)
     for part in parts:
         rows_NK[np.load(part / IDS)] = np.load(part / target.name)
     rows_NK.flush()

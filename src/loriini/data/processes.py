@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.data.tasks import IN_PROCESS, Task, perform
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.progress import Advance
 
 ENVIRONMENT = {
@@ -38,7 +38,8 @@ class _Worker:
     def give(self, task: Task) -> None:
         """Let it do a task."""
         self.task = task
-        self.pipe.send(task)
+        with suppress(BrokenPipeError):  # a process that died: `_done` hears of it
+            self.pipe.send(task)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Processes:
     """Does tasks on `workers` processes; here, where one is enough.
 
     A task's InputError is raised as it is, any other exception as a RuntimeError that holds its traceback, a
-    process that died as one that names the task. The tasks then under way are lost, those finished are not.
+    process that died as a WorkerDied that names the task. The tasks then under way are lost, those finished
+    are not.
     """
 
     workers: int
@@ -96,7 +98,7 @@ def _done(worker: _Worker, advance: Advance) -> bool:
         message = worker.pipe.recv()
     except (EOFError, ConnectionError):
         worker.process.join()
-        raise RuntimeError(
+        raise WorkerDied(
             f"the process that did {worker.task.name} died (exit code {worker.process.exitcode}; "
             "is there enough memory?); rerun to go on"
         ) from None

@@ -90,8 +90,11 @@ def perform(task: Task, parts: Path, advance: Advance) -> None:
                 sync(path)
             write_json(temporary / RESULT, result)
             sync(temporary)
-            if not finished(parts, task):  # a job that was put back in a queue may have been done meanwhile
+            try:
                 os.replace(temporary, parts / task.name)
+            except OSError:
+                if not finished(parts, task):  # by a job that was put back in a queue, and ran twice
+                    raise
             sync(parts)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

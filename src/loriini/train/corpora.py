@@ -16,6 +16,10 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Corp
 
     Raises InputError when their tokenizers or lengths are different, or the weights do not fit.
     """
+    if weights and len(paths) == 1:
+        raise InputError(
+            "corpus_weights: there is one corpus, and nothing to weigh it against; leave them out"
+        )
     opened = [open_corpus(path) for path in paths]
     instances = tuple(corpus.instances for corpus in opened)
     files = [corpus.manifest["stages"] for corpus in opened]
