@@ -8,7 +8,14 @@ from loriini.errors import InputError
 from loriini.progress import Advance, progress
 
 STAGES = (
-    *("documents", "tokenizer", "tokens", "embeddings", "neighbors", "duplicates", "order", "instances"),
+    "documents",
+    "tokenizer",
+    "tokens",
+    "embeddings",
+    "neighbors",
+    "duplicates",
+    "order",
+    "instances",
 )
 """Every stage, those first that others are made of."""
 CHUNK = 1 << 20
