@@ -25,8 +25,8 @@ from loriini.data.stored import stored_documents
 from loriini.data.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
 
-CHARACTERS = 60_000_000
-ROUNDS = 5
+CHARACTERS = 150_000_000
+ROUNDS = 3
 WORKERS = (1, 2)
 TOKENIZER = "bpe:32768"
 
