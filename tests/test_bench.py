@@ -50,6 +50,8 @@ def test_the_command_prints_a_table_and_writes_the_contracts_rows(
     assert measured == [
         ("train_step", "lory", 2, "dense"),
         ("train_step", "lory", 4, "dense"),
+        ("train_step", "lory recompute_merge", 2, "dense"),
+        ("train_step", "lory recompute_merge", 4, "dense"),
         ("train_step", "mixtral", 2, "transformers MixtralForCausalLM"),
         ("train_step", "aoe r=8", 2, "mixtral"),
         ("train_step", "aoe r=16", 2, "mixtral"),
@@ -57,6 +59,8 @@ def test_the_command_prints_a_table_and_writes_the_contracts_rows(
         ("ffn", "lory", 4, "dense"),
         ("memory", "lory", 2, "dense"),
         ("memory", "lory", 4, "dense"),
+        ("memory", "lory recompute_merge", 2, "dense"),
+        ("memory", "lory recompute_merge", 4, "dense"),
         ("decode", "lory", 2, "transformers LlamaForCausalLM, batch 1"),
         ("decode", "lory", 2, "transformers LlamaForCausalLM, batch 2"),
     ]

@@ -69,6 +69,10 @@ SIZES = {
 """By device and whether it is to be quick."""
 
 
+MERGES = {"lory": False, "lory recompute_merge": True}
+"""What rows call Lory by what it keeps for the backward pass: merged experts, or nothing of them."""
+
+
 @dataclass(frozen=True)
 class Case:
     """Something to measure: how rows call it, and a function that does its work once."""
@@ -95,7 +99,11 @@ def measure(quick: bool = False) -> list[Row]:
 def lory_steps(size: Size) -> list[Row]:
     """A training step of Lory beside that of the dense model of its active size."""
     dense = Case("dense", 1, training(build(size, "dense", 1), size))
-    cases = [Case("lory", n, training(build(size, "lory", n), size)) for n in size.experts]
+    cases = [
+        Case(name, n, training(build(size, "lory", n, recompute_merge=again), size))
+        for name, again in MERGES.items()
+        for n in size.experts
+    ]
     return compare("train_step", dense, cases, size.tokens * size.micro_batches, size.runs)
 
 
@@ -142,8 +150,12 @@ def ffns(size: Size) -> list[Row]:
 def memory(size: Size) -> list[Row]:
     """What a micro-batch takes beyond weights, gradients and optimizer state, Lory's beside the dense."""
     dense = memory_of(build(size, "dense", 1), size)
-    used = {n: memory_of(build(size, "lory", n), size) for n in size.experts}
-    return [row("memory", "lory", n, "dense", used[n] / dense, size.tokens) for n in size.experts]
+    used = {
+        (name, n): memory_of(build(size, "lory", n, recompute_merge=again), size)
+        for name, again in MERGES.items()
+        for n in size.experts
+    }
+    return [row("memory", name, n, "dense", held / dense, size.tokens) for (name, n), held in used.items()]
 
 
 def decoding(size: Size) -> list[Row]:
@@ -252,10 +264,13 @@ def llama_fields(size: Size) -> dict[str, Any]:
     }
 
 
-def build(size: Size, design: str, experts: int, low_rank: int | None = None) -> LoriiniForCausalLM:
+def build(
+    size: Size, design: str, experts: int, low_rank: int | None = None, recompute_merge: bool = False
+) -> LoriiniForCausalLM:
     """One of our models, in training mode on this machine's device."""
     routing = replace(DESIGNS[design], segment_length=size.segment_length)
-    config = LoriiniConfig(**llama_fields(size), num_experts=experts, routing=routing, low_rank=low_rank)
+    choices = {"num_experts": experts, "low_rank": low_rank, "recompute_merge": recompute_merge}
+    config = LoriiniConfig(**llama_fields(size), **choices, routing=routing)
     return LoriiniForCausalLM(config).to(pick_device()).train()
 
 
