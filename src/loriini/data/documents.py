@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import zstandard
@@ -29,6 +29,8 @@ from loriini.data.dropped import Drop, Dropped, counted, nothing_found
 from loriini.data.files import in_one_line
 from loriini.data.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
 from loriini.progress import Advance
+
+Item = TypeVar("Item")
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -156,16 +158,21 @@ def write_documents(
 
 def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
     """Consecutive documents, as many as it takes to reach so many characters together."""
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text)
-        if size >= characters:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return grouped(documents, lambda document: len(document.text), characters)
+
+
+def grouped(items: Iterable[Item], size_of: Callable[[Item], int], size: int) -> Iterator[list[Item]]:
+    """Consecutive items, as many as it takes to reach `size` together."""
+    group: list[Item] = []
+    reached = 0
+    for item in items:
+        group.append(item)
+        reached += size_of(item)
+        if reached >= size:
+            yield group
+            group, reached = [], 0
+    if group:
+        yield group
 
 
 def _read(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.data.artifact import digest
-from loriini.data.documents import Document, Stream
+from loriini.data.documents import Document, Stream, grouped
 from loriini.data.dropped import Drop, Dropped, counted
 from loriini.data.files import in_one_line, is_remote, state
 from loriini.data.readers import Part, Reading, input_identity, parse_input, parts, read_part
@@ -30,7 +30,7 @@ def open_streams(inputs: Sequence[str], out: Path, reading: Reading) -> tuple[li
     of_all = digest(identity)
     how = [asdict(reading.fields), reading.min_characters, reading.max_document_characters]
     streams = []
-    for group in _groups(found):
+    for group in grouped(found, _size, TASK_BYTES):
         # Not on_error: what was read under "stop" holds under "skip".
         what = [(asdict(part), identity.get(part.path, of_all)) for part in group]
         read = partial(_read, group, {part.path: states[part.path] for part in group}, reading)
@@ -47,18 +47,9 @@ def _parts(given: str, out: Path) -> list[Part]:
     return parts([given])
 
 
-def _groups(found: Sequence[Part]) -> Iterator[list[Part]]:
-    """Consecutive parts, as many as it takes to reach TASK_BYTES together; one of unknown size by itself."""
-    group: list[Part] = []
-    size = 0
-    for part in found:
-        group.append(part)
-        size += TASK_BYTES if part.size is None else part.size
-        if size >= TASK_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+def _size(part: Part) -> int:
+    """A part of unknown size is a task by itself."""
+    return TASK_BYTES if part.size is None else part.size
 
 
 def _read(
