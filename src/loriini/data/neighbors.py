@@ -215,12 +215,12 @@ def _search(
     vectors: Path, cells: Path, members: list[int], reaches: list[int], k: int, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write the ids of some cells' members, their neighbours and the similarities."""
-    vectors_ND = np.load(vectors, mmap_mode="r")
     members_N, reaches_R = (np.memmap(cells / name, np.int64, "r") for name in (MEMBERS, REACH))
     found = []
     for (first, last), (start, stop) in zip(pairwise(members), pairwise(reaches), strict=True):
         cell = Cell(np.array(members_N[first:last]), np.array(reaches_R[start:stop]))
-        neighbors, similarities = search(vectors_ND, cell, k)
+        # mapped anew for each cell: what was read of a mapped file counts as memory held
+        neighbors, similarities = search(np.load(vectors, mmap_mode="r"), cell, k)
         found.append((neighbors, similarities.astype(np.float16)))
         advance(last - first)
     np.save(folder / IDS, members_N[members[0] : members[-1]])
