@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -122,14 +122,14 @@ def write_documents(
     wanted = {**settings, "max_characters": max_characters}
 
     def write(temporary: Path) -> dict[str, Any]:
-        given = [Stream(sources, digest([wanted, dict(inputs or {})]))] if callable(sources) else sources
+        streams = [Stream(sources, digest([wanted, dict(inputs or {})]))] if callable(sources) else sources
         parts = parts_of(temporary)
         reads = [
             Task(
-                f"read-{i:05d}-{digest([source.identity, max_characters])}",
-                partial(_read, source.read, SHARD_CHARACTERS, max_characters),
+                f"read-{i:05d}-{digest([stream.identity, max_characters])}",
+                partial(_read, stream.read, SHARD_CHARACTERS, max_characters),
             )
-            for i, source in enumerate(given)
+            for i, stream in enumerate(streams)
         ]
         read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
         shards = list(_shards([parts / task.name for task in reads], read))
@@ -221,8 +221,9 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     `numbers.npy`, uint32 (P,): 1 to keep its id, n when it is the n-th of that id.
     `known.npy`, uint64: the hashes of the ids of all pieces kept, rising.
     """
-    pieces_D = _joined(shards, "pieces_D")
-    first_D = first_of_text(_joined(shards, "texts_D2"))
+    documents = sum(shard.documents for shard in shards)
+    pieces_D = _joined(shards, "pieces_D", documents)
+    first_D = first_of_text(_joined(shards, "texts_D2", documents))
     kept_D = first_D == np.arange(len(first_D))
     kept_P = np.repeat(kept_D, pieces_D)
     places_P = np.cumsum(kept_P) - 1
@@ -230,7 +231,7 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     np.save(folder / "repeats.npy", np.where(kept_D, -1, places_P[first_piece_D[first_D]]))
     np.save(folder / "places.npy", places_P)
     del first_D, first_piece_D, places_P
-    ids_P = _joined(shards, "ids_P")[kept_P]
+    ids_P = _joined(shards, "ids_P", len(kept_P))[kept_P]
     numbers_P = np.zeros(len(kept_P), np.uint32)
     numbers_P[kept_P] = number_of_id(ids_P)
     np.save(folder / "numbers.npy", numbers_P)
@@ -239,13 +240,14 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     return {}
 
 
-def _joined(shards: Sequence[_Shard], name: str) -> NDArray[Any]:
-    """An array of all shards, end to end; memory holds it once."""
-    sizes = [len(shard.array(name)) for shard in shards]
-    first = shards[0].array(name)
-    joined = np.empty((sum(sizes), *first.shape[1:]), first.dtype)
-    for shard, (start, stop) in zip(shards, pairwise(accumulate(sizes, initial=0)), strict=True):
-        joined[start:stop] = shard.array(name)
+def _joined(shards: Sequence[_Shard], name: str, count: int) -> NDArray[Any]:
+    """An array of all shards, `count` rows end to end: read once, and held once."""
+    arrays = (shard.array(name) for shard in shards)
+    first = next(arrays)
+    joined, place = np.empty((count, *first.shape[1:]), first.dtype), 0
+    for array in chain([first], arrays):
+        joined[place : place + len(array)] = array
+        place += len(array)
     return joined
 
 
@@ -307,7 +309,10 @@ def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
 
 def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
     """The sum of what tasks have counted as `name`."""
-    return sum((Counter(of_one[name]) for of_one in counts), Counter[str]())
+    total = Counter[str]()
+    for of_one in counts:
+        total.update(of_one[name])
+    return total
 
 
 def parse_line(line: bytes) -> Document:

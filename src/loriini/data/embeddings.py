@@ -59,10 +59,9 @@ def write_embeddings(
     """Write `embeddings.npy`: float16 (N, D), one unit vector for each stored document, in their order.
 
     `encoder` is "lsa", whose SVD takes `seed`, or the path or name of a trained encoder, which `pooling` and
-    `backend` are for (`load_encoder`). A task a slice of documents, for a trained encoder of at
-    most one chunk; "lsa" is fitted by one task before. A
-    text without direction (blank, for instance) gets the mean direction of the rest. Raises InputError when
-    there are no documents or no such encoder.
+    `backend` are for (`load_encoder`). A task a slice of documents, for a trained encoder of at most one
+    chunk; "lsa" is fitted by one task before. A text without direction (blank, for instance) gets the mean
+    direction of the rest. Raises InputError when there are no documents or no such encoder.
     """
     count = documents.counts["documents"]
     if not count:

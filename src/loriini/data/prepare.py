@@ -123,7 +123,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
-    streams, identity = open_streams(settings.documents, out, reading_of(settings))
+    streams, identity = open_streams(settings.documents, out, _reading(settings))
     return prepare_documents(out, streams, identity, settings)
 
 
@@ -197,7 +197,7 @@ def order_cosines(corpus: Corpus) -> dict[str, float]:
     return _order_cosines(corpus.folder, settings["order"], settings["seed"])
 
 
-def reading_of(settings: PrepareSettings) -> Reading:
+def _reading(settings: PrepareSettings) -> Reading:
     """How the settings have documents read."""
     return Reading(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
