@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from loriini.data.embeddings import Encoder, unit
-from loriini.data.encoders import CPU, load_encoder
+from loriini.corpus.embeddings import Encoder, unit
+from loriini.corpus.encoders import CPU, load_encoder
 from loriini.hardware import has_bf16
 from measuring import timed, write_results
 from order_quality import chunks

@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
-from loriini.data.artifact import load, write_json
-from loriini.data.documents import write_documents
-from loriini.data.prepare import PrepareSettings, prepare_documents
-from loriini.data.split import split_documents
-from loriini.data.stored import stored_documents
+from loriini.corpus.documents import write_documents
+from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.hardware import describe_machine
+from loriini.jobs.artifact import load, write_json
 from loriini.model.loading import load_model
+from loriini.sources.split import split_documents
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from loriini.data.artifact import write_json
 from loriini.hardware import describe_machine
+from loriini.jobs.artifact import write_json
 from loriini.launch import train_run
 from loriini.recipes.small import quickstart_run
 from loriini.train.measures import EvaluateConfig

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.artifact import Artifact, build
-from loriini.data.embeddings import unit
-from loriini.data.instances import cut, shared_instance_cosine
-from loriini.data.neighbors import search, whole, write_neighbors
-from loriini.data.order import random_order, similar_walk, window_for, write_order
-from loriini.data.processes import Processes
-from loriini.data.quality import adjacent_cosines, recall
+from loriini.corpus.embeddings import unit
+from loriini.corpus.instances import cut, shared_instance_cosine
+from loriini.corpus.neighbors import search, whole, write_neighbors
+from loriini.corpus.order import random_order, similar_walk, window_for, write_order
+from loriini.corpus.quality import adjacent_cosines, recall
 from loriini.hardware import peak_resident
+from loriini.jobs.artifact import Artifact, build
+from loriini.jobs.processes import Processes
 from measuring import in_fresh_process, timed, write_results
 
 SIZES = (100_000, 1_000_000)

@@ -17,15 +17,15 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.data.artifact import load
-from loriini.data.documents import Document, split_document
-from loriini.data.instances import cut, shared_instance_cosine
-from loriini.data.local_text import stable_hash
-from loriini.data.neighbors import Cell, Ids, search, whole
-from loriini.data.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk, window_for
-from loriini.data.prepare import PrepareSettings, prepare_documents
-from loriini.data.quality import adjacent_cosines
-from loriini.data.readers import read_documents
+from loriini.corpus.instances import cut, shared_instance_cosine
+from loriini.corpus.neighbors import Cell, Ids, search, whole
+from loriini.corpus.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk, window_for
+from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.quality import adjacent_cosines
+from loriini.jobs.artifact import load
+from loriini.sources import read_documents
+from loriini.sources.document import Document, split_document
+from loriini.sources.local_text import stable_hash
 from measuring import timed, write_results
 from published_order import CLUSTER, Neighbors, paths, published_order
 

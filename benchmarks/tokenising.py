@@ -17,13 +17,14 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
-from loriini.data.artifact import Artifact, load, write_json
-from loriini.data.documents import Document, batches, write_documents
-from loriini.data.processes import Processes
-from loriini.data.readers import read_documents
-from loriini.data.stored import stored_documents
-from loriini.data.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
+from loriini.corpus.documents import batches, write_documents
+from loriini.corpus.stored import stored_documents
+from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
+from loriini.jobs.artifact import Artifact, load, write_json
+from loriini.jobs.processes import Processes
+from loriini.sources import read_documents
+from loriini.sources.document import Document
 
 CHARACTERS = 150_000_000
 ROUNDS = 3

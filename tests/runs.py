@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
-from loriini.data.documents import Document
-from loriini.data.prepare import Corpus as Prepared
-from loriini.data.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.prepare import Corpus as Prepared
+from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.sources.document import Document
 from loriini.train import loop
 from loriini.train.loop import Corpus
 from loriini.train.metrics import METRICS, read_metrics

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from loriini.cli import main
-from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.launch import resume, train_recipe
 from loriini.recipes import RECIPES
+from loriini.sources.document import Document
 from loriini.train import corpora
 from loriini.train.override import override
 from loriini.train.run import Run

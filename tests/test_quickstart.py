@@ -13,10 +13,10 @@ import pytest
 from loriini import quickstart
 from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
-from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.quickstart import Quickstart, run_quickstart
 from loriini.recipes import SIZES, Size
+from loriini.sources.document import Document
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import ModelShape
 from runs import after_step, signal_self

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
+from loriini.estimate.activations import saved_bytes
 from loriini.hardware import autocast, has_bf16, keep_freed_memory, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.routing import DESIGNS
 from loriini.routing.unit import Call
-from loriini.train.footprint import saved_bytes
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.run import ModelShape
 

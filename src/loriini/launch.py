@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.estimate.estimate import Cluster, Estimate, estimate
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
+from loriini.parallel.mesh import once, processes, world_size
 from loriini.recipes import RECIPES, VOCABULARY
 from loriini.train.corpora import read_corpora, small_corpus
-from loriini.train.estimate import Cluster, Estimate, estimate
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
-from loriini.train.parallel import once, processes, world_size
 from loriini.train.run import Run
 from loriini.train.watch import check_sinks
 
@@ -83,9 +83,9 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
     """What a run measures of itself; InputError for held-out documents that cannot be evaluated on."""
     from transformers import AutoTokenizer
 
-    from loriini.data.readers import read_documents
     from loriini.evaluate.perplexity import check_lengths, evaluate, first_segment, tokenize_by_domain
     from loriini.evaluate.samples import continue_text
+    from loriini.sources import read_documents
 
     settings, names = run.evaluate, run.label_names(corpus.instances)
     tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
@@ -93,7 +93,8 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
         documents = read_documents(settings.heldout)
         texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
         config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
-        skip = first_segment(config)  # the dense phase skips it too, so that all steps compare
+        # the dense phase skips the mixture's segment 1 too, so that all steps compare
+        skip = first_segment(config) if settings.skip is None else settings.skip
         check_lengths(texts, skip)
 
         def perplexity(model: LoriiniForCausalLM) -> dict[str, Any]:

@@ -18,23 +18,24 @@ from rich.table import Table
 
 from loriini.analyze.report import write_report
 from loriini.analyze.routes import routes_by_domain
-from loriini.data.artifact import Artifact, load, write_json
-from loriini.data.documents import Document, write_documents
-from loriini.data.inspection import neighbor_examples
-from loriini.data.local_text import gather
-from loriini.data.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
-from loriini.data.readers import input_identity
-from loriini.data.split import split_documents
-from loriini.data.stored import stored_documents
+from loriini.corpus.documents import write_documents
+from loriini.corpus.inspection import neighbor_examples
+from loriini.corpus.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
+from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
 from loriini.hardware import describe_machine, peak_resident
+from loriini.jobs.artifact import Artifact, load, write_json
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
 from loriini.progress import console
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
+from loriini.sources import input_identity
+from loriini.sources.document import Document
+from loriini.sources.local_text import gather
+from loriini.sources.split import split_documents
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from loriini.train.metrics import METRICS, read_metrics

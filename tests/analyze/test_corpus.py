@@ -6,9 +6,9 @@ import pytest
 from test_report import HOSTILE, Page
 
 from loriini.analyze.corpus import inspect_and_write, summary
-from loriini.data.documents import Document
-from loriini.data.dropped import Drop, Dropped
-from loriini.data.prepare import Corpus, PrepareSettings, prepare_documents
+from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
+from loriini.sources.document import Document
+from loriini.sources.dropped import Drop, Dropped
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=31, neighbors=4)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.calls import Ended, Made, assert_refused, call
-from loriini.data.artifact import load
-from loriini.data.verify import STAGES
+from loriini.corpus.verify import STAGES
+from loriini.jobs.artifact import load
 
 
 def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

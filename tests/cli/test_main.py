@@ -157,7 +157,7 @@ def test_an_error_of_the_disk_is_told_and_the_finished_stages_stay(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.data.prepare.write_json", refuse)
+        patch.setattr("loriini.corpus.prepare.write_json", refuse)
         ended = call(capsys, *prepare, *settings)
     assert_refused(ended, told)
     finished = (tmp_path / "c" / "documents" / "manifest.json").stat()
@@ -171,7 +171,7 @@ def test_a_process_that_died_is_told_in_one_line(
     def die(*arguments: object) -> None:
         raise WorkerDied("the process that did read-00000 died; rerun to go on")
 
-    monkeypatch.setattr("loriini.data.prepare.prepare", die)
+    monkeypatch.setattr("loriini.corpus.prepare.prepare", die)
     ended = call(capsys, "prepare", "c", "--documents", tmp_path, "--out", tmp_path)
     assert ended == Ended(1, "", "loriini: the process that did read-00000 died; rerun to go on\n")
 

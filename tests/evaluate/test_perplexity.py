@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
-from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, evaluate, first_segment, tokenize_by_domain
+from loriini.sources.document import Document
 from runs import EOS, write_tokenizer
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import IGNORED, fused_loss, has_fused_loss
-from loriini.train.footprint import saved_bytes
 from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_model
 
 pytestmark = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")

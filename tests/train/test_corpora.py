@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loriini.data.batches import Joined
+from loriini.batches.batches import Joined
 from loriini.errors import InputError
 from loriini.train.corpora import read_corpora
 from runs import prepared

@@ -11,13 +11,13 @@ import torch
 import torch.distributed as dist
 
 from loriini import LoriiniForCausalLM
-from loriini.data.batches import Batches, Position
+from loriini.batches.batches import Batches, Position
 from loriini.errors import InputError
+from loriini.parallel.mesh import once, processes
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig, replay
 from loriini.train.loop import Corpus
-from loriini.train.parallel import once, processes
 from loriini.train.run import Run
 from runs import EOS, VOCABULARY, Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
 from together import job

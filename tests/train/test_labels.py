@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.data.batches import Joined
+from loriini.batches.batches import Joined
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from loriini import DESIGNS
-from loriini.data.batches import Batches, Position
+from loriini.batches.batches import Batches, Position
 from loriini.errors import InputError
-from loriini.exclusive import exclusive
+from loriini.jobs.exclusive import exclusive
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress

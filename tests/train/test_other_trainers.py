@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from loriini import LoriiniForCausalLM
-from loriini.data.examples import Examples
+from loriini.batches.examples import Examples
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import gradients
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, routes_by_domain
-from loriini.data.readers import Fields, Reading, read_documents
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import tokenize_by_domain
 from loriini.model.loading import load_model
 from loriini.routing import not_causal
+from loriini.sources import Fields, Reading, read_documents
 
 
 def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Path | None = None) -> Path:

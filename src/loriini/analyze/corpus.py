@@ -10,8 +10,8 @@ from loriini.analyze.page import Html
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import document_and_nearest
 from loriini.analyze.wording import large
-from loriini.data.inspection import inspect_corpus, neighbor_examples
-from loriini.data.prepare import Corpus
+from loriini.corpus.inspection import inspect_corpus, neighbor_examples
+from loriini.corpus.prepare import Corpus
 
 Inspection = Mapping[str, Any]
 

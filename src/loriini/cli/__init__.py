@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from loriini.cli import corpus, models, training
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.cli.tell import tell
-from loriini.data.artifact import is_full
 from loriini.errors import InputError, Unfinished, WorkerDied
+from loriini.jobs.artifact import is_full
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 

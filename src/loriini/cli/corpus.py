@@ -41,9 +41,9 @@ def _folder_name(name: str) -> str:
 
 def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus of documents."""
-    from loriini.data.accounts import left_out
-    from loriini.data.prepare import PrepareSettings
-    from loriini.data.prepare import prepare as make
+    from loriini.corpus.accounts import left_out
+    from loriini.corpus.prepare import PrepareSettings
+    from loriini.corpus.prepare import prepare as make
 
     names = (
         *("tokenizer", "length", "order", "encoder", "pooling", "encoder_backend"),
@@ -85,8 +85,8 @@ def convert_arguments(add: Add) -> None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """A corpus into what other programs read, or tokens of theirs into a corpus."""
-    from loriini.data.exchange import FORMS, export_corpus, import_corpus
-    from loriini.data.prepare import open_corpus
+    from loriini.convert.exchange import FORMS, export_corpus, import_corpus
+    from loriini.corpus.prepare import open_corpus
 
     if arguments.to in FORMS:
         print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
@@ -107,9 +107,9 @@ def inspect_arguments(add: Add) -> None:
 def inspect(arguments: argparse.Namespace) -> None:
     """What a corpus holds, in numbers, and a page with documents and their neighbours."""
     from loriini.analyze.corpus import inspect_and_write, summary
-    from loriini.data.inspection import inspect_corpus
-    from loriini.data.prepare import open_corpus
-    from loriini.data.verify import verify
+    from loriini.corpus.inspection import inspect_corpus
+    from loriini.corpus.prepare import open_corpus
+    from loriini.corpus.verify import verify
 
     verified = verify(arguments.corpus) if arguments.verify else None
     corpus = open_corpus(arguments.corpus)

@@ -1,8 +1,8 @@
 """An estimate as a person reads it."""
 
 from loriini.cli.table import table
-from loriini.train.estimate import GIB, Estimate, Option
-from loriini.train.traffic import Traffic
+from loriini.estimate.communication import Traffic
+from loriini.estimate.estimate import GIB, Estimate, Option
 
 PARALLELISMS = {
     "fsdp": "FSDP",

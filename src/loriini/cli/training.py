@@ -123,8 +123,8 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
 def _dry_run(arguments: argparse.Namespace) -> None:
     """Print the estimate of a recipe."""
     from loriini.cli.estimate import estimate_text
+    from loriini.estimate.estimate import Cluster, parse_memory
     from loriini.launch import dry_run
-    from loriini.train.estimate import Cluster, parse_memory
 
     if not arguments.recipe:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")
@@ -143,7 +143,7 @@ def bench_arguments(add: Add) -> None:
 def bench(arguments: argparse.Namespace) -> None:
     """Speed and memory beside named baselines, on this machine."""
     from loriini.bench import measure
-    from loriini.data.artifact import write_json
+    from loriini.jobs.artifact import write_json
 
     out = arguments.out
     if out and out.is_dir():

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
-from loriini.data.documents import Document
 from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.progress import progress
+from loriini.sources.document import Document
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,7 @@ def evaluate(
             results["tokens"][domain] = instances * (length - skip)
     return {
         **results,
+        "skip": skip,
         "causality": model.config.routing.causality if model.config.num_experts > 1 else "strict",
     }
 

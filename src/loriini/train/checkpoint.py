@@ -22,10 +22,10 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from loriini.data.artifact import file_hash, sync, write_json
+from loriini.jobs.artifact import file_hash, sync, write_json
+from loriini.parallel.mesh import ALONE, Parallel
+from loriini.parallel.sharding import whole_view
 from loriini.progress import warn
-from loriini.train.parallel import ALONE, Parallel
-from loriini.train.sharding import whole_view
 
 
 @dataclass(frozen=True)

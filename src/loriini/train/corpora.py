@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from loriini.data.artifact import digest
-from loriini.data.batches import Joined
-from loriini.data.local_text import standard_library
-from loriini.data.prepare import PrepareSettings, open_corpus, prepare_documents
+from loriini.batches.batches import Joined
+from loriini.corpus.prepare import PrepareSettings, open_corpus, prepare_documents
 from loriini.errors import InputError
+from loriini.jobs.artifact import digest
+from loriini.sources.local_text import standard_library
 from loriini.train.loop import Corpus
 
 

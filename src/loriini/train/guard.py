@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from loriini.data.batches import Batches, Position
+from loriini.batches.batches import Batches, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 

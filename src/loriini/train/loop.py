@@ -17,12 +17,14 @@ from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
-from loriini.data.artifact import write_json
-from loriini.data.batches import Batches, Position, Source
+from loriini.batches.batches import Batches, Position, Source
 from loriini.errors import InputError, Unfinished
-from loriini.exclusive import exclusive
 from loriini.hardware import autocast, keep_freed_memory, pick_device
+from loriini.jobs.artifact import write_json
+from loriini.jobs.exclusive import exclusive
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.parallel.mesh import ALONE, Parallel, once, processes, spread, world_size
+from loriini.parallel.sharding import build, clip_gradients, gather
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
 from loriini.train import checkpoint
@@ -32,9 +34,7 @@ from loriini.train.guard import check_skips, write_skipped
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, of_all, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate
-from loriini.train.parallel import ALONE, Parallel, once, processes, spread, world_size
 from loriini.train.run import Run
-from loriini.train.sharding import build, clip_gradients, gather
 from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, pace, recording

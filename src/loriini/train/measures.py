@@ -21,13 +21,15 @@ class EvaluateConfig:
     """What a run measures of itself.
 
     Every `every` steps and after the last the perplexity of the documents `heldout`, at most `instances`
-    instances a domain, where there are documents. Every `sample_every` steps (0: never) a continuation of
+    instances a domain, where there are documents; `skip` predictions at the start of each instance are left
+    out (None: the model's own segment 1; give runs that are compared the same). Every `sample_every` steps (0: never) a continuation of
     `prompt` by `sample_tokens` tokens.
     """
 
     heldout: tuple[Path, ...] = ()
     every: int = 500
     instances: int = 64
+    skip: int | None = None
     sample_every: int = 0
     prompt: str = ""
     sample_tokens: int = 64

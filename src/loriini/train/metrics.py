@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loriini.parallel.mesh import Parallel
 from loriini.routing import Routing, RoutingConfig, losses
-from loriini.train.parallel import Parallel
 
 METRICS = "metrics.jsonl"
 

@@ -1,15 +1,15 @@
 """AdamW with its parameter groups, the learning-rate schedule, and moments that follow a copy."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from loriini.parallel.sharding import Expand, expand_as
+
 PEAK = "peak"
-Expand = Callable[[str, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,6 @@ def set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
     """Set every group's learning rate to `share` of its peak."""
     for group in optimizer.param_groups:
         group["lr"] = group[PEAK] * share
-
-
-def expand_as(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
-    """The dense model's tensor, once for every expert of the mixture's parameter."""
-    return tensor.expand_as(parameter).clone()
 
 
 def carry_moments(

@@ -7,16 +7,16 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from loriini.data.batches import Source
+from loriini.batches.batches import Source
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
+from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.parallel import ParallelConfig, check_mesh
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig

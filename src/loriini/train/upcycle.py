@@ -7,9 +7,9 @@ import torch
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
+from loriini.parallel.mesh import ALONE, Parallel
+from loriini.parallel.sharding import build, expander
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
-from loriini.train.parallel import ALONE, Parallel
-from loriini.train.sharding import build, expander
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Instances → batches for training, and examples for other trainers."""

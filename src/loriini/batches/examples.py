@@ -1,0 +1,32 @@
+"""Instances as the examples of a trainer of your own: a dictionary of arrays for each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.batches.batches import Source
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A map-style data set over instances, for `transformers.Trainer` or a `torch` DataLoader.
+
+    Example i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
+    `labelled`, for designs that route by label, `routing_labels` () too. `length` cuts examples shorter.
+    """
+
+    source: Source
+    length: int | None = None
+    labelled: bool = False
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[np.int64]]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        ids = np.array([index])
+        tokens_L = self.source.read(ids)[0, : (self.length or self.source.length) + 1]
+        example = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}
+        return {**example, "routing_labels": self.source.labels(ids)[0]} if self.labelled else example

@@ -1,0 +1,96 @@
+"""Megatron's indexed data sets: tokens in `PREFIX.bin`, and in `PREFIX.idx` where each sequence lies.
+
+The index: a magic word, version 1, a code for the tokens' type, the numbers of sequences and of document
+bounds; then int32 lengths and int64 byte offsets of the sequences, then int64 document bounds, counted in
+sequences, the first of which is 0.
+
+Axes: S sequences, N documents, T tokens.
+"""
+
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.errors import InputError
+from loriini.jobs.artifact import sync
+
+MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
+HEADER = struct.Struct("<9sQBQQ")
+TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+CODES = {np.dtype(name): code for code, name in TYPES.items()}
+
+
+def write_megatron(
+    prefix: Path, blocks: Iterable[NDArray[np.integer]], lengths_S: NDArray[np.integer], dtype: str
+) -> None:
+    """Write sequences, each a document of its own, so that a reader that shuffles documents keeps them whole.
+
+    Args:
+        prefix: the path without `.bin` and `.idx`.
+        blocks: the tokens, in pieces of any shape that follow one another.
+        lengths_S: tokens of each sequence.
+        dtype: the type to write, such as `<u2` or `<i4`.
+
+    Raises RuntimeError when the blocks do not hold as many tokens as the sequences.
+    """
+    kind = np.dtype(dtype)
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    temporary = {
+        suffix: prefix.with_name(f".{prefix.name}{suffix}.unfinished") for suffix in (".bin", ".idx")
+    }
+    with open(temporary[".bin"], "wb") as file:
+        written = sum(file.write(block.astype(kind).tobytes()) for block in blocks)
+        os.fsync(file.fileno())
+    if written != int(lengths_S.sum()) * kind.itemsize:
+        raise RuntimeError(f"{prefix}: {written} bytes of tokens for {lengths_S.sum()} tokens")
+    ends_S = np.cumsum(lengths_S, dtype=np.int64) * kind.itemsize
+    with open(temporary[".idx"], "wb") as file:
+        file.write(HEADER.pack(MAGIC, VERSION, CODES[kind], len(lengths_S), len(lengths_S) + 1))
+        file.write(lengths_S.astype("<i4").tobytes())
+        file.write(np.concatenate([np.zeros(1, "<i8"), ends_S[:-1]]).astype("<i8").tobytes())
+        file.write(np.arange(len(lengths_S) + 1, dtype="<i8").tobytes())
+        os.fsync(file.fileno())
+    for suffix, path in temporary.items():
+        os.replace(path, _with_suffix(prefix, suffix))
+    sync(prefix.parent)
+
+
+def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """Map an indexed data set: its tokens (T,), and where each document begins and the last ends (N + 1,).
+
+    Raises InputError when a file is absent, is none of this format, or is shorter than the index says.
+    """
+    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
+    for path in (index, tokens):
+        if not path.exists():
+            raise InputError(f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name")
+    with open(index, "rb") as file:
+        head = file.read(HEADER.size)
+    if len(head) < HEADER.size or not head.startswith(MAGIC):
+        raise InputError(f"{index}: not a Megatron index (its first bytes are others); check the path")
+    _, version, code, sequences, bounds = HEADER.unpack(head)
+    if version != VERSION or code not in TYPES:
+        raise InputError(f"{index}: version {version} with type {code} cannot be read; write it as version 1")
+    if index.stat().st_size < HEADER.size + 12 * sequences + 8 * bounds:
+        raise InputError(f"{index}: ends before its {sequences} sequences; copy it again")
+    kind = np.dtype(TYPES[code])
+    places = (HEADER.size, HEADER.size + 4 * sequences, HEADER.size + 12 * sequences)
+    lengths_S = np.fromfile(index, "<i4", sequences, offset=places[0]).astype(np.int64)
+    pointers_S = np.fromfile(index, "<i8", sequences, offset=places[1])
+    bounds_N = np.fromfile(index, "<i8", bounds, offset=places[2])
+    starts_S = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S)])
+    if not np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize):
+        raise InputError(f"{index}: its sequences do not follow one another; write the data set anew")
+    if not bounds or bounds_N[0] != 0 or bounds_N[-1] != sequences or (np.diff(bounds_N) < 0).any():
+        raise InputError(f"{index}: its document bounds do not cover its sequences; write the data set anew")
+    if tokens.stat().st_size < int(starts_S[-1]) * kind.itemsize:
+        raise InputError(f"{tokens}: ends before the {starts_S[-1]} tokens of its index; copy it again")
+    return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]
+
+
+def _with_suffix(prefix: Path, suffix: str) -> Path:
+    return prefix.with_name(prefix.name + suffix)

@@ -1,0 +1,253 @@
+"""neighbours → which documents nearly repeat an earlier one, and are left out.
+
+Candidates are neighbours with nearly the same vector; their texts decide, by the words they share. Runs of
+words are compared by their hashes: one pass over the documents writes those of the candidates to disk, a
+second over the pairs reads them two by two. Memory holds some hundred bytes a pair and nothing for the rest.
+
+Axes: N documents, K neighbours, P pairs of candidates, C documents that are candidates.
+"""
+
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.corpus.stored import Slice, slice_documents, slices
+from loriini.corpus.words import words
+from loriini.jobs.artifact import Artifact, build, parts_of
+from loriini.jobs.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.progress import Advance
+
+Ids = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Cosines = NDArray[np.floating]
+
+PAIRS = ("kept_P", "dropped_P", "cosines_P")
+CANDIDATES, NAMES, OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
+INDICES = "indices.npy"
+
+HASH = np.dtype(np.uint64)
+COSINE = 0.95
+JACCARD = 0.8
+SHINGLE = 5
+BLOCK = 1 << 16
+"""Rows of neighbours looked at together."""
+TASK = 1 << 16
+"""Pairs compared by one task."""
+MULTIPLIER = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming, §6.4)."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Distinct pairs of documents that may repeat each other, in rising order."""
+
+    kept_P: Ids
+    """The lower id of each pair."""
+    dropped_P: Ids
+    cosines_P: Cosines
+
+    def __len__(self) -> int:
+        return len(self.kept_P)
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Document `document` nearly repeats the earlier `repeats`; similarities of vectors and of shingles."""
+
+    document: int
+    repeats: int
+    cosine: float
+    jaccard: float
+
+
+def write_duplicates(
+    folder: Path,
+    documents: Artifact,
+    neighbors: Artifact,
+    cosine: float = COSINE,
+    jaccard: float = JACCARD,
+    execute: Executor = IN_PROCESS,
+) -> Artifact:
+    """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
+
+    A pair of neighbours with a cosine of at least `cosine` is a candidate; it is confirmed when the sets of
+    its texts' runs of five words have a Jaccard index of at least `jaccard` (Broder 1997). Of a pair the
+    earlier is kept, unless it repeats another itself. Each line names both documents by number and by id,
+    with both similarities. One task finds the pairs; then a task hashes a slice of documents, or compares
+    some pairs.
+    """
+
+    def write(temporary: Path) -> dict[str, Any]:
+        parts = parts_of(temporary)
+        run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors, cosine))], temporary, execute)
+        pairs = _read_pairs(parts / "pairs")
+        run_tasks("shingles", _hashing(documents, parts / "pairs"), temporary, execute)
+        bounds = pairwise([*range(0, len(pairs), TASK), len(pairs)])
+        comparing = [
+            Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
+            for i, (start, stop) in enumerate(bounds)
+        ]
+        run_tasks("duplicates", comparing, temporary, execute)
+        indices = (index for task in comparing for index in np.load(parts / task.name / INDICES).tolist())
+        found = near_duplicates(pairs, indices, jaccard)
+        names = _open_hashed(parts).names({number for one in found for number in (one.document, one.repeats)})
+        with open(temporary / "duplicates.jsonl", "w") as file:
+            for one in found:
+                named = {"id": names[one.document], "repeats_id": names[one.repeats]}
+                file.write(json.dumps({**asdict(one), **named}) + "\n")
+        np.save(temporary / "ids.npy", np.array([one.document for one in found], np.int64))
+        return {"candidates": len(pairs), "duplicates": len(found)}
+
+    settings = {"cosine": cosine, "jaccard": jaccard, "shingle": SHINGLE}
+    return build(folder, settings, {"documents": documents.digest, "neighbors": neighbors.digest}, write)
+
+
+def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float = COSINE) -> Pairs:
+    """The pairs of neighbours whose similarity is at least `cosine`, each once."""
+    found = list(_candidates(similarities_NK, neighbors_NK, cosine))
+    both, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    pairs, first = np.unique(both, return_index=True)
+    return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
+
+
+def shingles(text: str) -> Hashes:
+    """The hashes of a text's runs of five words, each once, rising; of a shorter text, of all its words."""
+    hashes = np.array([zlib.crc32(word.encode()) for word in words(text)], np.uint64)
+    size = min(SHINGLE, len(hashes))
+    runs = np.zeros(max(len(hashes) - size + 1, 1), np.uint64)
+    for place in range(size):
+        runs = (runs ^ hashes[place : place + len(runs)]) * np.uint64(MULTIPLIER)
+    return np.unique(runs)
+
+
+def jaccard_index(a: Hashes, b: Hashes) -> float:
+    """How much of two sets is common to both: |a ∩ b| / |a ∪ b|."""
+    common = len(np.intersect1d(a, b, assume_unique=True))
+    return common / (len(a) + len(b) - common)
+
+
+def near_duplicates(pairs: Pairs, indices_P: Iterable[float], jaccard: float = JACCARD) -> list[Duplicate]:
+    """The later document of each pair whose Jaccard index is high enough, at most once each, by rising id."""
+    found: dict[int, Duplicate] = {}
+    columns = (pairs.kept_P.tolist(), pairs.dropped_P.tolist(), pairs.cosines_P.tolist())
+    for kept, dropped, cosine, index in zip(*columns, indices_P, strict=True):
+        if index >= jaccard:
+            found.setdefault(dropped, Duplicate(dropped, kept, cosine, index))
+    return [found[document] for document in sorted(found)]
+
+
+def _candidates(
+    similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float
+) -> Iterator[tuple[Ids, Cosines]]:
+    """A block's candidates, those found from both sides twice: lower id · N + higher id; similarities."""
+    for start in range(0, max(len(neighbors_NK), 1), BLOCK):
+        similarities_BK = similarities_NK[start : start + BLOCK]
+        neighbors_BK = neighbors_NK[start : start + BLOCK]
+        rows, columns = np.nonzero((similarities_BK >= cosine) & (neighbors_BK >= 0))
+        ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
+        both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
+        yield both, similarities_BK[rows, columns]
+
+
+def _find_pairs(neighbors: Artifact, cosine: float, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the candidates and, rising, the ids of the documents among them."""
+    similarities, ids = (
+        np.load(neighbors.path(f"{name}.npy"), mmap_mode="r") for name in ("similarities", "neighbors")
+    )
+    pairs = candidates(similarities, ids, cosine)
+    for name in PAIRS:
+        np.save(folder / f"{name}.npy", getattr(pairs, name))
+    np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))
+    return {"candidates": len(pairs)}
+
+
+def _read_pairs(folder: Path) -> Pairs:
+    return Pairs(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in PAIRS))
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """The candidates' hashes: the folders of the tasks that wrote them, and the first document of each."""
+
+    folders: Sequence[Path]
+    firsts: Sequence[int]
+
+    def of(self, document: int) -> Hashes:
+        """A candidate's hashes."""
+        folder = self.folders[bisect_right(self.firsts, document) - 1]
+        ids_C, offsets = _index(folder)
+        place = np.searchsorted(ids_C, document)
+        start, stop = offsets[place : place + 2].tolist()
+        return np.fromfile(folder / HASHES, HASH, stop - start, offset=start * HASH.itemsize)
+
+    def names(self, wanted: set[int]) -> dict[int, str]:
+        """The ids that the user knows some candidates by."""
+        found: dict[int, str] = {}
+        for folder in self.folders:
+            names = json.loads((folder / NAMES).read_text())
+            numbers = _index(folder)[0].tolist()
+            found |= {number: name for number, name in zip(numbers, names, strict=True) if number in wanted}
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _index(folder: Path) -> tuple[Ids, Ids]:
+    """Which documents a task hashed, and where the hashes of each begin (C + 1,)."""
+    return np.load(folder / CANDIDATES), np.load(folder / OFFSETS)
+
+
+def _open_hashed(parts: Path) -> _Hashed:
+    folders = sorted(parts.glob("hashes-*"))
+    return _Hashed(folders, [int(folder.name.removeprefix("hashes-")) for folder in folders])
+
+
+def _hashing(documents: Artifact, pairs: Path) -> list[Task]:
+    """The tasks that hash the candidates, a slice of documents each, named by its first."""
+    parts = slices(documents)
+    firsts = list(accumulate(map(len, parts), initial=0))
+    counts = np.diff(np.searchsorted(np.load(pairs / CANDIDATES), firsts)).tolist()
+    return [
+        Task(f"hashes-{first:012d}", partial(_hash_slice, documents, pairs, part, first), count)
+        for part, first, count in zip(parts, firsts[:-1], counts, strict=True)
+        if count
+    ]
+
+
+def _hash_slice(
+    documents: Artifact, pairs: Path, part: Slice, first: int, folder: Path, advance: Advance
+) -> dict[str, Any]:
+    """Write a slice's candidates: their numbers, names, and hashes end to end with where each begins."""
+    ids_C = np.load(pairs / CANDIDATES, mmap_mode="r")
+    ids_C = ids_C[slice(*np.searchsorted(ids_C, (first, first + len(part))))]
+    chosen_S = np.zeros(len(part), bool)
+    chosen_S[ids_C - first] = True
+    names, offsets = [], [0]
+    with open(folder / HASHES, "wb") as file:
+        for document in slice_documents(documents, part, chosen_S):
+            names.append(document.id)
+            offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)
+    (folder / NAMES).write_text(json.dumps(names))
+    np.save(folder / CANDIDATES, ids_C)
+    np.save(folder / OFFSETS, offsets)
+    advance(len(names))
+    return {"documents": len(names)}
+
+
+def _compare(parts: Path, start: int, stop: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the Jaccard index of each of some pairs."""
+    hashes_of = lru_cache(maxsize=64)(_open_hashed(parts).of)  # pairs of one document follow each other
+    pairs = _read_pairs(parts / "pairs")
+    both = (ids_P[start:stop].tolist() for ids_P in (pairs.kept_P, pairs.dropped_P))
+    indices = [jaccard_index(hashes_of(a), hashes_of(b)) for a, b in zip(*both, strict=True)]
+    np.save(folder / INDICES, indices)
+    advance(len(indices))
+    return {"pairs": len(indices)}

@@ -1,0 +1,152 @@
+"""A finished corpus in numbers: what went in, what was dropped and why, how long, how similar.
+
+Axes: N documents, M ordered documents, K neighbours, D embedding width.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from loriini.corpus.accounts import left_out
+from loriini.corpus.prepare import Corpus
+from loriini.corpus.quality import adjacent_cosines, recall
+from loriini.corpus.stored import chosen_documents
+from loriini.jobs.artifact import MANIFEST, Artifact, load
+
+PERCENTILES = (10, 50, 90, 99)
+EXCERPT = 240
+COSINES = np.linspace(-1, 1, 41)
+
+
+def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
+    """Counts, lengths, domains, and how similar neighbours and instances are, as one JSON value.
+
+    Parts that a corpus does not have (neighbours, in random order) are None. `sample` documents are searched
+    for exactly, to find the neighbours' recall.
+    """
+    lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
+    sizes_I = np.diff(corpus.instances.pieces.starts_I)
+    counts = corpus.manifest["stages"]["instances"]["counts"]
+    return {
+        "documents": {
+            "in": len(lengths_N),
+            "ordered": counts["documents_in"],
+            "dropped": left_out(corpus.manifest),
+        },
+        "tokens": {"in": int(lengths_N.sum()), "left_out": counts["tokens_left_out"]},
+        "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
+        "domains": _domains(corpus, lengths_N),
+        "tokens_per_document": spread(lengths_N),
+        "documents_per_instance": spread(sizes_I),
+        "order": _order(corpus, cosines),
+        "neighbors": _neighbors(corpus, sample),
+        "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
+        "histograms": _histograms(corpus, lengths_N, cosines),
+    }
+
+
+def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> list[dict[str, Any]]:
+    """A few documents, and the beginnings of those most similar to them; none for a corpus without.
+
+    Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, ...]}.
+    """
+    nearest, documents = stage(corpus, "neighbors"), stage(corpus, "documents")
+    if nearest is None or documents is None:
+        return []
+    ids_NK = np.load(nearest.path("neighbors.npy"), mmap_mode="r")
+    similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
+    queries = np.linspace(0, len(ids_NK) - 1, shown + 2).astype(int)[1:-1].tolist()
+    wanted = {*queries, *(int(i) for q in queries for i in ids_NK[q, :neighbors] if i >= 0)}
+    wanted_N = np.zeros(len(ids_NK), bool)
+    wanted_N[list(wanted)] = True
+    texts = {
+        i: {"id": document.id, "domain": document.domain, "text": document.text[:EXCERPT]}
+        for i, document in zip(sorted(wanted), chosen_documents(documents, wanted_N), strict=True)
+    }
+
+    def nearest_of(query: int) -> list[dict[str, Any]]:
+        pairs = zip(ids_NK[query, :neighbors], similarities_NK[query, :neighbors], strict=True)
+        return [{**texts[int(i)], "similarity": round(float(s), 3)} for i, s in pairs if i >= 0]
+
+    return [{**texts[query], "neighbors": nearest_of(query)} for query in queries]
+
+
+def stage(corpus: Corpus, name: str) -> Artifact | None:
+    """A stage's artefact, None where the corpus was made without."""
+    folder = corpus.folder / name
+    return load(folder) if (folder / MANIFEST).exists() else None
+
+
+def spread(values: ArrayLike) -> dict[str, float]:
+    """Mean, percentiles and the greatest of some numbers."""
+    values = np.asarray(values)
+    percentiles = {f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES}
+    return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
+
+
+def histogram(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[float]]:
+    """How many values lie between two edges and the next; values beyond the edges count at the ends."""
+    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+    used = np.flatnonzero(counts)
+    first, last = (used[0], used[-1] + 1) if len(used) else (0, 0)
+    return {"edges": edges[first : last + 1].tolist(), "counts": counts[first:last].tolist()}
+
+
+def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str, int]]:
+    names, domains_N = corpus.tokens.domain_names, np.asarray(corpus.tokens.domains)
+    documents = np.bincount(domains_N, minlength=len(names))
+    tokens = np.bincount(domains_N, weights=lengths_N, minlength=len(names))
+    return {
+        name: {"documents": int(d), "tokens": int(t)}
+        for name, d, t in zip(names, documents, tokens, strict=True)
+    }
+
+
+def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
+    """How the documents are ordered, and how alike those are that follow each other."""
+    order = load(corpus.folder / "order")
+    made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
+    mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
+    return {**order.settings, **made, "adjacent_cosine": mean}
+
+
+def _neighbors(corpus: Corpus, sample: int) -> dict[str, Any] | None:
+    nearest, embeddings = stage(corpus, "neighbors"), stage(corpus, "embeddings")
+    if nearest is None or embeddings is None:
+        return None
+    found = recall(
+        np.load(nearest.path("neighbors.npy"), mmap_mode="r"),
+        np.load(embeddings.path("embeddings.npy"), mmap_mode="r"),
+        sample=sample,
+    )
+    return {
+        "k": nearest.settings["k"],
+        "cells": nearest.counts["cells"],
+        "recall_at_10": None if np.isnan(found) else found,
+        "encoder": embeddings.settings["encoder"],
+        "width": embeddings.counts["width"],
+    }
+
+
+def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
+    """The cosine of each document and the next in the order; none for a corpus without embeddings."""
+    embeddings = stage(corpus, "embeddings")
+    if embeddings is None:
+        return np.empty(0, np.float32)
+    order_M = np.load(load(corpus.folder / "order").path("order.npy"), mmap_mode="r")
+    vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
+    return adjacent_cosines(order_M, vectors_ND)
+
+
+def _histograms(
+    corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
+) -> dict[str, dict[str, list[float]]]:
+    """Of documents' lengths, of the cosine to the nearest document, and to the next in the order."""
+    doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
+    drawn = {"tokens_per_document": histogram(lengths_N, doubling)}
+    if nearest := stage(corpus, "neighbors"):
+        similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
+        drawn["nearest_cosine"] = histogram(similarities_NK[:, 0], COSINES)
+        drawn["adjacent_cosine"] = histogram(cosines, COSINES)
+    return drawn

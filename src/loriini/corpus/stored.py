@@ -1,0 +1,65 @@
+"""The `documents` artefact read: all of it, some of it, or in the slices that tasks of later stages read.
+
+Axes: N documents stored, S documents of a slice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, compress, islice, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.corpus.documents import DOCUMENTS, parse_line
+from loriini.jobs.artifact import Artifact
+from loriini.sources.compressed import read_lines
+from loriini.sources.document import Document
+
+SLICES, SLICE_CHARACTERS = 16, 1 << 22
+"""So many slices or more are made, as far as there is text for them: workers then end together."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Consecutive documents of one shard, by their places in it."""
+
+    shard: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
+    """All stored documents, in order, as slices of at most `most` documents. They depend on nothing else."""
+    wanted = min(SLICES, -(-stored.counts["characters"] // SLICE_CHARACTERS))
+    even = stored.counts["documents"] // max(1, wanted)
+    step = max(1, min(even, most or even))
+    return [
+        Slice(shard, start, min(start + step, size))
+        for shard, size in enumerate(stored.counts["shards"])
+        for start in range(0, size, step)
+    ]
+
+
+def slice_documents(
+    stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
+) -> Iterator[Document]:
+    """Stream a slice's documents, or those of them that are chosen, in order; no others are parsed."""
+    lines = islice(read_lines(stored.path(DOCUMENTS.format(part.shard))), part.start, part.stop)
+    return map(parse_line, lines if chosen_S is None else compress(lines, chosen_S.tolist()))
+
+
+def stored_documents(stored: Artifact) -> Iterator[Document]:
+    """Stream the documents, in order."""
+    for shard, size in enumerate(stored.counts["shards"]):
+        yield from slice_documents(stored, Slice(shard, 0, size))
+
+
+def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
+    """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
+    bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
+    for shard, (first, last) in enumerate(bounds):
+        if chosen_N[first:last].any():
+            yield from slice_documents(stored, Slice(shard, 0, last - first), chosen_N[first:last])

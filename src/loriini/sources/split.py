@@ -1,0 +1,64 @@
+"""The user's documents as a training side and a held-out side, each within a budget of characters."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from loriini.errors import InputError
+from loriini.progress import warn
+from loriini.sources import Part, Reading, luck, parts, read_parts
+from loriini.sources.document import Document
+from loriini.sources.dropped import by_reason, counted, unrecorded
+from loriini.sources.formats import format_of
+from loriini.sources.local_text import stable_hash
+
+TRAIN, HELDOUT = "train", "heldout"
+
+
+def split_documents(
+    paths: Sequence[str], train_characters: int, heldout_characters: int, heldout_share: float = 0.08
+) -> dict[str, list[Document]]:
+    """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
+
+    Files named `*.heldout.*` are the held-out side where there are any; else documents are held out by the
+    hash of their id, pieces `id#k` of one text together. Each side keeps at most so many characters, shared
+    equally by the domains. InputError when a side is left without documents.
+    """
+    found = [part for path in paths for part in _parts(path)]
+    marked, others = ([part for part in found if _is_marked(part) == held] for held in (True, False))
+    drop, left_out = counted(unrecorded)
+    reading = Reading(drop=drop)
+    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_parts(marked, reading))}
+    for document in read_parts(others, reading):
+        held = not marked and luck(document.id.split("#")[0]) < heldout_share
+        sides[HELDOUT if held else TRAIN].append(document)
+    if left_out:
+        warn(by_reason(left_out))
+    budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
+    for name, documents in sides.items():
+        if not documents:
+            raise InputError(f"{', '.join(paths)}: no {name} document is left; give more text")
+        domains = {document.domain for document in documents}
+        sides[name] = _within(documents, budgets[name] // len(domains))
+    return sides
+
+
+def _parts(path: str) -> list[Part]:
+    """The files of records of a folder and data sets; for want of these, its texts. A file is itself."""
+    found = parts([path])
+    records = [part for part in found if part.shard or format_of(part.path, part.in_folder)]
+    return records or found
+
+
+def _is_marked(part: Part) -> bool:
+    return f".{HELDOUT}." in part.name
+
+
+def _within(documents: Iterable[Document], characters_per_domain: int) -> list[Document]:
+    """Documents in hash order, until their domain has that many characters; always one a domain."""
+    used = Counter[str]()
+    kept = []
+    for document in sorted(documents, key=lambda d: stable_hash(d.id)):
+        if used[document.domain] < characters_per_domain:
+            used[document.domain] += len(document.text)
+            kept.append(document)
+    return kept

@@ -1,0 +1,78 @@
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from loriini.batches.batches import Batches, Position, permute
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Instances of three tokens that name themselves."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.stack([ids_B] * 3, 1)
+
+
+@given(st.integers(1, 600), st.integers(0, 2**63))
+@settings(deadline=None)
+def test_permute_is_a_bijection(size: int, key: int) -> None:
+    assert np.array_equal(np.sort(permute(np.arange(size), size, key)), np.arange(size))
+
+
+def test_permute_of_a_large_range() -> None:
+    size = 100_003
+    permuted = permute(np.arange(size), size, (0, 1))
+    assert len(np.unique(permuted)) == size
+    assert abs(np.corrcoef(permuted, np.arange(size))[0, 1]) < 0.02
+    assert not np.array_equal(permuted, permute(np.arange(size), size, (0, 2)))
+    assert permute(size - 1, size, (0, 1)) == permuted[-1]
+
+
+@pytest.mark.parametrize("index", [-1, 5])
+def test_permute_refuses_an_index_out_of_range(index: int) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 5\)"):
+        permute(index, 5, 0)
+
+
+def test_every_instance_once_an_epoch_and_other_epochs_differ() -> None:
+    batches = Batches(Numbered(10), batch_size=4, seed=7)
+    position, seen = Position(), []
+    for _ in range(5):
+        tokens, ids, position = batches.at(position)
+        assert tokens.dtype == np.int64
+        assert tokens[:, 1].tolist() == ids.tolist()
+        seen += ids.tolist()
+    assert position == Position(20)
+    assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
+    assert seen[:10] != seen[10:]
+
+
+@given(st.integers(1, 40), st.lists(st.sampled_from([(1, 1), (2, 1), (4, 2), (6, 3), (8, 4)]), min_size=1))
+@settings(deadline=None)
+def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tuple[int, int]]) -> None:
+    position, seen = Position(), []
+    for batch_size, world in runs:
+        shares = [Batches(Numbered(size), batch_size, 0, rank, world).at(position) for rank in range(world)]
+        seen += [int(i) for _, ids, _ in shares for i in ids]
+        position = shares[0][2]
+    whole = Batches(Numbered(size), position.consumed, 0).at(Position())[1]
+    assert seen == whole.tolist()
+    assert np.ptp(np.bincount(seen, minlength=size)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("instances", "batch_size", "rank", "world", "message"),
+    [(5, 3, 0, 2, "multiple"), (5, 0, 0, 1, "multiple"), (5, 2, 2, 2, "rank"), (0, 1, 0, 1, "no instances")],
+)
+def test_impossible_batches(instances: int, batch_size: int, rank: int, world: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Batches(Numbered(instances), batch_size, 0, rank, world)

@@ -1,0 +1,117 @@
+"""Several sources as one: every instance once, in order, read from the one it belongs to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loriini.batches.batches import Batches, Joined, Position, mixed
+from loriini.errors import InputError
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Instances whose tokens are all their own number."""
+
+    first: int
+    size: int
+    length: int = 3
+    label_names: tuple[str, ...] = ("even", "odd")
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        assert ((ids_B >= 0) & (ids_B < self.size)).all()
+        return np.repeat(self.first + ids_B[:, None], self.length + 1, axis=1)
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (self.first + ids_B) % 2
+
+
+JOINED = Joined((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
+
+
+def test_instances_follow_one_another() -> None:
+    assert len(JOINED) == 11
+    assert JOINED.length == 3
+    assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
+
+
+def test_instances_are_read_in_the_order_asked_for() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    tokens = JOINED.read(ids)
+    assert tokens.dtype == np.int64
+    assert tokens.tolist() == [[i] * 4 for i in ids]
+
+
+def test_labels_are_those_of_the_source_that_an_instance_belongs_to() -> None:
+    ids = np.array([10, 0, 4, 5, 3, 10])
+    labels = JOINED.labels(ids)
+    assert labels.dtype == np.int64
+    assert labels.tolist() == (ids % 2).tolist()
+    assert JOINED.label_names == ("even", "odd")
+
+
+def test_labels_of_other_names_are_refused_once_they_are_asked_for() -> None:
+    joined = Joined((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
+    assert len(joined) == 4
+    with pytest.raises(InputError, match="same domains, not even, odd; prose; prepare them as one"):
+        _ = joined.label_names
+
+
+def test_an_empty_source_changes_nothing() -> None:
+    joined = Joined((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
+    assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
+
+
+def test_an_epoch_of_batches_holds_every_instance_once() -> None:
+    batches, position, seen = Batches(JOINED, batch_size=1), Position(), []
+    for _ in range(len(JOINED)):
+        tokens, ids, position = batches.at(position)
+        assert tokens[0, 0] == ids[0]
+        seen.append(int(ids[0]))
+    assert sorted(seen) == list(range(11))
+
+
+def test_sources_of_different_lengths_are_not_joined() -> None:
+    with pytest.raises(ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; cut them alike"):
+        Joined((Numbered(0, 2), Numbered(2, 2, length=4)))
+
+
+@pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
+def test_weights_are_how_often_an_epoch_comes_round_a_source(weights: tuple[float, ...]) -> None:
+    sizes = (40, 6, 20)
+    shares = [round(w * n) for w, n in zip(weights, sizes, strict=True)]
+    bounds = np.cumsum([0, *sizes])
+    for epoch in range(3):
+        ids = mixed(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
+        assert np.histogram(ids, bounds)[0].tolist() == shares
+
+
+def test_a_source_comes_round_before_an_instance_comes_again() -> None:
+    sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
+    for epochs in (1, 2, 7):
+        ids = mixed(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
+        for own in (np.bincount(ids, minlength=46)[:40], np.bincount(ids, minlength=46)[40:]):
+            assert own.max() - own.min() <= 1
+
+
+def test_a_mixture_is_a_function_of_the_place() -> None:
+    joined = Joined(JOINED.parts, (2.0, 1.0, 0.5))
+    whole = Batches(joined, batch_size=12, seed=3)
+    shared = [Batches(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
+    for consumed in (0, 12, 120):
+        ids = whole.at(Position(consumed))[1]
+        assert np.concatenate([b.at(Position(consumed))[1] for b in shared]).tolist() == ids.tolist()
+    assert not np.array_equal(ids, Batches(joined, batch_size=12, seed=4).at(Position(120))[1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [((1.0,), "1 weights for 3 sources"), ((1.0, 0.0, 1.0), "must be positive numbers")],
+)
+def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Joined(JOINED.parts, weights)

@@ -1,0 +1,126 @@
+"""Corpora to and from other programs' formats: the instances come back as they were."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from loriini.convert.exchange import FORMS, export_corpus, import_corpus
+from loriini.corpus.prepare import Corpus
+from loriini.errors import InputError
+from loriini.jobs.artifact import load
+from loriini.jobs.exclusive import exclusive
+from runs import prepared
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepared(tmp_path_factory.mktemp("exchange") / "sums")
+
+
+def source(folder: Path, form: str) -> Path:
+    return folder / "instances" if form == "megatron" else folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_instances_come_back_as_they_were(corpus: Corpus, tmp_path: Path, form: str) -> None:
+    folder = export_corpus(corpus, form, tmp_path / "there")
+    tokenizer = str(folder / "tokenizer")
+    back = import_corpus(tmp_path / "back", source(folder, form), tokenizer, corpus.instances.length)
+    assert np.array_equal(back.instances.tokens_IL, corpus.instances.tokens_IL)
+    assert back.instances.eos_token_id == corpus.instances.eos_token_id
+    assert back.instances.vocab_size == corpus.instances.vocab_size
+    again = import_corpus(tmp_path / "back", source(folder, form), tokenizer, corpus.instances.length)
+    assert again.manifest == back.manifest
+
+
+def test_a_data_set_tells_what_an_instance_is_of(corpus: Corpus, tmp_path: Path) -> None:
+    folder = export_corpus(corpus, "dataset", tmp_path / "there")
+    rows = pyarrow.parquet.read_table(folder / "train-00000-of-00001.parquet").to_pylist()
+    instances, pieces = corpus.instances, corpus.instances.pieces
+    assert len(rows) == len(instances)
+    for i, row in enumerate(rows):
+        held = slice(pieces.starts_I[i], pieces.starts_I[i + 1])
+        assert row["input_ids"] == instances.tokens_IL[i].tolist()
+        assert row["documents"] == pieces.documents_P[held].tolist()
+        assert row["piece_lengths"] == pieces.lengths_P[held].tolist()
+        assert row["domain"] == instances.domain_names[instances.domains_I[i]]
+
+
+def test_datasets_opens_the_folder(corpus: Corpus, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
+    folder = export_corpus(corpus, "dataset", tmp_path / "there")
+    there = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert there[1]["input_ids"] == corpus.instances.tokens_IL[1].tolist()
+
+
+def test_rows_of_any_length_and_domain_are_documents(corpus: Corpus, tmp_path: Path) -> None:
+    table = pyarrow.table({"input_ids": [[1, 2, 3], [4], [5, 6, 7, 8, 9]], "domain": ["a", "b", "a"]})
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
+    back = import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 3)
+    assert back.instances.tokens_IL.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert back.tokens.offsets.tolist() == [0, 3, 4, 9]
+    assert back.tokens.domains.tolist() == [0, 1, 0]
+    assert back.instances.domain_names == ("a", "b")
+    assert back.manifest["stages"]["instances"]["counts"]["tokens_left_out"] == 1
+
+
+def test_files_of_one_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
+    for i in range(2):
+        folder = tmp_path / "set" / str(i)
+        folder.mkdir(parents=True)
+        pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2, 3 + i]]}), folder / "x.parquet")
+    import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 2)
+    assert {"0/x.parquet", "1/x.parquet"} <= load(tmp_path / "back" / "tokens").inputs.keys()
+
+
+def test_more_domains_than_an_index_holds(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.corpus.tokens.MOST_DOMAINS", 1)
+    table = pyarrow.table({"input_ids": [[1, 2], [3, 4]], "domain": ["a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
+    with pytest.raises(InputError, match="2 domains"):
+        import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
+
+
+def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
+    tokenizer = str(corpus.tokenizer)
+
+    def refused(columns: dict, reason: str) -> None:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        with pytest.raises(InputError, match=reason):
+            import_corpus(tmp_path / "back", path, tokenizer, 3)
+
+    refused({"text": ["a"]}, "no column input_ids")
+    refused({"input_ids": [[1, 9999]]}, "holds the id 9999, but the tokenizer has")
+    refused({"input_ids": [[1, -2]]}, "holds the id -2")
+    refused({"input_ids": [[1], None]}, "a row has no input_ids")
+    refused({"input_ids": [[0.5]]}, "input_ids are float64, not integers")
+    refused({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "holds no documents")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no parquet files here"):
+        import_corpus(tmp_path / "back", tmp_path / "empty", tokenizer, 3)
+    with pytest.raises(InputError, match=r"nothing\.idx: no such file"):
+        import_corpus(tmp_path / "back", tmp_path / "nothing", tokenizer, 3)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"bad\.parquet: unreadable parquet"):
+        import_corpus(tmp_path / "back", tmp_path / "bad.parquet", tokenizer, 3)
+    with pytest.raises(InputError, match="bpe:512: the tokens are there already"):
+        import_corpus(tmp_path / "new", tmp_path / "bad.parquet", "bpe:512", 3)
+
+
+def test_nothing_is_overwritten(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is there already"):
+        export_corpus(corpus, "megatron", tmp_path)
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), tmp_path / "set.parquet")
+    (tmp_path / "back").mkdir()
+    with exclusive(tmp_path / "back"), pytest.raises(InputError, match="at work here"):
+        import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
+    assert not list((tmp_path / "back").iterdir())

@@ -1,0 +1,62 @@
+"""A corpus of many small tasks, so that little text goes through all of them."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from loriini.corpus import documents, duplicates, embeddings, instances, neighbors, prepare, stored
+from loriini.corpus.prepare import Corpus, PrepareSettings
+from loriini.sources import streams
+
+SMALL = {
+    (documents, "SHARD_CHARACTERS"): 5_000,
+    (embeddings, "FEATURES"): 1 << 10,
+    (embeddings, "WIDTH"): 16,
+    (neighbors, "CELL"): 60,
+    (instances, "TOKENS_AT_ONCE"): 2_000,
+    (streams, "TASK_BYTES"): 1,
+    (stored, "SLICE_CHARACTERS"): 2_000,
+    (duplicates, "TASK"): 50,
+}
+
+
+def write_texts(folder: Path) -> tuple[str, ...]:
+    """Three files on four topics, with repeated texts and ids, a near-duplicate and a flawed line each."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for name in "abc":
+        with open(folder / f"{name}.jsonl", "w") as file:
+            for i in range(80):
+                words = [f"topic{i % 4}word{j}" for j in rng.integers(0, 30, rng.integers(8, 30))]
+                text = "said before" if i == 7 else " ".join(words)
+                record = {"id": str(i), "text": text, "domain": f"topic{i % 4}"}
+                file.write(json.dumps(record) + "\n" + ("{\n" if i == 9 else ""))
+                if i == 40:
+                    file.write(json.dumps({**record, "text": f"{text} {words[0]}"}) + "\n")
+    return tuple(str(path) for path in sorted(folder.iterdir()))
+
+
+def small_stages() -> None:
+    """Make the tasks small; for a process of its own."""
+    for (module, name), value in SMALL.items():
+        setattr(module, name, value)
+
+
+def make(out: Path, texts: tuple[str, ...], workers: int) -> Corpus:
+    settings = PrepareSettings(
+        documents=texts,
+        tokenizer="bpe:300",
+        length=63,
+        neighbors=8,
+        on_error="skip",
+        workers=workers,
+        max_characters=150,
+    )
+    return prepare.prepare(out, settings)
+
+
+if __name__ == "__main__":
+    small_stages()
+    make(Path(sys.argv[1]), tuple(sys.argv[3:]), int(sys.argv[2]))

@@ -1,0 +1,101 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loriini.corpus.documents import write_documents
+from loriini.corpus.stored import stored_documents
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact
+from loriini.sources.document import Document, split_document
+from loriini.sources.dropped import Drop, Dropped
+
+
+@given(st.text(alphabet="ab \n\té", max_size=200), st.integers(1, 50))
+def test_pieces_concatenate_to_the_text(text: str, limit: int) -> None:
+    pieces = split_document(Document("d", text, "x"), limit)
+    assert "".join(piece.text for piece in pieces) == text
+    assert all(len(piece.text) <= limit for piece in pieces)
+    assert len(pieces) == 1 or [piece.id for piece in pieces] == [f"d#{i}" for i in range(len(pieces))]
+
+
+def test_cuts_prefer_line_ends_then_spaces() -> None:
+    pieces = split_document(Document("d", "one two\nthree four sixseveneightnine", "x"), 12)
+    assert [piece.text for piece in pieces] == ["one two\n", "three four ", "sixseveneigh", "tnine"]
+    with pytest.raises(ValueError, match="positive"):
+        split_document(Document("d", "x", "x"), 0)
+
+
+def test_artefact_round_trip(tmp_path: Path) -> None:
+    documents = [
+        Document("a", "first", "x"),
+        Document("b", "first", "x"),
+        Document("a", "second", "y"),
+        Document("a#2", "third", "y"),
+    ]
+    calls = []
+
+    def source(drop: Drop) -> list[Document]:
+        calls.append(1)
+        drop(Dropped(None, "a.jsonl:7", "no text"))
+        return documents
+
+    built = write_documents(tmp_path / "documents", source, {"seed": 0})
+    assert [(d.id, d.text) for d in stored_documents(built)] == [
+        ("a", "first"),
+        ("a#2@1", "second"),
+        ("a#2", "third"),
+    ]
+    assert built.counts == {
+        "documents_in": 4,
+        "documents": 3,
+        "characters": 16,
+        "domains": {"x": 1, "y": 2},
+        "skipped": {"no text": 1},
+        "duplicates": 1,
+        "renamed_ids": 1,
+        "cuts": 0,
+        "shards": [3],
+    }
+    dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert dropped == [
+        {"id": None, "where": "a.jsonl:7", "reason": "no text", "detail": ""},
+        {"id": "b", "where": None, "reason": "exact duplicate", "detail": "repeats document 0"},
+    ]
+    assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
+    assert len(calls) == 1
+    with pytest.raises(InputError, match="other settings"):
+        write_documents(tmp_path / "documents", source, {"seed": 1})
+
+
+def test_other_inputs_are_read_anew_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def write(text: str) -> Artifact:
+        return write_documents(
+            tmp_path / "documents", lambda _: [Document("a", text, "x")], {}, {"hash": text}
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write("one")
+    assert [d.text for d in stored_documents(write("two"))] == ["two"]
+
+
+def test_long_documents_are_cut(tmp_path: Path) -> None:
+    built = write_documents(
+        tmp_path / "documents", lambda _: [Document("a", "one two three", "x")], {}, max_characters=8
+    )
+    assert [d.text for d in stored_documents(built)] == ["one two ", "three"]
+
+
+def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document"):
+        write_documents(tmp_path / "documents", lambda _: [], {})
+    assert not (tmp_path / "documents").exists()

@@ -1,0 +1,134 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from loriini.corpus import instances
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact, build
+
+EOS = 1
+
+
+def tokens_artifact(folder: Path, documents: list[list[int]], domains: list[int]) -> Artifact:
+    def write(temporary: Path) -> dict[str, object]:
+        np.array([t for document in documents for t in document], np.uint16).tofile(temporary / "tokens.bin")
+        np.save(temporary / "offsets.npy", np.cumsum([0, *map(len, documents)]))
+        np.save(temporary / "domains.npy", np.array(domains, np.uint16))
+        np.save(temporary / "bytes.npy", np.array([len(d) for d in documents], np.int64))
+        return {
+            "documents": len(documents),
+            "tokens": sum(map(len, documents)),
+            "dtype": "uint16",
+            "vocab_size": 1000,
+            "eos_token_id": EOS,
+            "domains": ["birds", "code", "prose"],
+        }
+
+    return build(folder, {}, {}, write)
+
+
+def order_artifact(folder: Path, order: list[int]) -> Artifact:
+    def write(temporary: Path) -> dict[str, int]:
+        np.save(temporary / "order.npy", np.array(order, np.int64))
+        return {}
+
+    return build(folder, {}, {}, write)
+
+
+def cut_reference(lengths: list[int], order: list[int], size: int) -> list[list[tuple[int, int]]]:
+    """The naive twin: one token at a time; (document, tokens) pieces for each instance."""
+    owners = [document for document in order for _ in range(lengths[document])]
+    chunks = [owners[i : i + size] for i in range(0, len(owners) - size + 1, size)]
+    return [[(d, chunk.count(d)) for d in dict.fromkeys(chunk)] for chunk in chunks]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.randoms())
+@settings(deadline=None)
+def test_cut_equals_its_naive_twin(lengths: list[int], size: int, random) -> None:  # type: ignore[no-untyped-def]
+    order = random.sample(range(len(lengths)), random.randint(1, len(lengths)))
+    pieces = instances.cut(np.cumsum([0, *lengths]), np.array(order), size)
+    found = [
+        list(zip(pieces.documents_P[a:b].tolist(), pieces.lengths_P[a:b].tolist(), strict=True))
+        for a, b in zip(pieces.starts_I, pieces.starts_I[1:], strict=False)
+    ]
+    assert found == cut_reference(lengths, order, size)
+
+
+def test_every_token_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instances, "TOKENS_AT_ONCE", 16)
+    rng = np.random.default_rng(0)
+    documents = [[*rng.integers(2, 1000, rng.integers(1, 40)).tolist(), EOS] for _ in range(50)]
+    domains = rng.integers(0, 3, 50).tolist()
+    order = rng.permutation(50)[:45].tolist()
+    tokens = tokens_artifact(tmp_path / "tokens", documents, domains)
+    artifact = instances.write_instances(
+        tmp_path / "instances", tokens, order_artifact(tmp_path / "order", order), length=15
+    )
+    made = instances.open_instances(artifact)
+    stream = [t for document in order for t in documents[document]]
+    assert made.tokens_IL.ravel().tolist() == stream[: len(made) * 16]
+    assert artifact.counts["tokens_in"] == len(stream) == len(made) * 16 + artifact.counts["tokens_left_out"]
+    assert artifact.counts["tokens_left_out"] < 16
+    assert artifact.counts["documents_in"] == 45
+    assert (made.length, made.vocab_size, made.eos_token_id) == (15, 1000, EOS)
+    assert made.domain_names == ("birds", "code", "prose")
+    assert made.read(np.array([2, 0])).dtype == np.int64
+    for i in range(len(made)):
+        begin, end = made.pieces.starts_I[i : i + 2]
+        tally = np.bincount(
+            np.array(domains)[made.pieces.documents_P[begin:end]], weights=made.pieces.lengths_P[begin:end]
+        )
+        assert made.domains_I[i] == made.labels(np.array([i])) == tally.argmax()
+
+
+def test_one_document_longer_than_many_instances(tmp_path: Path) -> None:
+    tokens = tokens_artifact(tmp_path / "tokens", [[5] * 99 + [EOS]], [0])
+    artifact = instances.write_instances(
+        tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [0]), length=9
+    )
+    made = instances.open_instances(artifact)
+    assert made.pieces.documents_P.tolist() == [0] * 10
+    assert np.isnan(instances.shared_instance_cosine(made.pieces, np.ones((1, 1), np.float16)))
+
+
+def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
+    tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
+    order = order_artifact(tmp_path / "order", [1, 0])
+    with pytest.raises(InputError, match=r"4 tokens are too few .* shorter --length or more documents"):
+        instances.write_instances(tmp_path / "instances", tokens, order, length=4)
+    assert not (tmp_path / "instances").exists()
+    assert len(instances.open_instances(instances.write_instances(tmp_path / "i", tokens, order, 3))) == 1
+
+
+def test_a_document_that_comes_twice_is_our_fault(tmp_path: Path) -> None:
+    tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
+    with pytest.raises(RuntimeError, match="3 documents, 2 of them distinct"):
+        instances.write_instances(
+            tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [1, 0, 1]), length=2
+        )
+
+
+def cosine_reference(pieces: instances.Pieces, vectors: NDArray[np.float16]) -> float:
+    """The naive twin: every pair of documents of every instance."""
+    means = []
+    for begin, end in zip(pieces.starts_I, pieces.starts_I[1:], strict=False):
+        of_instance = vectors[pieces.documents_P[begin:end]].astype(np.float64)
+        cosines = of_instance @ of_instance.T
+        pairs = cosines[np.triu_indices(len(cosines), 1)]
+        if len(pairs):
+            means.append(pairs.mean())
+    return float(np.mean(means))
+
+
+def test_shared_instance_cosine_equals_its_naive_twin() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 8))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    pieces = instances.cut(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
+    assert instances.shared_instance_cosine(pieces, vectors) == pytest.approx(
+        cosine_reference(pieces, vectors), abs=1e-5
+    )

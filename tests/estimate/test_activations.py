@@ -1,0 +1,157 @@
+"""What is counted without contents is what autograd saves with them."""
+
+import weakref
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini.estimate.activations import footprint, saved_bytes
+from loriini.model.loss import has_fused_loss
+from loriini.train.speed import SpeedConfig, speed_up
+from tiny import BLOCKS
+
+BATCH, LENGTH, LAYERS = 4, 128, 3
+VARYING = {"top_p", "positive"}
+"""Selections whose number of experts depends on the input: the estimate counts all."""
+
+
+def config(design: str, block: str = "llama") -> LoriiniConfig:
+    return LoriiniConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_experts=1 if design == "dense" else 4,
+        routing=replace(DESIGNS[design], segment_length=32),
+        block=block,
+        dropout=0.1 if block == "gpt2" else 0.0,
+    )
+
+
+def inputs(instances: int = BATCH) -> dict[str, Any]:
+    ids = torch.randint(512, (instances, LENGTH))
+    labels = torch.zeros(instances, dtype=torch.long)
+    return {"input_ids": ids, "shift_labels": ids, "routing_labels": labels}
+
+
+def measured(model: LoriiniForCausalLM, dtype: torch.dtype, **arguments: Any) -> int:
+    """What a real forward pass saves, without the copies of weights that autocast makes."""
+
+    def forward() -> Any:
+        with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
+            return model(**inputs(), **arguments)
+
+    cast = [
+        n for n, p in model.named_parameters() if p.dim() > 1 and "embed" not in n and "positions" not in n
+    ]
+    sizes = dict(model.named_parameters())
+    copies = 0 if dtype == torch.float32 else sum(sizes[n].numel() * dtype.itemsize for n in cast)
+    return saved_bytes(model, forward) - copies
+
+
+def test_saved_bytes_count_every_storage_once_and_leave_parameters_out() -> None:
+    model, x = nn.Linear(4, 3, bias=False), torch.randn(5, 4)
+
+    def forward() -> torch.Tensor:
+        y = model(x)
+        return (y.square() + y.exp() + (x * model.weight[0]).sum()).sum()
+
+    inputs, outputs, exponentials = 5 * 4, 5 * 3, 5 * 3
+    assert saved_bytes(model, forward) == 4 * (inputs + outputs + exponentials)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("design", ["dense", "lory", "smear", "ec-segment", "switch", "mixtral", "random"])
+def test_activations_are_those_of_a_real_pass_to_2_percent(
+    design: str, block: str, dtype: torch.dtype
+) -> None:
+    assert_counted(design, block, dtype)
+
+
+def test_so_are_those_of_autonomous_experts() -> None:
+    assert_counted("aoe", "llama", torch.float32)
+
+
+def assert_counted(design: str, block: str, dtype: torch.dtype) -> None:
+    real = measured(LoriiniForCausalLM(config(design, block)).train(), dtype)
+    counted = footprint(config(design, block), BATCH, LENGTH, dtype)
+    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+
+
+@pytest.mark.parametrize("design", ["token-top-p", "relu"])
+def test_experts_whose_number_varies_are_all_counted(design: str) -> None:
+    real = measured(LoriiniForCausalLM(config(design)).train(), torch.float32)
+    counted = footprint(config(design), BATCH, LENGTH, torch.float32).activations(LAYERS, False)
+    assert real < counted < 2 * real
+
+
+@pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
+def test_a_fused_loss_keeps_no_logits() -> None:
+    real = measured(LoriiniForCausalLM(config("dense")).train(), torch.float32, skip_logits=True)
+    counted = footprint(config("dense"), BATCH, LENGTH, torch.float32, fused_loss=True)
+    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    plain = footprint(config("dense"), BATCH, LENGTH, torch.float32)
+    assert plain.rest - counted.rest > 0.9 * BATCH * LENGTH * 512 * 4
+
+
+def test_merged_weights_are_counted_by_unit() -> None:
+    per_unit = 3 * 64 * 176 * 4
+    assert footprint(config("lory"), BATCH, LENGTH, torch.float32).merged == BATCH * 4 * per_unit
+    assert footprint(config("smear"), BATCH, LENGTH, torch.float32).merged == BATCH * per_unit
+    assert footprint(config("mixtral"), BATCH, LENGTH, torch.float32).merged == 0
+
+
+def test_merging_again_keeps_no_merged_weights() -> None:
+    again = config("lory")
+    again.recompute_merge = True
+    real = measured(LoriiniForCausalLM(again).train(), torch.float32)
+    counted, kept = (footprint(c, BATCH, LENGTH, torch.float32) for c in (again, config("lory")))
+    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    assert counted.merged == 0
+    assert kept.layer - counted.layer == pytest.approx(kept.merged, rel=0.02)
+
+
+class Live(TorchDispatchMode):
+    """The most bytes of tensors made inside that were alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.known.add(storage._cdata)
+                    self.now += storage.nbytes()
+                    weakref.finalize(storage, self.gone, storage._cdata, storage.nbytes())
+        self.peak = max(self.peak, self.now)
+        return out
+
+    def gone(self, key: int, size: int) -> None:
+        self.known.discard(key)
+        self.now -= size
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("design", ["dense", "lory"])
+def test_together_they_are_the_peak_of_a_real_step_to_10_percent(design: str, checkpointing: bool) -> None:
+    model = LoriiniForCausalLM(config(design)).train()
+    speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
+    model(**inputs()).loss.backward()  # gradients are there from now on
+    with Live() as live:
+        model(**inputs()).loss.backward()
+    counted = footprint(config(design), BATCH, LENGTH, torch.float32)
+    together = counted.activations(LAYERS, checkpointing) + counted.working(checkpointing)
+    assert together == pytest.approx(live.peak, rel=0.1)

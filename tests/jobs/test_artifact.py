@@ -1,0 +1,113 @@
+"""A finished stage is whole, is not made again, and is never overwritten by another."""
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.jobs.artifact import MANIFEST, build, digest, file_hash, is_full, load, write_json
+
+SETTINGS = {"length": 8, "sizes": (1, 2)}
+INPUTS = {"documents": "abc"}
+
+
+def write_numbers(folder: Path) -> dict[str, Any]:
+    (folder / "numbers.bin").write_bytes(bytes(range(8)))
+    return {"numbers": 8}
+
+
+def write_nothing(folder: Path) -> dict[str, Any]:
+    pytest.fail("the stage was done again")
+
+
+def test_a_stage_is_written_with_its_manifest(tmp_path: Path) -> None:
+    artifact = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert artifact.settings == {"length": 8, "sizes": [1, 2]}
+    assert (artifact.inputs, artifact.counts) == (INPUTS, {"numbers": 8})
+    assert artifact.files == {"numbers.bin": file_hash(artifact.path("numbers.bin"))}
+    assert load(tmp_path / "stage") == artifact
+    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
+
+
+def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
+    first = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert build(tmp_path / "stage", SETTINGS, INPUTS, write_nothing) == first
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs", "named"),
+    [
+        ({**SETTINGS, "length": 9}, INPUTS, r"other settings \(length\)"),
+        ({"length": 8, "more": 1}, INPUTS, r"other settings \(more, sizes\)"),
+        (SETTINGS, {"documents": "abd"}, r"other inputs \(documents\)"),
+        (SETTINGS, INPUTS | dict.fromkeys("abcdefg", ""), r"other inputs \(a, b, c, d, e, and 2 more\)"),
+    ],
+)
+def test_another_stage_is_not_overwritten(
+    settings: dict[str, Any], inputs: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
+        build(tmp_path / "stage", settings, inputs, write_nothing)
+    assert load(tmp_path / "stage").counts == {"numbers": 8}
+
+
+def test_an_interrupted_stage_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> dict[str, Any]:
+        (folder / "half.bin").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "stage", SETTINGS, INPUTS, interrupted)
+    assert not (tmp_path / "stage").exists()
+    artifact = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert list(artifact.files) == ["numbers.bin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["stage"]
+
+
+def test_the_digest_is_of_the_contents_alone(tmp_path: Path) -> None:
+    one = build(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
+    two = build(tmp_path / "two", {"length": 9}, {}, write_numbers)
+    assert one.digest == two.digest
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
+
+
+def test_a_folder_without_a_stage_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no finished artefact here \(manifest\.json is absent\)"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
+def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.json: not a readable manifest .*; remove the folder"):
+        load(tmp_path)
+
+
+def test_json_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"b": 1, "a": 2})
+    assert path.read_text() == '{\n "a": 2,\n "b": 1\n}\n'
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), True),
+        (OSError(errno.EDQUOT, "Quota exceeded"), True),
+        (OSError(errno.EFBIG, "File too large"), True),
+        (OSError("76800 requested and 22464 written"), True),
+        (Exception(f"No space left on device (os error {errno.ENOSPC})"), True),
+        (OSError(errno.EACCES, "Permission denied"), False),
+        (Exception("Permission denied (os error 13)"), False),
+        (ValueError("something else"), False),
+    ],
+)
+def test_a_full_disk_by_whatever_error(error: Exception, full: bool) -> None:
+    assert is_full(error) == full

@@ -1,0 +1,143 @@
+"""Slurm's jobs on stand-ins of its commands, and Ray on this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.test_tasks import build_with, raise_input_error, squares
+from loriini.errors import InputError
+from loriini.jobs import executors
+from loriini.jobs.executors import executor
+from loriini.jobs.tasks import Task
+
+pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
+from loriini.jobs import cluster
+
+OPTIONS = ("time=00:10:00", "partition=cpu", "mem_per_cpu_gb=4", "sbatch_args.account=lories")
+COMMANDS = {
+    # every job of the array, one after the other, as Slurm would start them
+    "sbatch": """
+script=${@: -1}
+cp "$script" "$SLURM_STAND_IN/script"
+last=$(sed -n 's/^#SBATCH --array=0-//p' "$script")
+for rank in $(seq 0 "$last"); do
+  SLURM_ARRAY_TASK_ID=$rank SLURM_NODELIST=here bash "$script" >> "$SLURM_STAND_IN/log" 2>&1
+done
+echo "Submitted batch job 7"
+""",
+    "srun": 'exec "$(dirname "$0")/launch_pickled_pipeline" "${@: -1}"\n',
+    "launch_pickled_pipeline": f'exec {sys.executable} -m datatrove.tools.launch_pickled_pipeline "$@"\n',
+    "scontrol": "echo here\n",
+    "squeue": "",
+    "scancel": 'echo "$@" >> "$SLURM_STAND_IN/cancelled"\n',
+}
+
+
+IMPORTABLE = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
+"""Where jobs find the modules of tests."""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on PATH with stand-ins of Slurm's commands, where they leave what they were given."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, body in COMMANDS.items():
+        (folder / name).write_text("#!/bin/bash\n" + body)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    monkeypatch.setenv("SLURM_STAND_IN", str(folder))
+    monkeypatch.setattr("loriini.jobs.cluster.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("loriini.jobs.cluster.GRACE_SECONDS", 0.1)
+    return folder
+
+
+def test_slurm_does_the_tasks_in_jobs_of_an_array(tmp_path: Path, slurm: Path) -> None:
+    results = build_with(tmp_path / "stage", squares(5), executor("slurm", 2, OPTIONS))
+    assert (tmp_path / "stage" / "squares").read_text() == "014916"
+    assert len({result["process"] for result in results} - {os.getpid()}) == 2
+    script = (slurm / "script").read_text()
+    for line in ("time=00:10:00", "partition=cpu", "mem-per-cpu=4G", "account=lories", "array=0-1"):
+        assert f"#SBATCH --{line}\n" in script
+
+
+def test_slurm_tells_what_a_job_complains_of(tmp_path: Path, slurm: Path) -> None:
+    execute = executor("slurm", 1, OPTIONS)
+    with pytest.raises(InputError, match=r"^a\.jsonl:7: no text; mend the line$"):
+        build_with(tmp_path / "stage", [*squares(1), Task("wrong", raise_input_error)], execute)
+    assert (slurm / "cancelled").read_text() == "7\n"
+    (tmp_path / "done").unlink()
+    build_with(tmp_path / "stage", squares(2), execute)
+    assert (tmp_path / "done").read_text() == "1 "
+
+
+def test_slurm_jobs_that_vanish_are_told(tmp_path: Path, slurm: Path) -> None:
+    (slurm / "srun").write_text("#!/bin/bash\n")
+    with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
+        build_with(tmp_path / "stage", squares(2), executor("slurm", 2, OPTIONS))
+    assert (slurm / "cancelled").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "gone"),
+    [
+        (0, "7 cpu job R", "", False),
+        (0, "", "", True),
+        (1, "", "slurm_load_jobs error: Invalid job id specified", True),
+        (1, "", "slurm_load_jobs error: Unable to contact slurm controller", False),
+    ],
+)
+def test_a_squeue_that_fails_tells_nothing(code: int, out: str, err: str, gone: bool) -> None:
+    assert cluster._is_gone(subprocess.CompletedProcess([], code, out, err)) is gone
+
+
+def test_options_have_the_types_that_they_look_like() -> None:
+    options = (*OPTIONS, "requeue=false", "cpus_per_task=2")
+    found = cluster.slurm(1, options).options
+    assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "needs --executor-options partition="),
+        (("partition=cpu",), "needs --executor-options time="),
+        (("colour=red",), "executor option 'colour=red': give KEY=VALUE, KEY one of: .*time"),
+        (("time",), "executor option 'time': give KEY=VALUE"),
+    ],
+)
+def test_wrong_options_are_told(options: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        executor("slurm", 1, options)
+
+
+def test_slurm_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="sbatch failed"):
+        build_with(tmp_path / "stage", squares(1), executor("slurm", 1, OPTIONS))
+
+
+@pytest.mark.parametrize(("where", "extra"), [("slurm", "scale"), ("ray", "ray")])
+def test_a_missing_extra_is_named(where: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=rf"pip install 'loriini\[{extra}\]'"):
+        executor(where)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:placement_group:DeprecationWarning")  # datatrove's
+def test_ray_does_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="the extra loriini[ray] is not installed")
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
+    try:
+        results = build_with(tmp_path / "stage", squares(3), executor("ray", 2, ["mem_per_cpu_gb=1"]))
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, handler)
+    assert (tmp_path / "stage" / "squares").read_text() == "014"
+    assert os.getpid() not in {result["process"] for result in results}

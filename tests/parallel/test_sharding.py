@@ -1,0 +1,199 @@
+"""One batch in many processes: the gradients of one, and the traffic and memory that are estimated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini.estimate.activations import saved_bytes
+from loriini.estimate.communication import Exchange, Work, expert_wise_bytes, fsdp
+from loriini.estimate.estimate import others_states
+from loriini.hardware import autocast
+from loriini.parallel.expertwise import slice_experts
+from loriini.parallel.mesh import Parallel, ParallelConfig, processes, spread
+from loriini.parallel.sharding import build, clip_gradients, whole, whole_view
+from tiny import assert_same_gradients, label_arguments, tiny_config
+from together import job
+
+FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
+BATCH, LENGTH = 4, 12
+
+
+def batch(config: LoriiniConfig) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    return torch.randint(3, config.vocab_size, (BATCH, LENGTH), generator=generator)
+
+
+def backward(
+    model: LoriiniForCausalLM,
+    ids: Tensor,
+    labels: dict[str, Tensor],
+    parallel: Parallel,
+    precision: str = "fp32",
+) -> None:
+    with autocast(precision):
+        loss = model(ids, labels=ids, average=parallel.mean, **labels).loss
+    (loss / parallel.world_size).backward()
+
+
+def spread_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[Any, float]]:
+    """For each configuration the whole gradients of one batch, shared out, and their norm."""
+    results = []
+    with processes():
+        parallel = spread(mesh)
+        for config in configs:
+            torch.manual_seed(0)
+            model = build(config, parallel, "fp32")
+            ids = batch(config).chunk(parallel.world_size)[parallel.rank]
+            labels = label_arguments(model, BATCH)
+            labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
+            backward(model, ids, labels, parallel)
+            norm = clip_gradients(model, 1e9, parallel).item()
+            view = whole_view(model, parallel)
+            gradients = {
+                name: whole(view(name, p.grad)).numpy()
+                for name, p in model.named_parameters()
+                if p.grad is not None
+            }
+            results.append((gradients, norm))
+    return results
+
+
+def whole_gradients(config: LoriiniConfig) -> tuple[dict[str, Tensor], float]:
+    """The same in one process; an expert chooses among the units of one process at a time."""
+    torch.manual_seed(0)
+    model = LoriiniForCausalLM(config).train()
+    parts = 2 if config.routing.selection == "expert_choice" else 1
+    labels = label_arguments(model, BATCH)
+    for i, ids in enumerate(batch(config).chunk(parts)):
+        of_part = {k: v.chunk(parts)[i] for k, v in labels.items()}
+        (model(ids, labels=ids, **of_part).loss / parts).backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9).item()
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, norm
+
+
+def configurations() -> Iterator[LoriiniConfig]:
+    """Every design, and blocks and sizes that have parameters of their own."""
+    for design in DESIGNS:
+        yield tiny_config(design)
+    for design in ("lory", "mixtral"):
+        yield tiny_config(design, block="gpt2")
+        yield tiny_config(design, low_rank=8)
+    yield tiny_config("lory", tie_word_embeddings=True)
+    yield tiny_config("lory", num_experts=1)
+
+
+@pytest.mark.parametrize("mesh", [FSDP, EXPERTS], ids=["fsdp", "experts"])
+def test_gradients_of_every_design_are_those_of_one_process(mesh: ParallelConfig) -> None:
+    configs = list(configurations())[:: 1 if mesh is EXPERTS else 4]
+    results = job(2, spread_gradients, configs, mesh)[0]
+    for config, (gradients, norm) in zip(configs, results, strict=True):
+        expected, expected_norm = whole_gradients(config)
+        assert norm == pytest.approx(expected_norm, rel=1e-5)
+        actual = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
+        assert_same_gradients(actual, expected, rtol=1e-3, atol=1e-6)
+
+
+class Bytes(TorchDispatchMode):
+    """Counts what a process sends in some groups, by kind of exchange."""
+
+    def __init__(self, *groups: dist.ProcessGroup) -> None:
+        super().__init__()
+        self.groups, self.sent = groups, {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            boxed = next(
+                a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+            )
+            group = dist.ProcessGroup.unbox(boxed)
+            if group in self.groups:
+                kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
+                smaller = min(t.numel() * t.element_size() for t in tensors)
+                self.sent[kind] = self.sent.get(kind, 0) + (group.size() - 1) * smaller
+        return func(*args, **(kwargs or {}))
+
+
+def sent(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
+    """What this process sends within its expert group in one pass, forward and backward."""
+    counts = []
+    with processes():
+        parallel = spread(ParallelConfig(experts=experts))
+        for config in configs:
+            model = build(config, parallel, precision)
+            ids = batch(config)[:1].expand(2, -1)
+            with Bytes(parallel.group("experts")) as mode:
+                backward(model, ids, label_arguments(model, 2), parallel, precision)
+            counts.append(mode.sent)
+    return counts
+
+
+# Meshes in which no one else uses the experts' groups.
+@pytest.mark.parametrize(
+    ("world_size", "experts", "precision"), [(4, 2, "fp32"), (4, 2, "bf16"), (8, 4, "fp32")]
+)
+def test_expert_wise_parallelism_sends_activations_only(
+    world_size: int, experts: int, precision: str
+) -> None:
+    designs = ("lory", "smear", "mixtral", "aoe", "label", "ec-token")
+    configs = [tiny_config(design) for design in designs[:: experts // 2]]
+    configs.append(tiny_config("lory", intermediate_size=48))
+    counts = job(world_size, sent, configs, experts, precision)
+    state_bytes = 2 if precision == "bf16" else 4
+    for config, *of_ranks in zip(configs, *counts, strict=True):
+        expected = expert_wise_bytes(config, experts, 2, LENGTH, state_bytes)
+        for count in of_ranks:
+            assert Exchange(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
+            assert not count
+
+
+def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
+    """What this process sends to gather shards and to reduce gradients in one pass, forward and backward."""
+    counts = []
+    with processes():
+        parallel = spread(FSDP)
+        for config in configs:
+            model = build(config, parallel, "fp32")
+            with Bytes(parallel.group("shard"), parallel.group("data")) as mode:
+                backward(model, batch(config)[:1], {}, parallel)
+            counts.append(mode.sent)
+    return counts
+
+
+def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
+    configs = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
+    work = Work(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+    for counts in job(2, sent_by_fsdp, configs):
+        for config, count in zip(configs, counts, strict=True):
+            expected = fsdp(config, work, 2, 2)
+            assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+            assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def saved_more(configs: list[LoriiniConfig]) -> list[int]:
+    """How many more bytes a forward pass saves where all processes share the experts."""
+    more = []
+    with processes():
+        for config in configs:
+            model = LoriiniForCausalLM(config).train()
+            ids, labels = batch(config), label_arguments(model, BATCH)
+            apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+            for mixture in model.model.mixtures:
+                slice_experts(mixture.experts, dist.group.WORLD)
+                for weight in mixture.experts.parameters():
+                    nn.init.normal_(weight, std=0.02)
+            shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+            more.append(shared - apart)
+    return more
+
+
+def test_a_group_keeps_the_states_that_the_estimate_says() -> None:
+    configs = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
+    for config, more in zip(configs, job(2, saved_more, configs)[0], strict=True):
+        states = others_states(config, 2, BATCH, LENGTH)
+        assert more == pytest.approx(4 * config.num_hidden_layers * states, rel=0.15)  # besides, gates

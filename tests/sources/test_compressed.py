@@ -1,0 +1,94 @@
+import gzip
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from loriini.sources.compressed import CHUNK, DAMAGE, open_stream, read_lines, suffixes
+
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+@pytest.fixture(params=PACK)
+def suffix(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def packed(tmp_path: Path, suffix: str, data: bytes) -> Path:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(PACK[suffix](data))
+    return path
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * CHUNK + b"\ny\n" + b"z" * CHUNK],
+)
+def test_lines_are_those_of_a_whole_read(tmp_path: Path, suffix: str, data: bytes) -> None:
+    path = packed(tmp_path, suffix, data)
+    assert list(read_lines(path)) == [line.rstrip(b"\n") for line in io.BytesIO(data)]
+    with open_stream(path) as stream:
+        assert stream.read() == data
+
+
+def test_a_line_beyond_the_limit_is_cut_and_the_next_is_whole(tmp_path: Path, suffix: str) -> None:
+    path = packed(tmp_path, suffix, b"a\n" + b"x" * 50 * CHUNK + b"\nb\n")
+    first, long, last = read_lines(path, longest=2 * CHUNK)
+    assert (first, last) == (b"a", b"b")
+    assert len(long) > 2 * CHUNK
+    if suffix != ".zst":  # whose chunks grow with the ratio
+        assert len(long) <= 4 * CHUNK
+
+
+def test_a_long_line_takes_little_more_than_itself(tmp_path: Path) -> None:
+    path = packed(tmp_path, "", b"x" * 50_000_000)
+    tracemalloc.start()
+    try:
+        (line,) = read_lines(path)
+        assert len(line) == 50_000_000
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * len(line)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"], indirect=True)
+def test_what_stands_before_a_damaged_place_is_read(tmp_path: Path, suffix: str) -> None:
+    data = b"".join(b"%d\n" % (i * i * 7919 % 1000003) for i in range(50_000))
+    path = packed(tmp_path, suffix, data)
+    path.write_bytes(path.read_bytes()[:-100])
+    lines = []
+    with pytest.raises(DAMAGE):
+        lines.extend(read_lines(path))
+    lines = []
+    try:
+        for line in read_lines(path):
+            lines.append(line)
+    except DAMAGE:
+        pass
+    assert len(lines) > 25_000
+    assert data.startswith(b"\n".join(lines))
+    with open_stream(path) as stream, pytest.raises(DAMAGE):
+        stream.read()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "a/b.jsonl": (".jsonl", ""),
+        "a.x/B.JSONL.GZ": (".jsonl", ".gz"),
+        "a.tar.zst": (".tar", ".zst"),
+        "a.txt.gz.zst": (".gz", ".zst"),
+        "a.gz": ("", ".gz"),
+        "a": ("", ""),
+    }.items(),
+)
+def test_suffixes(name: str, expected: tuple[str, str]) -> None:
+    assert suffixes(Path(name)) == expected
+
+
+def test_case_of_the_suffix_is_no_matter(tmp_path: Path) -> None:
+    path = tmp_path / "A.GZ"
+    path.write_bytes(gzip.compress(b"x\n"))
+    assert list(read_lines(path)) == [b"x"]

@@ -1,0 +1,126 @@
+import os
+import socket
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from loriini.errors import InputError
+from loriini.sources.files import (
+    files_at,
+    in_one_line,
+    is_remote,
+    is_special,
+    local_path,
+    matching,
+    open_binary,
+    size_of,
+    state,
+)
+
+
+@pytest.fixture
+def memory() -> fsspec.AbstractFileSystem:
+    system = fsspec.filesystem("memory")
+    system.pipe({"/bucket/b.txt": b"b", "/bucket/a/c.txt": b"c", "/bucket/.git/x": b"", "/other.txt": b""})
+    yield system
+    system.store.clear()
+
+
+def test_a_folder_is_walked_in_order_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b/2", "b/10", "a", "c.d/.hidden", ".git/config"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert files_at(tmp_path) == [f"{tmp_path}/{name}" for name in ("a", "b/10", "b/2")]
+    assert files_at(f"file://{tmp_path}") == files_at(tmp_path)
+    assert files_at(tmp_path / "a") is None
+
+
+def test_links_are_followed_and_what_cannot_be_read_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "x").write_text("x")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(tmp_path / "real")
+    (root / "nothing").symlink_to(tmp_path / "absent")
+    (root / "round").symlink_to(root)
+    (root / "self").symlink_to(root / "self")
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as at:
+        at.bind(str(root / "socket"))
+    assert files_at(root) == [f"{root}/{name}" for name in ("link/x", "nothing", "pipe", "self", "socket")]
+    assert [is_special(file) for file in files_at(root)] == [False, False, True, False, True]
+
+
+def test_folders_that_link_to_each_other_are_walked_once(tmp_path: Path) -> None:
+    names = [f"{i:02d}" for i in range(20)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("x")
+        for other in names:
+            (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
+    found = files_at(tmp_path)
+    assert len(found) == 20
+    assert {os.path.realpath(file) for file in found} == {f"{tmp_path}/{name}/x" for name in names}
+    assert found[0] == f"{tmp_path}/00/to-01/to-02" + "".join(f"/to-{n}" for n in names[3:]) + "/x"
+
+
+def test_a_locked_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked").mkdir()
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if path.endswith("locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert files_at(tmp_path) == [f"{tmp_path}/locked"]
+
+
+def test_urls(memory: fsspec.AbstractFileSystem) -> None:
+    assert files_at("memory://bucket") == ["memory:///bucket/a/c.txt", "memory:///bucket/b.txt"]
+    assert matching("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
+    assert matching("memory://bucket") == ["memory://bucket"]
+    assert files_at("memory://bucket/b.txt") is None
+    with open_binary("memory://bucket/b.txt") as file:
+        assert file.read() == b"b"
+    for look, absent in ((files_at, "memory://absent"), (matching, "memory://bucket/*.csv")):
+        with pytest.raises(InputError, match=r"no .*file"):
+            look(absent)
+    with pytest.raises(InputError, match=r"parrot.*install what reads"):
+        files_at("parrot://bucket")
+
+
+def test_the_state_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
+    path = tmp_path / "a"
+    path.write_text("x")
+    before = state(path), state("memory://bucket/b.txt")
+    assert size_of(path) == size_of("memory://bucket/b.txt") == 1
+    assert size_of(tmp_path / "absent") is None
+    assert (state(path), state("memory://bucket/b.txt")) == before
+    path.write_text("xy")
+    memory.pipe("/bucket/b.txt", b"bb")
+    assert state(path) != before[0]
+    assert state("memory://bucket/b.txt") != before[1]
+
+
+def test_paths_of_this_machine() -> None:
+    assert local_path("file:///a/b") == "/a/b"
+    assert local_path(Path("a/b")) == "a/b"
+    assert [is_remote(path) for path in ("a", "file:///a", "s3://a")] == [False, False, True]
+
+
+def test_a_pattern_here(tmp_path: Path) -> None:
+    for name in ("b[1].txt", "b2.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    assert matching(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
+    assert matching(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
+    with pytest.raises(InputError, match="no such file"):
+        matching(f"{tmp_path}/c*")
+
+
+def test_a_path_is_told_in_one_line() -> None:
+    assert [in_one_line(path) for path in ("a b", Path("é"), "a\nb", "\udce9")] == [
+        *("a b", "é", "'a\\nb'", "'\\udce9'")
+    ]

@@ -1,0 +1,92 @@
+"""Data sets by name, here by the path of a folder: nothing is fetched."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from loriini.errors import InputError
+from loriini.sources import Fields, Part, Reading, hub, input_identity, parts, read_documents, read_part
+from loriini.sources.document import Document
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sets") / "parrots"
+    path.mkdir()
+    for split, shards in (("train", 3), ("test", 1)):
+        for i in range(shards):
+            rows = [{"text": f"{split} {i} {k}", "kind": "lory", "size": k} for k in range(2)]
+            pq.write_table(pa.Table.from_pylist(rows), path / f"{split}-{i:05}-of-{shards:05}.parquet")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+    import huggingface_hub
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+def test_a_data_set_is_read_by_its_shards(folder: Path) -> None:
+    found = parts([f"hf:{folder}"])
+    assert found == [Part(f"hf:{folder}", f"parrots-{i}", "parrots", shard=(i, 3)) for i in range(3)]
+    assert list(read_part(found[1], Reading())) == [
+        Document("parrots-1:1", "train 1 0", "parrots"),
+        Document("parrots-1:2", "train 1 1", "parrots"),
+    ]
+
+
+def test_a_split_is_chosen_by_name_and_fields_by_theirs(folder: Path) -> None:
+    reading = Reading(Fields(domain="kind", id="size"))
+    assert list(read_documents([f"birds=hf:{folder}:default:test"], reading)) == [
+        Document("0", "test 0 0", "lory"),
+        Document("1", "test 0 1", "lory"),
+    ]
+    assert [d.domain for d in read_documents([f"birds=hf:{folder}:test"])] == ["birds", "birds"]
+
+
+def test_a_data_set_without_the_text_is_told_by_its_columns(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"no text column \('body' is not among text, kind, size\)"):
+        list(read_documents([f"hf:{folder}"], Reading(Fields(text="body"))))
+
+
+@pytest.mark.parametrize("name", ["{folder}:absent", "nobody/nothing"])
+def test_what_cannot_be_opened_is_wrong_input(folder: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"^hf:.*: cannot be opened .*check its name, split and your access"):
+        parts([f"hf:{name.format(folder=folder)}"])
+
+
+def test_identity_is_that_of_the_files_or_of_the_commit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(input_identity([f"hf:{folder}"])) == [str(path) for path in sorted(folder.iterdir())]
+    commits = []
+    for sha in ("1234", "5678"):
+        info = type("Info", (), {"sha": sha})
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name, info=info: info)
+        commits.append(input_identity(["hf:ORG/NAME:train"])["hf:ORG/NAME:train"])
+    assert commits[0] != commits[1]
+
+
+def test_a_data_set_that_breaks_off_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        num_shards, column_names = 1, None
+
+        def shard(self, num_shards: int, index: int) -> "Broken":
+            return self
+
+        def __iter__(self) -> object:
+            yield {"text": "one"}
+            raise ConnectionError("reset")
+
+    monkeypatch.setattr(hub, "_open", lambda path: Broken())
+    with pytest.raises(InputError, match=r"hf:ORG/NAME.*unreadable data set \(reset\)"):
+        list(read_documents(["hf:ORG/NAME"]))
+    dropped = []
+    read = read_documents(["hf:ORG/NAME"], Reading(on_error="skip", drop=dropped.append))
+    assert [d.text for d in read] == ["one"]
+    assert [d.reason for d in dropped] == ["unreadable data set"]

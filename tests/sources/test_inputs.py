@@ -1,0 +1,160 @@
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from loriini.errors import InputError
+from loriini.sources import Input, Part, input_identity, inputs, parse_input, parts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "a/b.jsonl": Input("a/b.jsonl"),
+        "wiki=a/b.jsonl": Input("a/b.jsonl", "wiki"),
+        "wiki=a/b.jsonl:0.5": Input("a/b.jsonl", "wiki", 0.5),
+        "a/b.jsonl:.25": Input("a/b.jsonl", None, 0.25),
+        "file:///a/b:1": Input("/a/b"),
+        "a/b.jsonl:1e-3": Input("a/b.jsonl", None, 0.001),
+        "http://localhost:8080": Input("http://localhost:8080"),
+        "http://localhost:8080:0.5": Input("http://localhost:8080", None, 0.5),
+        "s3://bucket:0.5": Input("s3://bucket", None, 0.5),
+        "a/b=c": Input("a/b=c"),
+        "https://x.org/a.jsonl?key=1": Input("https://x.org/a.jsonl?key=1"),
+        "web=s3://bucket/a*.parquet": Input("s3://bucket/a*.parquet", "web"),
+        "hf:ORG/NAME:en:train": Input("hf:ORG/NAME:en:train"),
+        "hf://datasets/ORG/NAME": Input("hf:ORG/NAME"),
+        "hf://datasets/ORG/NAME/data": Input("hf://datasets/ORG/NAME/data"),
+    }.items(),
+)
+def test_inputs_are_names_paths_and_weights(text: str, expected: Input) -> None:
+    assert parse_input(text) == expected
+
+
+@pytest.mark.parametrize("name", ["lang=en.jsonl", "a:1", "lang=en:0.5"])
+def test_whatever_exists_is_a_path(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text("x")
+    assert parse_input(name) == Input(name)
+    assert parse_input(f"web={name}") == Input(name, "web")
+    assert parse_input(f"web={name}:0.5") == Input(name, "web", 0.5)
+
+
+@pytest.mark.parametrize("weight", ["0", "2", "1.5", "-1", "1e3", "nan", "inf", "0,5"])
+def test_a_weight_is_a_share(tmp_path: Path, weight: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("x")
+    with pytest.raises(InputError, match=rf"the weight {weight} is not in \(0, 1\].*--corpus-weights"):
+        parse_input(f"{path}:{weight}")
+
+
+def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("deep/b.txt", "a.jsonl.gz"):
+        (tmp_path / name).write_text("x")
+    found = parts([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
+    assert found == [
+        Part(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True, size=1),
+        Part(f"{tmp_path}/deep/b.txt", "b.txt", "b", size=1),
+    ]
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 0])
+def test_identity_tells_which_file_changed(
+    tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "HASHED_BYTES", limit)
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one")
+    (tmp_path / "nothing").symlink_to(tmp_path / "absent")
+    before = input_identity([tmp_path])
+    assert input_identity([f"web={tmp_path}:0.5"]) == before
+    (tmp_path / "b.txt").write_text("three")
+    (tmp_path / "nothing").unlink()
+    (tmp_path / "c.txt").write_text("new")
+    after = input_identity([tmp_path])
+    changed = {name for name in before | after if before.get(name) != after.get(name)}
+    assert changed == {f"{tmp_path}/{name}" for name in ("b.txt", "c.txt", "nothing")}
+
+
+def test_identity_of_small_inputs_is_that_of_their_bytes(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one")
+    a, b = input_identity([tmp_path]).values()
+    assert a == b
+
+
+def test_identity_of_a_file_elsewhere() -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.txt", b"one")
+    try:
+        before = input_identity(["memory://bucket"])
+        assert list(before) == ["memory:///bucket/a.txt"]
+        assert input_identity(["memory://bucket"]) == before
+        system.pipe("/bucket/a.txt", b"three")
+        assert input_identity(["memory://bucket"]) != before
+    finally:
+        system.store.clear()
+
+
+def test_a_missing_input_is_refused(tmp_path: Path) -> None:
+    for look in (parts, input_identity):
+        with pytest.raises(InputError, match="no such file"):
+            look([tmp_path / "absent.jsonl"])
+
+
+def test_a_pattern_is_each_file_that_it_matches(tmp_path: Path) -> None:
+    for name in ("w2.json", "w1.json", "v.json"):
+        (tmp_path / name).write_text("x")
+    pattern = f"{tmp_path}/w*.json"
+    named = [f"web={tmp_path}/w{i}.json:0.5" for i in (1, 2)]
+    assert parts([f"web={pattern}:0.5"]) == parts(named)
+    assert input_identity([pattern]) == input_identity(named)
+    with pytest.raises(InputError, match="no such file"):
+        parts([f"{tmp_path}/x*.json"])
+
+
+def test_a_pattern_elsewhere_may_match_folders() -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe({"/bucket/b1/a.txt": b"x", "/bucket/b2.txt": b"x", "/bucket/c.txt": b"x"})
+    try:
+        assert [part.path for part in parts(["memory://bucket/b*"])] == [
+            "memory:///bucket/b1/a.txt",
+            "memory:///bucket/b2.txt",
+        ]
+    finally:
+        system.store.clear()
+
+
+@pytest.mark.parametrize("look", [parts, input_identity])
+def test_a_pipe_is_refused_at_once(tmp_path: Path, look: Callable) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading, writing = os.pipe()
+    try:
+        for pipe in (tmp_path / "pipe", f"/dev/fd/{reading}"):
+            with pytest.raises(InputError, match=r"neither a file nor a folder.*write it to a file"):
+                look([pipe])
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_pipes_in_folders_have_an_identity(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert list(input_identity([tmp_path])) == [f"{tmp_path}/pipe"]
+
+
+def test_a_message_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines.jsonl"
+    with pytest.raises(InputError, match=r"two\\nlines\.jsonl': no such file"):
+        parts([path])
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document found"):
+        parts([tmp_path])

@@ -1,0 +1,266 @@
+"""Files and folders as streams of documents, and what becomes of the unreadable ones."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from loriini.errors import InputError
+from loriini.sources import Dropped, Reading, parts, read_documents, read_part, records
+from loriini.sources.document import Document
+from sources.reads import (
+    ALL,
+    EXPECTED,
+    FORMATS,
+    GOOD,
+    PACKED,
+    RECORDS,
+    arrow,
+    lines,
+    read,
+    skipping,
+    texts,
+)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "file.arrow"])
+def test_files_elsewhere_are_read_the_same_way(name: str) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe(f"/bucket/{name}", ALL[name])
+    try:
+        assert read("memory://bucket") == read(f"memory://bucket/{name}") == EXPECTED
+    finally:
+        system.store.clear()
+
+
+def test_folder_is_walked_in_order(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name, data in {
+        "b/notes.md": b"# Notes",
+        "a/deep/code.py": b"x = 1",
+        "top.txt": b"top",
+        "a/data-00000-of-00002.jsonl": lines(RECORDS[0], {"text": "nameless"}),
+        "a/settings.json": b"{\n}",
+        "b/picture.png": b"\x89PNG\0\xff",
+        "b/latin.txt": b"caf\xe9",
+        "b/empty.txt": b"",
+        ".git/config": b"hidden",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(data)
+    dropped: list[Dropped] = []
+    assert read(root, drop=dropped.append) == [
+        EXPECTED[0],
+        Document("a/data-00000-of-00002.jsonl:2", "nameless", "data"),
+        Document("a/deep/code.py", "x = 1", "a"),
+        Document("a/settings.json", "{\n}", "a"),
+        Document("b/notes.md", "# Notes", "b"),
+        Document("top.txt", "top", "root"),
+    ]
+    assert dropped == [
+        Dropped(None, f"{root}/b/empty.txt", "empty text"),
+        Dropped(None, f"{root}/b/latin.txt", "not valid UTF-8", "byte 3"),
+        Dropped(None, f"{root}/b/picture.png", "not a text file"),
+    ]
+    with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); mend the file"):
+        read(root / "b" / "latin.txt")
+
+
+@pytest.mark.parametrize("name", ["UP.JSONL", "D.JSONL.GZ", "t.Csv.Zst"])
+def test_the_case_of_a_suffix_is_no_matter(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(ALL[f"a.{name.lower().split('.', 1)[1]}"])
+    assert read(path) == read(tmp_path) == EXPECTED
+
+
+def test_json_in_a_folder_is_text_and_packed_json_lines(tmp_path: Path) -> None:
+    for name, pack in {"a.json": bytes, **{f"b.json{suffix}": PACKED[suffix] for suffix in PACKED}}.items():
+        (tmp_path / name).write_bytes(pack(b'{"text": "x"}'))
+        assert texts(tmp_path / name) == texts(f"{tmp_path}/{name[0]}*{name[6:]}") == ["x"]
+    assert texts(tmp_path)[0] == '{"text": "x"}'
+    assert set(texts(tmp_path)[1:]) == {"x"}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.bz2", "b.TAR", "c.tar.gz", "d.jsonl.gz.zst", "e.zip"])
+def test_what_is_packed_otherwise_is_a_flaw(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\0")
+    (tmp_path / "good.txt").write_text("good")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=rf"{name}: packed in a way .*unpack it, or pack it as \.gz"):
+            texts(path)
+    read, dropped = skipping(tmp_path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{tmp_path}/{name}", "packed in a way that is not read")
+    ]
+
+
+def test_pipes_in_a_folder_are_counted(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.txt").write_text("good")
+    dropped: list[Dropped] = []
+    assert texts(tmp_path, drop=dropped.append) == ["good"]
+    assert dropped == [Dropped(None, f"{tmp_path}/a.jsonl", "neither file nor folder")]
+
+
+def test_a_name_may_be_no_text(tmp_path: Path) -> None:
+    for name in (b"caf\xe9.txt", b"caf\xe9.jsonl", b"caf\xe9/a.txt"):
+        path = os.path.join(os.fsencode(tmp_path), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b'{"text": "x"}')
+    assert [(d.id, d.domain) for d in read(tmp_path)] == [
+        ("caf\\udce9/a.txt", "caf\\udce9"),
+        ("caf\\udce9.jsonl:1", "caf\\udce9"),
+        ("caf\\udce9.txt", tmp_path.name),
+    ]
+    named = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"caf\xe9.txt"))
+    assert [d.id for d in read(named)] == ["caf\\udce9.txt"]
+
+
+def test_a_flaw_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "two\nlines.jsonl"
+    path.write_bytes(b"{\n")
+    with pytest.raises(InputError) as told:
+        texts(path)
+    assert "\n" not in str(told.value)
+    dropped: list[Dropped] = []
+    with pytest.raises(InputError):
+        texts(path, on_error="skip", drop=dropped.append)
+    assert [d.where for d in dropped] == [f"{path}:1"]
+
+
+def test_notes_of_a_saved_data_set_are_no_documents(tmp_path: Path) -> None:
+    for name, data in {
+        "dataset_dict.json": b"{}",
+        "train/data-00000-of-00001.arrow": arrow(),
+        "train/dataset_info.json": b"{}",
+        "train/state.json": b"{}",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    assert read(tmp_path) == EXPECTED
+
+
+def test_what_nobody_is_told_of_is_counted_in_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
+    assert len(list(read_documents([path, path], Reading(on_error="skip")))) == 2
+    assert capsys.readouterr().err == ("warning: 4 left out: not valid JSON, 2 left out: not a JSON object\n")
+    list(read_documents([path], Reading(on_error="skip", drop=lambda dropped: None)))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_truncated_archive_keeps_what_was_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"web.jsonl{suffix}"
+    numbers = [{"text": str(hash((i, i)))} for i in range(20_000)]
+    whole = PACKED[suffix](lines(*numbers))
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    with pytest.raises(InputError, match=r"truncated or damaged archive .*mend the file"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert len(read) > 10_000
+    assert read == [record["text"] for record in numbers[: len(read)]]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{path}:{len(read) + 1}", "truncated or damaged archive")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    {
+        "a.jsonl.gz": "damaged",
+        "a.csv.zst": "damaged",
+        "a.parquet": "unreadable parquet",
+        "a.arrow": "unreadable parquet or Arrow",
+    }.items(),
+)
+def test_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / name).write_bytes(b"plain text, and no archive at all")
+    with pytest.raises(InputError, match=reason):
+        texts(tmp_path / name)
+
+
+def test_truncated_tables(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.arrow"):
+        path = tmp_path / name
+        path.write_bytes(FORMATS[name][:-30])
+        with pytest.raises(InputError, match=f"{name}.*unreadable"):
+            texts(path)
+
+
+def test_an_unreadable_file_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
+    (tmp_path / "nothing.jsonl").symlink_to(tmp_path / "absent")
+    opened = records.read_lines
+
+    def refuse(path: str, longest: int) -> Any:
+        if path.endswith("b.jsonl"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, longest)
+
+    monkeypatch.setattr(records, "read_lines", refuse)
+    with pytest.raises(InputError, match=r"b\.jsonl: unreadable file .*Permission denied.*mend the file"):
+        texts(tmp_path)
+    read, dropped = skipping(tmp_path)
+    assert read == ["a", "c"]
+    assert [(d.where, d.reason) for d in dropped] == [
+        (f"{tmp_path}/b.jsonl", "unreadable file"),
+        (f"{tmp_path}/nothing.jsonl", "unreadable file"),
+    ]
+
+
+def test_a_file_elsewhere_may_break_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
+
+    class Gone(Exception):
+        """As those of HTTP clients, which are no OSError."""
+
+    def breaking(path: str, longest: int) -> Any:
+        yield GOOD
+        raise Gone("connection lost")
+
+    monkeypatch.setattr(records, "read_lines", breaking)
+    try:
+        with pytest.raises(InputError, match=r"a\.jsonl:2: unreadable file \(connection lost\)"):
+            read("memory://bucket/a.jsonl")
+        assert skipping("memory://bucket")[0] == ["good"]
+    finally:
+        system.store.clear()
+
+
+def test_an_error_of_who_is_told_is_not_taken_for_the_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(b"no JSON", GOOD))
+
+    def full(dropped: Dropped) -> None:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        texts(path, on_error="skip", drop=full)
+
+
+def test_each_part_is_read_by_itself(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
+    found = parts([tmp_path, f"other={tmp_path}/b.jsonl"])
+    documents = [list(read_part(part, Reading())) for part in found]
+    assert documents == [
+        [Document("a.jsonl:1", "a", "a")],
+        [Document("b.jsonl:1", "b", "b")],
+        [Document("b.jsonl:1", "b", "other")],
+    ]
+
+
+def test_missing_or_empty_paths(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        texts(tmp_path / "absent.jsonl")
+    with pytest.raises(InputError, match="no document found"):
+        texts(tmp_path, on_error="skip")

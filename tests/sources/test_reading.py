@@ -1,0 +1,64 @@
+"""Which fields make a document, and which documents are taken."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from loriini.sources import Dropped, Fields
+from loriini.sources.document import Document
+from sources.reads import lines, read, texts
+
+
+def test_absent_id_and_domain_come_from_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "news.train.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf"
+        + lines({"body": "a"}, b"", {"body": "b", "id": 7, "domain": None}, {"body": "c", "id": ""})
+    )
+    assert read(path, fields=Fields(text="body")) == [
+        Document("news.train.jsonl:1", "a", "news"),
+        Document("7", "b", "news"),
+        Document("news.train.jsonl:4", "c", "news"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
+def test_a_field_may_be_inside_another(tmp_path: Path, name: str) -> None:
+    rows = [{"text": "a", "meta": {"source": "wiki", "n": 1}}, {"text": "b", "meta": None}]
+    path = tmp_path / name
+    if name == "a.jsonl":
+        path.write_bytes(lines(*rows))
+    elif name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        table = pa.Table.from_pylist(rows)
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    assert [d.domain for d in read(path, fields=Fields(domain="meta.source"))] == ["wiki", "a"]
+
+
+def test_documents_of_the_wrong_length_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"text": "x" * n, "id": n} for n in (1, 5, 9))))
+    dropped: list[Dropped] = []
+    read = texts(path, min_characters=5, max_document_characters=8, drop=dropped.append)
+    assert read == ["xxxxx"]
+    assert dropped == [
+        Dropped("1", f"{path}:1", "fewer than 5 characters"),
+        Dropped("9", f"{path}:3", "more than 8 characters"),
+    ]
+
+
+def test_a_share_of_the_documents_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"text": f"text {n}"} for n in range(2000))))
+    samples = {}
+    for weight in (0.1, 0.2):
+        dropped: list[Dropped] = []
+        samples[weight] = texts(f"{path}:{weight}", drop=dropped.append)
+        assert len(samples[weight]) + len(dropped) == 2000
+        assert {d.reason for d in dropped} == {f"not in the sample of {weight}"}
+        assert len(samples[weight]) == pytest.approx(2000 * weight, rel=0.2)
+    assert set(samples[0.1]) < set(samples[0.2])

@@ -1,0 +1,144 @@
+"""Records of every format as documents, and what becomes of the flawed ones."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from loriini.errors import InputError
+from loriini.sources import Dropped, Fields, Reading, read_documents, records
+from sources.reads import ALL, EXPECTED, FORMATS, GOOD, RECORDS, lines, read, skipping, texts
+
+FLAWS = {
+    b'{"text": "cut': "not valid JSON",
+    b"[1, 2]": "not a JSON object",
+    b'{"id": "x"}': "no text",
+    b'{"text": null}': "no text",
+    b'{"text": " \\n"}': "empty text",
+    b'{"text": 7}': "text is not a string",
+    b'{"text": "caf\xe9"}': "not valid UTF-8",
+    b'{"text": "\\ud800"}': "not valid Unicode",
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_format_gives_the_same_documents(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(ALL[name])
+    assert read(path) == EXPECTED
+
+
+def test_zstd_frames_are_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(b"".join(zstandard.compress(lines(record)) for record in RECORDS))
+    assert read(path) == EXPECTED
+
+
+@pytest.mark.parametrize(("line", "reason"), FLAWS.items())
+def test_flawed_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = tmp_path / "web.jsonl"
+    path.write_bytes(lines(GOOD, line, b'{"text": "after"}'))
+    with pytest.raises(InputError, match=rf"web\.jsonl:2: {reason}.*--on-error skip"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert read == ["good", "after"]
+    assert [(d.id, d.where, d.reason) for d in dropped] == [(None, f"{path}:2", reason)]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason", "after"),
+    [
+        (b"only one", "wrong number of columns", 1),
+        (b"x,y,z", "wrong number of columns", 1),
+        (b"x,caf\xe9", "not valid UTF-8", 1),
+        (b'x,"so" it said', "misplaced quote or line end", 0),
+        (b'x,"open', "unclosed quote", 0),
+        (b"x,", "empty text", 1),
+    ],
+)
+def test_flawed_row_stops_or_is_dropped(tmp_path: Path, row: bytes, reason: str, after: int) -> None:
+    path = tmp_path / "web.csv"
+    path.write_bytes(b'id,text\n1,"two\nlines"\n' + row + b"\n3,after\n")
+    with pytest.raises(InputError, match=rf"web\.csv:4: {reason}.*--on-error skip"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert read == ["two\nlines", "after"][: 1 + after]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:4", reason)]
+
+
+def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\n1,before\n2,"so" it "said\nno,document\n"\n3,after\n')
+    read, dropped = skipping(path)
+    assert read == ["before"]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:3", "misplaced quote or line end")]
+    assert dropped[0].detail.endswith(": the rest of the file is left out")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
+def test_a_table_without_the_text_is_told_by_its_columns(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(FORMATS[name])
+    with pytest.raises(InputError, match=rf"{name}: no text column \('body' is not among .*text.*name its"):
+        texts(path, fields=Fields(text="body"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) -> None:
+    broken = pa.array([b"good", b"\xff", b"x"], pa.binary())
+    table = pa.table({"text": pa.Array.from_buffers(pa.string(), 3, broken.buffers())})
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(InputError, match=rf"{name}:2: not valid UTF-8; mend the record"):
+        list(read_documents([path]))
+    left_out: list[Dropped] = []
+    kept = read_documents([path], Reading(on_error="skip", drop=left_out.append))
+    assert [document.text for document in kept] == ["good", "x"]
+    assert [(d.where, d.reason) for d in left_out] == [(f"{path}:2", "not valid UTF-8")]
+
+
+@pytest.mark.parametrize(("day", "kind"), [(10**14, pa.timestamp("s")), (10**8, pa.date32())])
+def test_a_date_that_python_cannot_hold_costs_one_row(tmp_path: Path, day: int, kind: pa.DataType) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["good", "lost"], "id": pa.array([0, day], kind)}), path)
+    with pytest.raises(InputError, match=r"a\.parquet:2: a value that Python cannot hold"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:2", "a value that Python cannot hold")]
+
+
+def test_null_and_empty_texts_of_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["good", None, ""]}), path)
+    with pytest.raises(InputError, match=r"a\.parquet:2: no text"):
+        texts(path)
+    read, dropped = skipping(path)
+    assert read == ["good"]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:2", "no text"), (f"{path}:3", "empty text")]
+
+
+@pytest.mark.parametrize(("name", "megabytes"), [("a.jsonl", 50), ("a.csv", 5)])
+def test_a_long_record_is_read(tmp_path: Path, name: str, megabytes: int) -> None:
+    text = b"word " * megabytes * 200_000
+    path = tmp_path / name
+    path.write_bytes(b'{"text": "%s"}\n' % text if name == "a.jsonl" else b"text\n%s\n" % text)
+    assert [len(text) for text in texts(path)] == [megabytes * 1_000_000]
+
+
+def test_a_record_beyond_the_limit_is_a_flaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "LONGEST", 1000)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(GOOD, {"text": "x" * 2000}, GOOD))
+    table = tmp_path / "a.csv"
+    table.write_bytes(b"text\ngood\n" + b"x" * 2000 + b"\ngood\n")
+    for file, kept in ((path, 2), (table, 1)):
+        read, dropped = skipping(file)
+        assert read == ["good"] * kept
+        assert [d.reason for d in dropped] == ["longer than 1 GiB"]

@@ -1,0 +1,97 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from loriini.corpus.documents import write_documents
+from loriini.corpus.stored import stored_documents
+from loriini.errors import InputError
+from loriini.sources import Reading, streams
+from loriini.sources.streams import open_streams
+
+STOP, SKIP = Reading(), Reading(on_error="skip")
+
+
+def lines(path: Path, *texts: str) -> str:
+    path.write_text("".join(json.dumps({"id": text, "text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def stored(folder: Path, inputs: list[str], reading: Reading = STOP) -> list[str]:
+    opened, identity = open_streams(inputs, folder, reading)
+    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity)
+    return [document.text for document in stored_documents(built)]
+
+
+def finished_reads(folder: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob(".*.parts/read-*/result.json")}
+
+
+@pytest.mark.parametrize("task_bytes", [1, 1 << 26])
+def test_documents_come_in_the_order_of_the_inputs(
+    task_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name, f"{name} too") for name in "ba"]
+    assert len(open_streams(inputs, tmp_path / "out", STOP)[0]) == (2 if task_bytes == 1 else 1)
+    assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
+
+
+@pytest.mark.parametrize("remedy", ["skip", "mend"])
+def test_what_was_read_before_a_flaw_is_not_read_again(
+    remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
+    (tmp_path / "c.jsonl").write_text("{\n")
+    with pytest.raises(InputError, match=r"c\.jsonl:1"):
+        stored(tmp_path / "out", inputs)
+    before = finished_reads(tmp_path)
+    assert len(before) == 2
+    if remedy == "mend":
+        lines(tmp_path / "c.jsonl", "c")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", stop)
+        with pytest.raises(KeyboardInterrupt):
+            stored(tmp_path / "out", inputs, SKIP if remedy == "skip" else STOP)
+    assert before.items() < finished_reads(tmp_path).items()
+    assert stored(tmp_path / "out", inputs, SKIP) == (["a", "b"] if remedy == "skip" else ["a", "b", "c"])
+    assert not list(tmp_path.glob(".*.parts"))
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    inputs = [lines(tmp_path / "a.jsonl", "a")]
+    opened, identity = open_streams(inputs, tmp_path / "out", STOP)
+    lines(tmp_path / "a.jsonl", "another")
+    with pytest.raises(InputError, match="changed while it was read"):
+        write_documents(tmp_path / "out", opened, {}, identity)
+
+
+def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", "a")
+    with pytest.raises(InputError, match="lies inside the input"):
+        open_streams([str(tmp_path)], tmp_path / "corpora" / "out", STOP)
+
+
+def test_a_pipe_in_a_folder_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    lines(folder / "a.jsonl", "a")
+    os.mkfifo(folder / "pipe.jsonl")
+    assert stored(tmp_path / "out", [str(folder)]) == ["a"]
+    assert json.loads((tmp_path / "out" / "dropped.jsonl").read_text())["reason"] == "neither file nor folder"
+
+
+def test_an_empty_file_is_counted_and_an_empty_folder_refused(tmp_path: Path) -> None:
+    inputs = [lines(tmp_path / "a.jsonl", "a"), lines(tmp_path / "b.jsonl")]
+    assert stored(tmp_path / "out", inputs) == ["a"]
+    dropped = json.loads((tmp_path / "out" / "dropped.jsonl").read_text())
+    assert (dropped["where"], dropped["reason"]) == (inputs[1], "empty file")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no document found"):
+        open_streams([inputs[0], str(tmp_path / "empty")], tmp_path / "out", STOP)

@@ -1,0 +1,180 @@
+"""Web archives: what a page's text is, and what is no page."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from loriini.errors import InputError
+from loriini.sources import Dropped, Reading, read_documents, reading, web
+from loriini.sources.document import Document
+from loriini.sources.dropped import unrecorded
+
+PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
+PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
+<body><nav><a href="/">Home</a></nav><article><h1>Café</h1><p>{PARAGRAPH * 3}</p></article></body></html>"""
+
+
+def frame(kind: str, number: int, content: bytes, **headers: str) -> bytes:
+    """A record of a web archive."""
+    named = {
+        "WARC-Type": kind,
+        "WARC-Record-ID": f"<urn:{number}>",
+        "Content-Length": len(content),
+        **headers,
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+    return f"WARC/1.0\r\n{lines}\r\n".encode() + content + b"\r\n\r\n"
+
+
+def response(
+    number: int, content: bytes, kind: str = "text/html", status: str = "200 OK", more: str = ""
+) -> bytes:
+    http = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}\r\n".encode()
+    return frame("response", number, http + content, **{"Content-Type": "application/http; msgtype=response"})
+
+
+def in_chunks(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content)
+
+
+LATIN = in_chunks(gzip.compress(PAGE.encode("latin-1")))
+SENT = "Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"
+RECORDS = [
+    frame("warcinfo", 0, b"software: test\r\n"),
+    response(1, PAGE.encode()),
+    response(2, LATIN, "text/html; charset=ISO-8859-1", more=SENT),
+    response(3, b"\x89PNG", "image/png"),
+    response(4, PAGE.encode(), status="404"),
+    response(5, b"<html><body></body></html>"),
+    response(6, b"plain words", "text/plain"),
+]
+PACK = {
+    "a.warc": b"".join,
+    "a.warc.gz": lambda records: b"".join(map(gzip.compress, records)),
+    "a.warc.zst": lambda records: b"".join(map(zstandard.compress, records)),
+}
+
+
+def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
+    drop = unrecorded if dropped is None else dropped.append
+    return list(read_documents([path], Reading(on_error=on_error, drop=drop)))
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_pages_are_documents_and_what_is_none_is_dropped(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(PACK[name](RECORDS))
+    dropped: list[Dropped] = []
+    first, second, plain = read(path, dropped)
+    assert first == Document("<urn:1>", f"Café\n{PARAGRAPH * 3}".strip(), "a")
+    assert second == Document("<urn:2>", first.text, "a")
+    assert plain == Document("<urn:6>", "plain words", "a")
+    assert dropped == [
+        Dropped(None, f"{path}:4", "neither HTML nor plain text", "image/png"),
+        Dropped(None, f"{path}:5", "page with another status than 200", "404"),
+        Dropped(None, f"{path}:6", "no text in the page"),
+    ]
+
+
+def test_texts_taken_from_pages(tmp_path: Path) -> None:
+    contents = (b"caf\xc3\xa9", b"caf\xe9", b"after")
+    path = tmp_path / "a.warc.wet.gz"
+    records = [frame("conversion", i, c, **{"Content-Type": "text/plain"}) for i, c in enumerate(contents)]
+    path.write_bytes(PACK["a.warc.gz"](records))
+    with pytest.raises(InputError, match=r"a\.warc\.wet\.gz:2: not valid UTF-8"):
+        read(path)
+    assert [document.text for document in read(path, [], "skip")] == ["café", "after"]
+
+
+def test_resources_are_read_by_their_type(tmp_path: Path) -> None:
+    contents = {"text/html; charset=utf-8": PAGE.encode(), "text/plain": b"plain", "image/png": b"\x89PNG"}
+    path = tmp_path / "a.warc"
+    path.write_bytes(
+        b"".join(
+            frame("resource", i, content, **{"Content-Type": kind})
+            for i, (kind, content) in enumerate(contents.items())
+        )
+    )
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped)] == [f"Café\n{PARAGRAPH * 3}".strip(), "plain"]
+    assert dropped == [Dropped(None, f"{path}:3", "neither HTML nor plain text", "image/png")]
+
+
+@pytest.mark.parametrize("kind", ["metadata", "response"])
+def test_a_record_beyond_the_limit_is_passed_over(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "LONGEST", 1000)
+    monkeypatch.setattr(web, "CHUNK", 300)
+    path = tmp_path / "a.warc"
+    small = response(1, b"plain words", "text/plain")
+    path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
+    dropped: list[Dropped] = []
+    assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
+    expected = Dropped(None, f"{path}:2", "longer than 1 GiB", "a record of the web archive")
+    assert dropped == ([expected] if kind == "response" else [])
+
+
+def test_damage_is_told_by_the_records_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(RECORDS[1] + frame("metadata", 2, b"x") + b"no record")
+    with pytest.raises(InputError, match=r"a\.warc:3: damaged web archive"):
+        read(path)
+    for limit in (10_000, 1000):
+        monkeypatch.setattr(web, "LONGEST", limit)
+        path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
+        with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged archive \(the file ends"):
+            read(path)
+
+
+def test_a_response_that_is_none_is_a_flaw(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(frame("response", 1, b"no HTTP at all") + RECORDS[1])
+    with pytest.raises(InputError, match=r"a\.warc:1: no HTTP response"):
+        read(path)
+    assert [document.id for document in read(path, [], "skip")] == ["<urn:1>"]
+
+
+@pytest.mark.parametrize("name", PACK)
+@pytest.mark.parametrize("left_out", [20, 30, 100])
+def test_a_truncated_archive_is_told(tmp_path: Path, name: str, left_out: int) -> None:
+    path = tmp_path / name
+    path.write_bytes(PACK[name](RECORDS)[:-left_out])
+    with pytest.raises(InputError, match=r"truncated or damaged archive|damaged web archive"):
+        read(path)
+    dropped: list[Dropped] = []
+    assert [document.id for document in read(path, dropped, "skip")] == ["<urn:1>", "<urn:2>"]
+    assert "damaged" in dropped[-1].reason
+
+
+@pytest.mark.parametrize(
+    "data", [b"plain text", b"WARC/1.0\r\nWARC-Type: response\r\n\r\n", b"WARC/1.0\r\nContent-Le"]
+)
+def test_what_is_no_archive_is_told(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.warc: damaged web archive .*mend the file"):
+        read(path)
+
+
+def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(b"".join(RECORDS))
+
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(reading, "import_module", absent)
+    with pytest.raises(
+        InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"
+    ):
+        read(path)
+
+
+def test_a_length_in_signs_that_are_no_digits_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes("WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 1²\r\n\r\n".encode())
+    with pytest.raises(InputError, match=r"damaged web archive \(a record has no length\)"):
+        list(read_documents([path]))
