@@ -31,26 +31,34 @@ from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 DOMAINS = ("arxiv", "books", "wiki", "web", "python")
-CHARACTERS, CHARACTERS_PER_DOCUMENT, VOCAB_SIZE, LENGTH = 20_000_000, 1200, 2048, 512
+CHARACTERS, VOCAB_SIZE = 20_000_000, 2048
 SKIPPED_TOKENS = 128  # the longest segment of the grids
 
 
-def make_corpora(text: Path, out: Path, orders: Sequence[str]) -> None:
-    """The same chunks of the five domains in every order, and their held-out text."""
+def make_corpora(
+    text: Path, out: Path, orders: Sequence[str], length: int, longest: int | None = None
+) -> None:
+    """The same whole documents of the five domains in every order, and their held-out text.
+
+    Documents of more than `longest` characters are left out; None: none are.
+    """
     files = [str(text / f"{domain}.{side}.jsonl.zst") for domain in DOMAINS for side in ("train", "heldout")]
-    sides = split_documents(files, CHARACTERS, CHARACTERS // 10)
+    sides = split_documents(files, CHARACTERS, CHARACTERS // 10, longest=longest)
     write_documents(out / "heldout", lambda drop: sides["heldout"], {"side": "heldout"})
     tokenizer: Path | None = None
     for order in orders:
         settings = PrepareSettings(
             tokenizer=f"bpe:{VOCAB_SIZE}",
-            length=LENGTH,
+            length=length,
             order=order,
-            max_characters=CHARACTERS_PER_DOCUMENT,
             workers=2,
         )
         corpus = prepare_documents(
-            out / order, lambda drop: sides["train"], {"characters": str(CHARACTERS)}, settings, tokenizer
+            out / order,
+            lambda drop: sides["train"],
+            {"characters": str(CHARACTERS), "longest": str(longest)},
+            settings,
+            tokenizer,
         )
         tokenizer = tokenizer or corpus.tokenizer
 
@@ -86,6 +94,8 @@ def experiment(
     grid: Callable[[Path, int], dict[str, Run]],
     orders: Sequence[str],
     steps: int,
+    length: int = 512,
+    longest: int | None = None,
     **about: Any,
 ) -> None:
     """The command line of an experiment: make its corpora, run its grid, write its results.
@@ -107,7 +117,7 @@ def experiment(
     if a.only:
         run_one(replace(runs[a.only], seed=a.seed), a.out / "runs" / f"{a.only}-{a.seed}")
         return
-    make_corpora(a.text, a.out, orders)
+    make_corpora(a.text, a.out, orders, length, longest)
 
     def start(task: tuple[str, int]) -> None:
         name, seed = task
@@ -133,6 +143,7 @@ def experiment(
     tasks = [(name, seed) for seed in range(a.seeds) for name in runs if (name, seed) not in kept]
     with ThreadPoolExecutor(a.jobs) as pool:
         list(pool.map(start, tasks))
+    about |= {"longest_document_characters": longest}
     collect(a.out, runs, tasks, a.results, before, **about)
 
 

@@ -7,16 +7,11 @@ An interrupted one goes on where it stopped.
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
-
-import torch
 
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import write_json
@@ -27,18 +22,23 @@ from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 MODELS = ("dense", "lory")
-KEPT = ("step", "perplexity", "mean_perplexity")
 WINDOW = 25
 """Steps whose mean is one point of the training curve."""
 
 
-def runs(corpus: Path, heldout: list[Path], steps: int) -> dict[str, Run]:
-    """Both runs: of the quickstart's medium size, measured on held-out text every twentieth of the way."""
-    measured = EvaluateConfig(heldout=tuple(heldout), every=max(1, steps // 20), instances=24)
-    return {
-        name: replace(quickstart_run(name, "medium", steps, seed=0), corpus=(corpus,), evaluate=measured)
-        for name in MODELS
-    }
+def runs(corpus: Path, heldout: list[Path], steps: int, seed: int) -> dict[str, Run]:
+    """Both runs of a seed: of the quickstart's medium size, measured on held-out text every tenth of the way.
+
+    Both skip the mixture's segment 1, so that they are scored on the same tokens.
+    """
+    both = {name: quickstart_run(name, "medium", steps, seed) for name in MODELS}
+    measured = EvaluateConfig(
+        heldout=tuple(heldout),
+        every=max(1, steps // 10),
+        instances=24,
+        skip=both["lory"].routing.segment_length,
+    )
+    return {name: replace(run, corpus=(corpus,), evaluate=measured) for name, run in both.items()}
 
 
 def result(run: Run, out: Path) -> dict[str, Any]:
@@ -48,8 +48,9 @@ def result(run: Run, out: Path) -> dict[str, Any]:
     losses = [m["loss"] for m in metrics]
     return {
         "name": run.name,
+        "seed": run.seed,
+        "skip": run.evaluate.skip,
         "tokens": metrics[-1]["tokens"],
-        "minutes": sum(run.batch_size * run.length / m["tokens_per_second"] for m in metrics) / 60,
         "losses": [round(mean(losses[i : i + WINDOW]), 4) for i in range(0, len(losses), WINDOW)],
         "evaluation": [
             {key: row[key] for key in ("step", "perplexity", "mean_perplexity")} for row in measured
@@ -58,34 +59,30 @@ def result(run: Run, out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train both at once, a process and a thread each, and write their curves."""
+    """Train both models of every seed, one after the other, and write their curves."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--corpus", type=Path, required=True, help="of instances of 512 tokens")
     parser.add_argument("--heldout", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True, help="the JSON to write")
     parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--only", choices=MODELS, help=argparse.SUPPRESS)
+    parser.add_argument("--seeds", type=int, default=3)
     a = parser.parse_args()
-    both = runs(a.corpus.resolve(), [path.resolve() for path in a.heldout], a.steps)
-    if a.only:
-        torch.set_num_threads(1)
-        train_run(both[a.only], a.out / a.only)
-        return
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen([sys.executable, *sys.argv, "--only", name], env=environment) for name in MODELS
-    ]
-    codes = [process.wait() for process in started]
-    if any(codes):
-        sys.exit("a run did not finish; the same command goes on")
-    portable = {"corpus": [a.corpus.name], "evaluate": {"heldout": [path.name for path in a.heldout]}}
+    corpus, heldout = a.corpus.resolve(), [path.resolve() for path in a.heldout]
+    every = {
+        (name, seed): run
+        for seed in range(a.seeds)
+        for name, run in runs(corpus, heldout, a.steps, seed).items()
+    }
+    for (name, seed), run in every.items():
+        train_run(run, a.out / f"{name}-{seed}")
+    portable = {"corpus": [corpus.name], "evaluate": {"heldout": [path.name for path in heldout]}}
     results = {
         "date": time.strftime("%Y-%m-%d"),
-        "machine": {**describe_machine(), "threads": 1},
-        "runs": {name: {**run.to_dict(), **portable} for name, run in both.items()},
+        "machine": describe_machine(),
+        "runs": {name: {**run.to_dict(), **portable} for (name, seed), run in every.items() if seed == 0},
         "window": WINDOW,
-        "results": [result(run, a.out / name) for name, run in both.items()],
+        "results": [result(run, a.out / f"{name}-{seed}") for (name, seed), run in every.items()],
     }
     a.results.parent.mkdir(parents=True, exist_ok=True)
     write_json(a.results, results)

@@ -15,18 +15,23 @@ TRAIN, HELDOUT = "train", "heldout"
 
 
 def split_documents(
-    paths: Sequence[str], train_characters: int, heldout_characters: int, heldout_share: float = 0.08
+    paths: Sequence[str],
+    train_characters: int,
+    heldout_characters: int,
+    heldout_share: float = 0.08,
+    longest: int | None = None,
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
 
     Files named `*.heldout.*` are the held-out side where there are any; else documents are held out by the
     hash of their id, pieces `id#k` of one text together. Each side keeps at most so many characters, shared
-    equally by the domains. InputError when a side is left without documents.
+    equally by the domains; documents of more than `longest` characters are left out. InputError when a
+    side is left without documents.
     """
     found = [part for path in paths for part in _parts(path)]
     marked, others = ([part for part in found if _is_marked(part) == held] for held in (True, False))
     drop, left_out = counted(unrecorded)
-    reading = Reading(drop=drop)
+    reading = Reading(drop=drop, max_document_characters=longest)
     sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_parts(marked, reading))}
     for document in read_parts(others, reading):
         held = not marked and luck(document.id.split("#")[0]) < heldout_share

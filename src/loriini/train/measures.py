@@ -22,8 +22,8 @@ class EvaluateConfig:
 
     Every `every` steps and after the last the perplexity of the documents `heldout`, at most `instances`
     instances a domain, where there are documents; `skip` predictions at the start of each instance are left
-    out (None: the model's own segment 1; give runs that are compared the same). Every `sample_every` steps (0: never) a continuation of
-    `prompt` by `sample_tokens` tokens.
+    out (None: the model's own segment 1; give runs that are compared the same). Every `sample_every` steps
+    (0: never) a continuation of `prompt` by `sample_tokens` tokens.
     """
 
     heldout: tuple[Path, ...] = ()
