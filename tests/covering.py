@@ -24,7 +24,7 @@ def pairwise_rows(axes: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
 
 
 def grid(**axes: Sequence[Any]) -> pytest.MarkDecorator:
-    """`@grid(design=GRID, block=BLOCKS)`: as a product of `parametrize`, pairwise unless `-m grid` asks for all.
+    """`@grid(design=GRID, block=BLOCKS)`: the product of these, pairwise unless `-m grid` asks for all.
 
     The combinations that pairwise covering leaves out are marked `grid`, which the default run deselects.
     """
