@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from loriini import DESIGNS, LoriiniConfig, RoutingConfig
+from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import write_json
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.unit import Call, Grid

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import write_json
 
 FILES = 16
 TOPICS, WORDS, COMMON = 2_000, 400, 5_000

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import write_json
 from loriini.train.metrics import METRICS, read_metrics
 
 RANKS, STEPS, EVERY = 4, 60, 5

@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
+from loriini.atomic import write_json
 from loriini.corpus.documents import write_documents
 from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.corpus.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import load, write_json
+from loriini.jobs.artifact import load
 from loriini.model.loading import load_model
 from loriini.sources.split import split_documents
 from loriini.train.corpora import read_corpora

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import write_json
 from loriini.launch import train_run
 from loriini.recipes.small import quickstart_run
 from loriini.train.measures import EvaluateConfig

@@ -10,8 +10,8 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import write_json
 
 Result = TypeVar("Result")
 LIBRARIES = ("faiss-cpu", "numba", "numpy", "sentence-transformers", "transformers", "openvino")

@@ -17,11 +17,12 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
+from loriini.atomic import write_json
 from loriini.corpus.documents import batches, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import Artifact, load, write_json
+from loriini.jobs.artifact import Artifact, load
 from loriini.jobs.processes import Processes
 from loriini.sources import read_documents
 from loriini.sources.document import Document

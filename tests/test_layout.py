@@ -16,8 +16,9 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Of all lines, in one room."""
 
-SHARED = {"errors", "hardware", "progress"}
+SHARED = {"atomic", "errors", "hardware", "progress"}
 OPENS = {
+    "atomic": set(),
     "errors": set(),
     "hardware": set(),
     "progress": set(),

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from loriini.analyze.report import write_report
 from loriini.analyze.routes import routes_by_domain
+from loriini.atomic import write_json
 from loriini.corpus.documents import write_documents
 from loriini.corpus.inspection import neighbor_examples
 from loriini.corpus.prepare import Corpus, PrepareSettings, order_cosines, prepare_documents
@@ -26,7 +27,7 @@ from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
 from loriini.hardware import describe_machine, peak_resident
-from loriini.jobs.artifact import Artifact, load, write_json
+from loriini.jobs.artifact import Artifact, load
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
 from loriini.progress import console

@@ -1,14 +1,13 @@
 """A finished stage is whole, is not made again, and is never overwritten by another."""
 
 import errno
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, build, digest, file_hash, is_full, load, write_json
+from loriini.jobs.artifact import MANIFEST, build, digest, file_hash, is_full, load
 
 SETTINGS = {"length": 8, "sizes": (1, 2)}
 INPUTS = {"documents": "abc"}
@@ -85,15 +84,6 @@ def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) ->
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json: not a readable manifest .*; remove the folder"):
         load(tmp_path)
-
-
-def test_json_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_json(path, {"b": 1, "a": 2})
-    assert path.read_text() == '{\n "a": 2,\n "b": 1\n}\n'
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize(

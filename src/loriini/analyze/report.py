@@ -10,6 +10,7 @@ from loriini.analyze.comparison import Comparison
 from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
+from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.train.metrics import METRICS, read_metrics
 
@@ -71,7 +72,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
 def write_page(path: Path, title: str, opening: Html, sections: Iterable[tuple[str, Html | None]]) -> Path:
     """Write a page of the sections that have something to show."""
     shown = [(name, content) for name, content in sections if content is not None]
-    path.write_text(page(title, opening, shown), encoding="utf-8", errors="replace")
+    write_text(path, page(title, opening, shown), errors="replace")
     return path
 
 

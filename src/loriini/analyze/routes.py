@@ -1,6 +1,5 @@
 """Who routes where: the mean weight of every expert in every layer for the text of each domain."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from loriini.atomic import atomic
 from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
@@ -29,13 +29,10 @@ class Routes:
     units: NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """Write the routes so that a reader sees the old file or the new one, never half of it."""
-        temporary = path.with_name(path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            np.savez(
-                file, mean_gates=self.mean_gates, domains=np.array(self.domains, np.str_), units=self.units
-            )
-        os.replace(temporary, path)
+        """Write the routes to an `.npz` file atomically."""
+        domains = np.array(self.domains, np.str_)
+        with atomic(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, mean_gates=self.mean_gates, domains=domains, units=self.units)
 
     @classmethod
     def load(cls, path: Path) -> "Routes":

@@ -22,9 +22,9 @@ def evaluate_arguments(add: Add) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> None:
     """Perplexity of a model per domain."""
+    from loriini.atomic import write_json
     from loriini.evaluate.perplexity import evaluate as measure
     from loriini.evaluate.perplexity import tokenize_by_domain
-    from loriini.jobs.artifact import write_json
     from loriini.model.loading import load_model
     from loriini.progress import warn
     from loriini.routing import not_causal

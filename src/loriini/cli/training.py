@@ -142,8 +142,8 @@ def bench_arguments(add: Add) -> None:
 
 def bench(arguments: argparse.Namespace) -> None:
     """Speed and memory beside named baselines, on this machine."""
+    from loriini.atomic import write_json
     from loriini.bench import measure
-    from loriini.jobs.artifact import write_json
 
     out = arguments.out
     if out and out.is_dir():

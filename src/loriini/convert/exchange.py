@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from loriini.atomic import atomic, write_json
 from loriini.convert.megatron import read_megatron, write_megatron
 from loriini.corpus.instances import Instances, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
@@ -30,7 +31,7 @@ from loriini.corpus.tokens import (
     write_tokenizer,
 )
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build, file_hash, write_json
+from loriini.jobs.artifact import MANIFEST, Artifact, build, file_hash
 from loriini.jobs.exclusive import exclusive
 from loriini.progress import progress
 
@@ -54,15 +55,15 @@ def export_corpus(corpus: Corpus, form: Form, out: Path) -> Path:
     """
     if out.exists():
         raise InputError(f"{out}: is there already; choose another --out")
-    temporary = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    if form == "megatron":
-        _write_megatron(corpus.instances, temporary / "instances")
-    else:
-        _write_dataset(corpus.instances, temporary)
-    shutil.copytree(corpus.tokenizer, temporary / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
-    return temporary.rename(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(out) as folder:
+        folder.mkdir()
+        if form == "megatron":
+            _write_megatron(corpus.instances, folder / "instances")
+        else:
+            _write_dataset(corpus.instances, folder)
+        shutil.copytree(corpus.tokenizer, folder / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
+    return out
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpus:

@@ -7,7 +7,6 @@ sequences, the first of which is 0.
 Axes: S sequences, N documents, T tokens.
 """
 
-import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from loriini.atomic import atomic
 from loriini.errors import InputError
-from loriini.jobs.artifact import sync
 
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct("<9sQBQQ")
@@ -39,24 +38,18 @@ def write_megatron(
     """
     kind = np.dtype(dtype)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    temporary = {
-        suffix: prefix.with_name(f".{prefix.name}{suffix}.unfinished") for suffix in (".bin", ".idx")
-    }
-    with open(temporary[".bin"], "wb") as file:
-        written = sum(file.write(block.astype(kind).tobytes()) for block in blocks)
-        os.fsync(file.fileno())
-    if written != int(lengths_S.sum()) * kind.itemsize:
-        raise RuntimeError(f"{prefix}: {written} bytes of tokens for {lengths_S.sum()} tokens")
+    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
     ends_S = np.cumsum(lengths_S, dtype=np.int64) * kind.itemsize
-    with open(temporary[".idx"], "wb") as file:
-        file.write(HEADER.pack(MAGIC, VERSION, CODES[kind], len(lengths_S), len(lengths_S) + 1))
-        file.write(lengths_S.astype("<i4").tobytes())
-        file.write(np.concatenate([np.zeros(1, "<i8"), ends_S[:-1]]).astype("<i8").tobytes())
-        file.write(np.arange(len(lengths_S) + 1, dtype="<i8").tobytes())
-        os.fsync(file.fileno())
-    for suffix, path in temporary.items():
-        os.replace(path, _with_suffix(prefix, suffix))
-    sync(prefix.parent)
+    with atomic(index) as unfinished_index, atomic(tokens) as unfinished_tokens:
+        with open(unfinished_tokens, "wb") as file:
+            written = sum(file.write(block.astype(kind).tobytes()) for block in blocks)
+        if written != int(lengths_S.sum()) * kind.itemsize:
+            raise RuntimeError(f"{prefix}: {written} bytes of tokens for {lengths_S.sum()} tokens")
+        with open(unfinished_index, "wb") as file:
+            file.write(HEADER.pack(MAGIC, VERSION, CODES[kind], len(lengths_S), len(lengths_S) + 1))
+            file.write(lengths_S.astype("<i4").tobytes())
+            file.write(np.concatenate([np.zeros(1, "<i8"), ends_S[:-1]]).astype("<i8").tobytes())
+            file.write(np.arange(len(lengths_S) + 1, dtype="<i8").tobytes())
 
 
 def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loriini.atomic import write_json
 from loriini.corpus.accounts import check_accounts
 from loriini.corpus.documents import write_documents
 from loriini.corpus.duplicates import write_duplicates
@@ -31,7 +32,7 @@ from loriini.corpus.neighbors import write_neighbors
 from loriini.corpus.order import METHODS, Method, random_order, window_for, write_order
 from loriini.corpus.tokens import Tokens, check_tokenizer, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, load, write_json
+from loriini.jobs.artifact import MANIFEST, Artifact, load
 from loriini.jobs.exclusive import exclusive
 from loriini.jobs.executors import Where, executor
 from loriini.sources import ON_ERROR, Fields, OnError, Reading

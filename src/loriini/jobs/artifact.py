@@ -12,7 +12,6 @@ import errno
 import glob
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 
 MANIFEST = "manifest.json"
@@ -86,7 +86,7 @@ def build(
                 )
         _discard_all(folder)
         return artifact
-    with told_when_full(folder):
+    with told_when_full(folder), atomic(folder, temporary):
         _discard_all(folder, but=parts_of(temporary))
         temporary.mkdir(parents=True)
         _claim(parts_of(temporary), claim)
@@ -94,8 +94,6 @@ def build(
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
         write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
         shutil.rmtree(folder, ignore_errors=True)
-        os.replace(temporary, folder)
-        sync(folder.parent)
     _discard_all(folder)
     return load(folder)
 
@@ -149,29 +147,10 @@ def load(folder: Path) -> Artifact:
         ) from None
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of it."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w") as file:
-        json.dump(value, file, indent=1, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes, after syncing it to disk."""
+    """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
-        os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Make a file's bytes, or the renames inside a folder, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 def _claim(parts: Path, wanted: dict[str, Any]) -> None:

@@ -23,8 +23,8 @@ from datatrove.executor.slurm import SlurmPipelineExecutor
 from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
+from loriini.atomic import write_json
 from loriini.errors import InputError, WorkerDied
-from loriini.jobs.artifact import write_json
 from loriini.jobs.processes import ENVIRONMENT, environment
 from loriini.jobs.tasks import Task, finished, perform
 from loriini.progress import Advance

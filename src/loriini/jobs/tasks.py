@@ -8,13 +8,14 @@ bytes on one process, on many (`loriini.jobs.processes`), or on a cluster (`lori
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
-from loriini.jobs.artifact import parts_of, sync, told_when_full, write_json
+from loriini.atomic import atomic, write_json
+from loriini.jobs.artifact import parts_of, told_when_full
 from loriini.progress import Advance, progress
 
 Item = TypeVar("Item")
@@ -84,22 +85,15 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
 
 def perform(task: Task, parts: Path, advance: Advance) -> None:
     """Do one task: its folder appears below `parts` whole or not at all. A full disk is an InputError."""
+    unique = parts / f".{task.name}.{uuid4().hex}"  # a job that was put back in a queue may run twice
     with told_when_full(parts.parent):
-        temporary = Path(tempfile.mkdtemp(prefix=f".{task.name}.", dir=parts))
         try:
-            result = task.run(temporary, advance)
-            for path in temporary.iterdir():
-                sync(path)
-            write_json(temporary / RESULT, result)
-            sync(temporary)
-            try:
-                os.replace(temporary, parts / task.name)
-            except OSError:
-                if not finished(parts, task):  # by a job that was put back in a queue, and ran twice
-                    raise
-            sync(parts)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            with atomic(parts / task.name, unique) as folder:
+                folder.mkdir()
+                write_json(folder / RESULT, task.run(folder, advance))
+        except OSError:
+            if not finished(parts, task):
+                raise
 
 
 def concatenate(sources: Iterable[Path], target: Path) -> None:

@@ -1,6 +1,5 @@
 """A trained model as something people already run: a Hugging Face folder, or a plain Llama."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from loriini.atomic import atomic
 from loriini.errors import InputError
 from loriini.model.conversion import to_llama
 from loriini.model.labels import labels_of
@@ -49,10 +49,7 @@ def _write(out: Path, save: Callable[[Path], None], tokenizer: PreTrainedTokeniz
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not empty; choose another --out")
     logging.disable_progress_bar()
-    temporary = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(temporary, ignore_errors=True)
-    save(temporary)
-    tokenizer.save_pretrained(temporary)
-    if out.exists():
-        out.rmdir()
-    return temporary.rename(out)
+    with atomic(out) as temporary:
+        save(temporary)
+        tokenizer.save_pretrained(temporary)
+    return out

@@ -6,7 +6,6 @@ renamed, and read by any number of processes in any mesh.
 """
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,8 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from loriini.jobs.artifact import file_hash, sync, write_json
+from loriini.atomic import commit, write_json
+from loriini.jobs.artifact import file_hash
 from loriini.parallel.mesh import ALONE, Parallel
 from loriini.parallel.sharding import whole_view
 from loriini.progress import warn
@@ -120,10 +120,8 @@ def finish(
     temporary, final = unfinished(folder, at), folder / f"step-{at.step:08d}"
     files = sorted(temporary.iterdir())
     write_json(temporary / STATE, {**state, "sha256": {path.name: file_hash(path) for path in files}})
-    sync(temporary)
     shutil.rmtree(final, ignore_errors=True)
-    os.replace(temporary, final)
-    sync(folder)
+    commit(temporary, final)
     for old in superseded(final, keep):
         shutil.rmtree(old)
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from loriini.atomic import atomic
 from loriini.batches.batches import Batches, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
@@ -29,11 +30,10 @@ def write_skipped(out: Path, step: int, batches: Batches, position: Position) ->
     tokens_BL, instances_B, _ = batches.at(position)
     path = out / SKIPPED / f"step-{step:08d}.rank-{batches.rank}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
     labels_B = batches.instances.labels(instances_B)
-    with open(temporary, "wb") as file:
+    with atomic(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, instances=instances_B, tokens=tokens_BL, labels=labels_B)
-    return temporary.replace(path)
+    return path
 
 
 def check_skips(out: Path, step: int, skips: int, config: GuardConfig) -> None:

@@ -17,10 +17,10 @@ from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from loriini.atomic import atomic, write_json
 from loriini.batches.batches import Batches, Position, Source
 from loriini.errors import InputError, Unfinished
 from loriini.hardware import autocast, keep_freed_memory, pick_device
-from loriini.jobs.artifact import write_json
 from loriini.jobs.exclusive import exclusive
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import ALONE, Parallel, once, processes, spread, world_size
@@ -291,10 +291,9 @@ def save_model(state: State, corpus: Corpus, folder: Path) -> Path:
     model = gather(state.model, state.parallel)
     if model is not None:
         logging.disable_progress_bar()
-        temporary = folder.with_name(f".{folder.name}.unfinished")
-        model.eval().save_pretrained(temporary)
-        AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
-        temporary.rename(folder)
+        with atomic(folder) as temporary:
+            model.eval().save_pretrained(temporary)
+            AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
     return folder
 
 

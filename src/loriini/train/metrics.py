@@ -1,7 +1,6 @@
 """One JSON object a step in `metrics.jsonl`, and what it says of the experts."""
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from loriini.atomic import write_text
 from loriini.parallel.mesh import Parallel
 from loriini.routing import Routing, RoutingConfig, losses
 
@@ -32,9 +32,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 def rewind(path: Path, step: int) -> None:
     """Drop the steps after `step`, which a resumed run makes again, so that none is there twice."""
     kept = [m for m in read_metrics(path) if m["step"] <= step]
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(json.dumps(m) + "\n" for m in kept))
-    os.replace(temporary, path)
+    write_text(path, "".join(json.dumps(m) + "\n" for m in kept))
 
 
 @dataclass(frozen=True)

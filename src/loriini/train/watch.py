@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.hardware import peak_flops, peak_memory
 from loriini.model import LoriiniConfig
@@ -156,5 +157,5 @@ def _identity(out: Path) -> str:
     """A name for the run in a folder, the same whenever it goes on."""
     path = out / "watch.id"
     if not path.exists():
-        path.write_text(os.urandom(4).hex())
+        write_text(path, os.urandom(4).hex())
     return path.read_text()

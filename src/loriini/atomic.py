@@ -1,0 +1,72 @@
+"""Files and folders that are written whole or not at all, and that a power loss does not take back."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def atomic(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """Yield a temporary path beside `path` to write a file or a folder to; on success it becomes `path`.
+
+    Until then `path` keeps its old content. A file and an empty folder are replaced; a folder that holds
+    something must be removed first (OSError). After an error nothing of the attempt is left; after a kill
+    `temporary` (by default `.NAME.unfinished`) is, and the next attempt removes it.
+    """
+    path = Path(os.path.abspath(path))
+    temporary = temporary or path.with_name(f".{path.name}.unfinished")
+    _remove(temporary)
+    try:
+        yield temporary
+        commit(temporary, path)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def commit(temporary: Path, path: Path) -> None:
+    """Rename a file or folder so that after a crash `path` has either its old content or all of the new.
+
+    The contents are synced before the rename, the parent folder after it.
+    """
+    for folder, _, files in os.walk(temporary, topdown=False):
+        for name in files:
+            fsync(Path(folder, name))
+        fsync(Path(folder))
+    if temporary.is_file():
+        fsync(temporary)
+    os.replace(temporary, path)
+    fsync(path.parent)
+
+
+def fsync(path: Path) -> None:
+    """Write a file's bytes, or a folder's entries, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str, errors: str = "strict") -> None:
+    """Write a UTF-8 text file atomically; `errors` is that of `str.encode`."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors=errors)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, with sorted keys."""
+    with atomic(path) as temporary, open(temporary, "w") as file:
+        json.dump(value, file, indent=1, sort_keys=True)
+        file.write("\n")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
