@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.experts import Experts, GeluExperts
+from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.loss import IGNORED, fused_loss, next_tokens
 from loriini.model.mixture import Mixture, RoutedCacheLayer
@@ -108,6 +108,11 @@ class LoriiniPreTrainedModel(PreTrainedModel):
             init.normal_(module.c_proj.weight, mean=0.0, std=residual)
         elif isinstance(module, GeluExperts):
             init.normal_(module.down_proj, mean=0.0, std=residual)
+        elif isinstance(module, FactorizedExperts):
+            # The product of factors of deviation s has √r s²; it is to have a full gate projection's.
+            factor = (self.config.initializer_range / module.low_proj.shape[1] ** 0.5) ** 0.5
+            init.normal_(module.low_proj, mean=0.0, std=factor)
+            init.normal_(module.gate_proj, mean=0.0, std=factor)
 
 
 class LoriiniModel(LoriiniPreTrainedModel):

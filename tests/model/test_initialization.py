@@ -1,0 +1,19 @@
+"""What weights are before training."""
+
+import pytest
+
+from tiny import tiny_model
+
+DEVIATION = 0.02
+
+
+@pytest.mark.parametrize(("d", "f", "r"), [(64, 176, 8), (64, 176, 24), (192, 512, 64), (96, 256, 96)])
+def test_factorized_gate_projections_start_with_the_deviation_of_full_ones(d: int, f: int, r: int) -> None:
+    sizes = {"hidden_size": d, "intermediate_size": f, "low_rank": r, "num_hidden_layers": 1}
+    model = tiny_model("aoe", **sizes, initializer_range=DEVIATION)
+    experts = model.model.mixtures[0].experts
+    gate_EFD = experts.gate_proj @ experts.low_proj
+    assert gate_EFD.std().item() == pytest.approx(DEVIATION, rel=0.05)
+    assert experts.low_proj.std().item() == pytest.approx(experts.gate_proj.std().item(), rel=0.1)
+    for full in (experts.up_proj, experts.down_proj):
+        assert full.std().item() == pytest.approx(DEVIATION, rel=0.05)
