@@ -23,7 +23,7 @@ from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.corpus.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import load
+from loriini.jobs.artifact import load_artifact
 from loriini.model.loading import load_model
 from loriini.sources.split import split_documents
 from loriini.train.corpora import read_corpora
@@ -72,7 +72,9 @@ def run_one(run: Run, out: Path) -> dict[str, Any]:
     path = out / "evaluation.json"
     if not path.exists():
         model, tokenizer = load_model(out)
-        heldout = tokenize_by_domain(stored_documents(load(corpora / "heldout")), tokenizer, run.length)
+        heldout = tokenize_by_domain(
+            stored_documents(load_artifact(corpora / "heldout")), tokenizer, run.length
+        )
         write_json(path, evaluate(model, heldout, skip=SKIPPED_TOKENS))
     metrics = read_metrics(out / METRICS)
     evaluation = json.loads(path.read_text())

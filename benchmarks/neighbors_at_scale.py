@@ -23,8 +23,8 @@ from loriini.corpus.neighbors import search, whole, write_neighbors
 from loriini.corpus.order import random_order, similar_walk, window_for, write_order
 from loriini.corpus.quality import adjacent_cosines, recall
 from loriini.hardware import peak_resident
-from loriini.jobs.artifact import Artifact, build
-from loriini.jobs.processes import Processes
+from loriini.jobs.artifact import Artifact, build_artifact
+from loriini.jobs.processes import ProcessExecutor
 from measuring import in_fresh_process, timed, write_results
 
 SIZES = (100_000, 1_000_000)
@@ -55,7 +55,7 @@ def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Art
         vectors.flush()
         return {"documents": count, "width": width}
 
-    return build(folder, {"count": count}, {}, write)
+    return build_artifact(folder, {"count": count}, {}, write)
 
 
 def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         work = Path(name)
         made = write_vectors(work / "embeddings", real_ND, count)
         neighbors, neighbors_s = timed(
-            lambda: write_neighbors(work / "neighbors", made, K, SEED, Processes(workers))
+            lambda: write_neighbors(work / "neighbors", made, K, SEED, ProcessExecutor(workers))
         )
         order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
         # the workers at their largest, all at once: an upper bound

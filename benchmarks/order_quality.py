@@ -22,7 +22,7 @@ from loriini.corpus.neighbors import Cell, Ids, search, whole
 from loriini.corpus.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk, window_for
 from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.corpus.quality import adjacent_cosines
-from loriini.jobs.artifact import load
+from loriini.jobs.artifact import load_artifact
 from loriini.sources import read_documents
 from loriini.sources.document import Document, split_document
 from loriini.sources.local_text import stable_hash
@@ -142,10 +142,10 @@ def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
 
 def compare(corpus: Path) -> dict[str, Any]:
     """A row an order, on the documents that are no near-duplicates, and the default beside the others."""
-    left_out = np.load(load(corpus / "duplicates").path("ids.npy"))
-    vectors_ND = np.load(load(corpus / "embeddings").path("embeddings.npy")).astype(np.float32)
+    left_out = np.load(load_artifact(corpus / "duplicates").path("ids.npy"))
+    vectors_ND = np.load(load_artifact(corpus / "embeddings").path("embeddings.npy")).astype(np.float32)
     vectors_ND = np.delete(vectors_ND, left_out, axis=0)
-    lengths_N = np.delete(np.diff(np.load(load(corpus / "tokens").path("offsets.npy"))), left_out)
+    lengths_N = np.delete(np.diff(np.load(load_artifact(corpus / "tokens").path("offsets.npy"))), left_out)
     offsets = np.concatenate([[0], np.cumsum(lengths_N)])
     neighbors_NK = search(vectors_ND, whole(len(vectors_ND)), K)[0]
     window = window_for(LENGTH / lengths_N.mean())

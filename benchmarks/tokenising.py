@@ -22,8 +22,8 @@ from loriini.corpus.documents import batches, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
-from loriini.jobs.artifact import Artifact, load
-from loriini.jobs.processes import Processes
+from loriini.jobs.artifact import Artifact, load_artifact
+from loriini.jobs.processes import ProcessExecutor
 from loriini.sources import read_documents
 from loriini.sources.document import Document
 
@@ -96,7 +96,7 @@ def sample(paths: list[Path]) -> list[Document]:
 
 def our_seconds(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int) -> float:
     started = time.perf_counter()
-    write_tokens(folder, documents, tokenizer, Processes(workers))
+    write_tokens(folder, documents, tokenizer, ProcessExecutor(workers))
     return time.perf_counter() - started
 
 
@@ -112,7 +112,7 @@ def encode_alone(folder: Path) -> float:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
-    documents = stored_documents(load(folder / "documents"))
+    documents = stored_documents(load_artifact(folder / "documents"))
     texts = [[document.text for document in batch] for batch in batches(documents, BATCH_CHARACTERS)]
     started = time.perf_counter()
     for batch in texts:

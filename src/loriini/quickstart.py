@@ -27,7 +27,7 @@ from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, check_label, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import continue_text
 from loriini.hardware import describe_machine, peak_resident
-from loriini.jobs.artifact import Artifact, load
+from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
 from loriini.progress import console
@@ -35,7 +35,7 @@ from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.sources import input_identity
 from loriini.sources.document import Document
-from loriini.sources.local_text import gather
+from loriini.sources.local_text import collect_local_text
 from loriini.sources.split import split_documents
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
@@ -151,7 +151,7 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     """The documents to train on and those held out: the user's, or what is on this machine."""
     if not settings.documents:
         console.print("Gathering text from the running Python installation …")
-        return gather()
+        return collect_local_text()
     return split_documents(settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS)
 
 
@@ -250,7 +250,7 @@ def write_results(
         "order": {"random": cosines["random"], "similar": cosines["similar"]},
     }
     write_json(out / "results.json", results)
-    documents = {side: domain_sizes(load(out / "corpora" / side / "documents")) for side in SIDES}
+    documents = {side: domain_sizes(load_artifact(out / "corpora" / side / "documents")) for side in SIDES}
     write_json(
         out / "settings.json",
         {

@@ -8,12 +8,12 @@ from test_report import HOSTILE, Page
 from loriini.analyze.corpus import inspect_and_write, summary
 from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
 from loriini.sources.document import Document
-from loriini.sources.dropped import Drop, Dropped
+from loriini.sources.dropped import Dropped, OnDrop
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=31, neighbors=4)
 
 
-def documents(drop: Drop) -> Iterator[Document]:
+def documents(drop: OnDrop) -> Iterator[Document]:
     for i in range(20):
         yield Document(f"{HOSTILE} {i}", f"{HOSTILE} number {i} of {i % 3}", HOSTILE)
     for _ in range(2):

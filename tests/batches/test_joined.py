@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.batches.batches import Batches, Joined, Position, mixed
+from loriini.batches.loader import BatchLoader, JoinedInstances, Position, mixed
 from loriini.errors import InputError
 
 
@@ -30,7 +30,7 @@ class Numbered:
         return (self.first + ids_B) % 2
 
 
-JOINED = Joined((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
+JOINED = JoinedInstances((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
 
 
 def test_instances_follow_one_another() -> None:
@@ -55,19 +55,19 @@ def test_labels_are_those_of_the_source_that_an_instance_belongs_to() -> None:
 
 
 def test_labels_of_other_names_are_refused_once_they_are_asked_for() -> None:
-    joined = Joined((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
+    joined = JoinedInstances((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
     assert len(joined) == 4
     with pytest.raises(InputError, match="same domains, not even, odd; prose; prepare them as one"):
         _ = joined.label_names
 
 
 def test_an_empty_source_changes_nothing() -> None:
-    joined = Joined((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
+    joined = JoinedInstances((Numbered(0, 2), Numbered(99, 0), Numbered(2, 2)))
     assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_an_epoch_of_batches_holds_every_instance_once() -> None:
-    batches, position, seen = Batches(JOINED, batch_size=1), Position(), []
+    batches, position, seen = BatchLoader(JOINED, batch_size=1), Position(), []
     for _ in range(len(JOINED)):
         tokens, ids, position = batches.at(position)
         assert tokens[0, 0] == ids[0]
@@ -77,7 +77,7 @@ def test_an_epoch_of_batches_holds_every_instance_once() -> None:
 
 def test_sources_of_different_lengths_are_not_joined() -> None:
     with pytest.raises(ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; cut them alike"):
-        Joined((Numbered(0, 2), Numbered(2, 2, length=4)))
+        JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
 
 
 @pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
@@ -99,13 +99,13 @@ def test_a_source_comes_round_before_an_instance_comes_again() -> None:
 
 
 def test_a_mixture_is_a_function_of_the_place() -> None:
-    joined = Joined(JOINED.parts, (2.0, 1.0, 0.5))
-    whole = Batches(joined, batch_size=12, seed=3)
-    shared = [Batches(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
+    joined = JoinedInstances(JOINED.parts, (2.0, 1.0, 0.5))
+    whole = BatchLoader(joined, batch_size=12, seed=3)
+    shared = [BatchLoader(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
     for consumed in (0, 12, 120):
         ids = whole.at(Position(consumed))[1]
         assert np.concatenate([b.at(Position(consumed))[1] for b in shared]).tolist() == ids.tolist()
-    assert not np.array_equal(ids, Batches(joined, batch_size=12, seed=4).at(Position(120))[1])
+    assert not np.array_equal(ids, BatchLoader(joined, batch_size=12, seed=4).at(Position(120))[1])
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_a_mixture_is_a_function_of_the_place() -> None:
 )
 def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        Joined(JOINED.parts, weights)
+        JoinedInstances(JOINED.parts, weights)

@@ -7,11 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from loriini.convert.exchange import FORMS, export_corpus, import_corpus
+from loriini.convert.exchange import CORPUS_FORMATS, export_corpus, import_corpus
 from loriini.corpus.prepare import Corpus
 from loriini.errors import InputError
-from loriini.jobs.artifact import load
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.artifact import load_artifact
+from loriini.jobs.lock import folder_lock
 from runs import prepared
 
 
@@ -24,7 +24,7 @@ def source(folder: Path, form: str) -> Path:
     return folder / "instances" if form == "megatron" else folder
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", CORPUS_FORMATS)
 def test_instances_come_back_as_they_were(corpus: Corpus, tmp_path: Path, form: str) -> None:
     folder = export_corpus(corpus, form, tmp_path / "there")
     tokenizer = str(folder / "tokenizer")
@@ -73,7 +73,7 @@ def test_files_of_one_name_in_several_folders(corpus: Corpus, tmp_path: Path) ->
         folder.mkdir(parents=True)
         pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2, 3 + i]]}), folder / "x.parquet")
     import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 2)
-    assert {"0/x.parquet", "1/x.parquet"} <= load(tmp_path / "back" / "tokens").inputs.keys()
+    assert {"0/x.parquet", "1/x.parquet"} <= load_artifact(tmp_path / "back" / "tokens").inputs.keys()
 
 
 def test_more_domains_than_an_index_holds(
@@ -121,6 +121,6 @@ def test_nothing_is_overwritten(corpus: Corpus, tmp_path: Path) -> None:
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), tmp_path / "set.parquet")
     (tmp_path / "back").mkdir()
-    with exclusive(tmp_path / "back"), pytest.raises(InputError, match="at work here"):
+    with folder_lock(tmp_path / "back"), pytest.raises(InputError, match="at work here"):
         import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
     assert not list((tmp_path / "back").iterdir())

@@ -10,7 +10,7 @@ from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document, split_document
-from loriini.sources.dropped import Drop, Dropped
+from loriini.sources.dropped import Dropped, OnDrop
 
 
 @given(st.text(alphabet="ab \n\té", max_size=200), st.integers(1, 50))
@@ -37,7 +37,7 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
     ]
     calls = []
 
-    def source(drop: Drop) -> list[Document]:
+    def source(drop: OnDrop) -> list[Document]:
         calls.append(1)
         drop(Dropped(None, "a.jsonl:7", "no text"))
         return documents

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from loriini.corpus import duplicates
 from loriini.corpus.documents import write_documents
-from loriini.jobs.artifact import Artifact, build
+from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.sources.document import Document
 
 TEXT = "the quick brown fox jumps over the lazy dog and runs through the forest to the far river bank"
@@ -67,7 +67,7 @@ def neighbors_artifact(folder: Path) -> Artifact:
         np.save(temporary / "similarities.npy", SIMILARITIES)
         return {}
 
-    return build(folder, {}, {}, write)
+    return build_artifact(folder, {}, {}, write)
 
 
 def write(folder: Path, texts: list[str]) -> Artifact:

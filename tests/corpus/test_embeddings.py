@@ -8,7 +8,7 @@ from loriini.corpus import embeddings, encoders
 from loriini.corpus.documents import write_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
-from loriini.jobs.tasks import IN_PROCESS
+from loriini.jobs.tasks import SERIAL
 from loriini.sources.document import Document
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
@@ -108,7 +108,7 @@ def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(encoders, "load_encoder", load_encoder)
     stored = documents_of(tmp_path / "documents", BIRDS)
     written = embeddings.write_embeddings(
-        tmp_path / "e", stored, "some/encoder", 1, IN_PROCESS, "cls", "openvino"
+        tmp_path / "e", stored, "some/encoder", 1, SERIAL, "cls", "openvino"
     )
     assert asked == [("some/encoder", "cls", "openvino")]
     assert written.settings == {

@@ -10,7 +10,7 @@ from torch import Tensor
 from loriini.corpus import documents, encoders
 from loriini.corpus.embeddings import unit, write_embeddings
 from loriini.errors import InputError
-from loriini.jobs.processes import Processes
+from loriini.jobs.processes import ProcessExecutor
 
 TEXTS = [
     "the lory eats nectar and fruit",
@@ -105,7 +105,7 @@ def test_the_same_bytes_whatever_the_workers(
     torch.set_num_threads(2)
     try:
         one, two = (
-            write_embeddings(tmp_path / f"{n}", stored, str(plain_model), execute=Processes(n))
+            write_embeddings(tmp_path / f"{n}", stored, str(plain_model), execute=ProcessExecutor(n))
             for n in (1, 2)
         )
     finally:

@@ -8,14 +8,14 @@ import pytest
 from loriini.corpus.inspection import histogram, inspect_corpus, neighbor_examples, spread
 from loriini.corpus.order import random_order
 from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
-from loriini.jobs.artifact import load
+from loriini.jobs.artifact import load_artifact
 from loriini.sources.document import Document
-from loriini.sources.dropped import Drop, Dropped
+from loriini.sources.dropped import Dropped, OnDrop
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=63, neighbors=12)
 
 
-def documents(drop: Drop) -> Iterator[Document]:
+def documents(drop: OnDrop) -> Iterator[Document]:
     """Two topics in turn, a copy, a near copy, and one that could not be read."""
     rng = np.random.default_rng(0)
     for i in range(60):
@@ -43,8 +43,8 @@ def test_numbers_of_a_corpus(corpus: Corpus) -> None:
     assert found["tokens_per_document"]["max"] == np.diff(corpus.tokens.offsets).max()
     assert found["neighbors"]["recall_at_10"] == 1
     assert found["shared_instance_cosine"]["similar"] > found["shared_instance_cosine"]["random"]
-    order = np.load(load(corpus.folder / "order").path("order.npy"))
-    vectors = np.load(load(corpus.folder / "embeddings").path("embeddings.npy")).astype(np.float32)
+    order = np.load(load_artifact(corpus.folder / "order").path("order.npy"))
+    vectors = np.load(load_artifact(corpus.folder / "embeddings").path("embeddings.npy")).astype(np.float32)
     adjacent = (vectors[order[:-1]] * vectors[order[1:]]).sum(1).mean()
     assert found["order"]["adjacent_cosine"] == pytest.approx(adjacent, abs=1e-6)
     shuffled = random_order(len(vectors), 0)

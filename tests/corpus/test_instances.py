@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loriini.corpus import instances
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build
+from loriini.jobs.artifact import Artifact, build_artifact
 
 EOS = 1
 
@@ -28,7 +28,7 @@ def tokens_artifact(folder: Path, documents: list[list[int]], domains: list[int]
             "domains": ["birds", "code", "prose"],
         }
 
-    return build(folder, {}, {}, write)
+    return build_artifact(folder, {}, {}, write)
 
 
 def order_artifact(folder: Path, order: list[int]) -> Artifact:
@@ -36,7 +36,7 @@ def order_artifact(folder: Path, order: list[int]) -> Artifact:
         np.save(temporary / "order.npy", np.array(order, np.int64))
         return {}
 
-    return build(folder, {}, {}, write)
+    return build_artifact(folder, {}, {}, write)
 
 
 def cut_reference(lengths: list[int], order: list[int], size: int) -> list[list[tuple[int, int]]]:

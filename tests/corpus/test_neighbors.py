@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.corpus import neighbors
-from loriini.jobs.artifact import Artifact, build
-from loriini.jobs.processes import Processes
+from loriini.jobs.artifact import Artifact, build_artifact
+from loriini.jobs.processes import ProcessExecutor
 
 
 def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
@@ -21,7 +21,7 @@ def embeddings_artifact(folder: Path, vectors: NDArray[np.float16]) -> Artifact:
         np.save(temporary / "embeddings.npy", vectors)
         return {"documents": len(vectors)}
 
-    return build(folder, {}, {}, write)
+    return build_artifact(folder, {}, {}, write)
 
 
 def nearest_reference(vectors: NDArray[np.float16], k: int) -> NDArray[np.int64]:
@@ -118,7 +118,7 @@ def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(neighbors, "TASK", 100)
     embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
     one, two = (
-        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=Processes(workers))
+        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=ProcessExecutor(workers))
         for workers in (1, 2)
     )
     assert one.files == two.files

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loriini.corpus import order
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build
+from loriini.jobs.artifact import Artifact, build_artifact
 
 
 @st.composite
@@ -99,7 +99,7 @@ def neighbors_artifact(folder: Path, neighbors: NDArray[np.integer]) -> Artifact
         np.save(temporary / "neighbors.npy", neighbors)
         return {}
 
-    return build(folder, {}, {}, write)
+    return build_artifact(folder, {}, {}, write)
 
 
 def test_write_order(tmp_path: Path) -> None:

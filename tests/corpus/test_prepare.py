@@ -10,16 +10,16 @@ import pytest
 from loriini.corpus import instances, prepare
 from loriini.corpus.prepare import Corpus, PrepareSettings, open_corpus, order_cosines, prepare_documents
 from loriini.errors import InputError
-from loriini.jobs.artifact import load
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.artifact import load_artifact
+from loriini.jobs.lock import folder_lock
 from loriini.sources.document import Document
-from loriini.sources.dropped import Drop, unrecorded
+from loriini.sources.dropped import OnDrop, ignore_dropped
 
 SETTINGS = PrepareSettings(tokenizer="bpe:300", length=127, neighbors=8)
 IDENTITY = {"topics": "1"}
 
 
-def topics(drop: Drop = unrecorded) -> Iterator[Document]:
+def topics(drop: OnDrop = ignore_dropped) -> Iterator[Document]:
     """Forty documents on each of four topics with its own vocabulary, in turn; and one near-duplicate."""
     rng = np.random.default_rng(0)
     for i in range(160):
@@ -43,7 +43,7 @@ def times(out: Path) -> dict[Path, int]:
 
 
 def array_hashes(out: Path) -> dict[str, Any]:
-    return {folder.name: load(folder).files for folder in sorted(out.iterdir()) if folder.is_dir()}
+    return {folder.name: load_artifact(folder).files for folder in sorted(out.iterdir()) if folder.is_dir()}
 
 
 def test_every_document_and_token_is_accounted_for(corpus: Corpus) -> None:
@@ -51,7 +51,7 @@ def test_every_document_and_token_is_accounted_for(corpus: Corpus) -> None:
     assert counts["documents"]["documents"] == counts["tokens"]["documents"] == 161
     assert counts["duplicates"]["duplicates"] == 1
     assert counts["order"]["documents"] == counts["instances"]["documents_in"] == 160
-    left_out = np.load(load(corpus.folder / "duplicates").path("ids.npy"))
+    left_out = np.load(load_artifact(corpus.folder / "duplicates").path("ids.npy"))
     lengths = np.diff(corpus.tokens.offsets)
     assert lengths.sum() == counts["tokens"]["tokens"]
     held = counts["instances"]
@@ -75,7 +75,7 @@ def test_the_tokenizer_reads_the_instances(corpus: Corpus) -> None:
 
 
 def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
-    def unread(drop: Drop) -> Iterator[Document]:
+    def unread(drop: OnDrop) -> Iterator[Document]:
         raise AssertionError("the documents are stored already")
 
     before = times(corpus.folder)
@@ -129,7 +129,7 @@ def test_what_is_absent_is_told_before_anything_is_read(
 
 
 def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
-    with exclusive(tmp_path), pytest.raises(InputError, match="at work here"):
+    with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         made(tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -19,8 +19,8 @@ from loriini.corpus.accounts import check_accounts
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs import tasks
-from loriini.jobs.artifact import load
-from loriini.sources import Reading, read_documents
+from loriini.jobs.artifact import load_artifact
+from loriini.sources import ReadOptions, read_documents
 from loriini.sources.document import split_document
 
 STAGES = ["documents", "tokenizer", "tokens", "embeddings", "neighbors", "duplicates", "order", "instances"]
@@ -64,7 +64,7 @@ def test_the_same_bytes_whatever_the_workers(
 def test_documents_equal_one_pass_over_all(texts: tuple[str, ...], expected: Path) -> None:
     """The naive twin: a set of texts, and a counter of ids."""
     seen, number, wanted = set(), Counter[str](), []
-    for document in read_documents(texts, Reading(on_error="skip")):
+    for document in read_documents(texts, ReadOptions(on_error="skip")):
         if document.text not in seen:
             seen.add(document.text)
             wanted += split_document(document, 150)
@@ -77,7 +77,7 @@ def test_documents_equal_one_pass_over_all(texts: tuple[str, ...], expected: Pat
             while name in given:
                 name = f"{name}@{place}"
         wanted[place] = replace(document, id=name)
-    stored = load(expected / "documents")
+    stored = load_artifact(expected / "documents")
     assert list(stored_documents(stored)) == wanted
     assert len({document.id for document in wanted}) == len(wanted)
     assert stored.counts["duplicates"] == 2
@@ -90,7 +90,7 @@ def test_documents_equal_one_pass_over_all(texts: tuple[str, ...], expected: Pat
 
 
 def test_there_are_many_tasks(expected: Path) -> None:
-    counts = {name: load(expected / name).counts for name in STAGES}
+    counts = {name: load_artifact(expected / name).counts for name in STAGES}
     assert len(counts["documents"]["shards"]) >= 6
     assert counts["neighbors"]["cells"] >= 4
     assert counts["instances"]["instances"] * 64 > 3 * stages.SMALL[stages.instances, "TOKENS_AT_ONCE"]
@@ -99,7 +99,7 @@ def test_there_are_many_tasks(expected: Path) -> None:
 
 @pytest.mark.parametrize("stage", [name for name in STAGES if name != "tokenizer"])
 def test_a_document_or_token_that_goes_missing_is_our_fault(expected: Path, stage: str) -> None:
-    made = {name: load(expected / name) for name in STAGES}
+    made = {name: load_artifact(expected / name) for name in STAGES}
     check_accounts(made)
     for name in ("documents", "tokens", "tokens_left_out", "duplicates"):
         if name in made[stage].counts and (stage, name) != ("instances", "documents"):

@@ -12,7 +12,7 @@ from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokens import open_tokenizer, open_tokens, read_tokenizer, write_tokenizer, write_tokens
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
-from loriini.jobs.processes import Processes
+from loriini.jobs.processes import ProcessExecutor
 from loriini.sources.document import Document
 
 SHARED = Path(__file__).parents[3] / "shared" / "tokenizers"
@@ -74,7 +74,7 @@ def test_workers_do_not_change_the_bytes(
     monkeypatch.setattr("loriini.corpus.tokens.BATCH_CHARACTERS", 100)
     one = write_tokens(tmp_path / "one", in_shards, tokenizer)
     monkeypatch.setattr("loriini.corpus.tokens.BATCH_CHARACTERS", 1_000)
-    two = write_tokens(tmp_path / "two", in_shards, tokenizer, Processes(2))
+    two = write_tokens(tmp_path / "two", in_shards, tokenizer, ProcessExecutor(2))
     assert one.files == two.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert one.counts["documents"] == one.counts["documents_in"] == 40

@@ -9,12 +9,12 @@ import pytest
 from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
 from loriini.corpus.verify import STAGES, verify
 from loriini.errors import InputError
-from loriini.jobs.artifact import load
+from loriini.jobs.artifact import load_artifact
 from loriini.sources.document import Document
-from loriini.sources.dropped import Drop
+from loriini.sources.dropped import OnDrop
 
 
-def documents(drop: Drop) -> Iterator[Document]:
+def documents(drop: OnDrop) -> Iterator[Document]:
     for i in range(30):
         yield Document(str(i), f"a bird {i} of {i % 4} kinds " * (3 + i % 5), "birds")
 
@@ -31,12 +31,12 @@ def corpus(tmp_path: Path) -> Path:
 
 def test_every_file_of_every_stage_is_read(corpus: Path) -> None:
     assert set(STAGES) == set(make(corpus).manifest["stages"])
-    assert verify(corpus) == sum(len(load(corpus / stage).files) for stage in STAGES)
+    assert verify(corpus) == sum(len(load_artifact(corpus / stage).files) for stage in STAGES)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_one_changed_byte_is_told_and_mended(corpus: Path, stage: str) -> None:
-    artifact = load(corpus / stage)
+    artifact = load_artifact(corpus / stage)
     path = max(map(artifact.path, artifact.files), key=lambda path: path.stat().st_size)
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, build, digest, file_hash, is_full, load
+from loriini.jobs.artifact import MANIFEST, build_artifact, digest, file_hash, is_disk_full, load_artifact
 
 SETTINGS = {"length": 8, "sizes": (1, 2)}
 INPUTS = {"documents": "abc"}
@@ -23,17 +23,17 @@ def write_nothing(folder: Path) -> dict[str, Any]:
 
 
 def test_a_stage_is_written_with_its_manifest(tmp_path: Path) -> None:
-    artifact = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     assert artifact.settings == {"length": 8, "sizes": [1, 2]}
     assert (artifact.inputs, artifact.counts) == (INPUTS, {"numbers": 8})
     assert artifact.files == {"numbers.bin": file_hash(artifact.path("numbers.bin"))}
-    assert load(tmp_path / "stage") == artifact
+    assert load_artifact(tmp_path / "stage") == artifact
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
 def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
-    first = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
-    assert build(tmp_path / "stage", SETTINGS, INPUTS, write_nothing) == first
+    first = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_nothing) == first
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
 def test_another_stage_is_not_overwritten(
     settings: dict[str, Any], inputs: dict[str, str], named: str, tmp_path: Path
 ) -> None:
-    build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
-        build(tmp_path / "stage", settings, inputs, write_nothing)
-    assert load(tmp_path / "stage").counts == {"numbers": 8}
+        build_artifact(tmp_path / "stage", settings, inputs, write_nothing)
+    assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
 
 
 def test_an_interrupted_stage_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
@@ -60,30 +60,30 @@ def test_an_interrupted_stage_leaves_nothing_that_looks_finished(tmp_path: Path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "stage", SETTINGS, INPUTS, interrupted)
+        build_artifact(tmp_path / "stage", SETTINGS, INPUTS, interrupted)
     assert not (tmp_path / "stage").exists()
-    artifact = build(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
+    artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     assert list(artifact.files) == ["numbers.bin"]
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
 def test_the_digest_is_of_the_contents_alone(tmp_path: Path) -> None:
-    one = build(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
-    two = build(tmp_path / "two", {"length": 9}, {}, write_numbers)
+    one = build_artifact(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
+    two = build_artifact(tmp_path / "two", {"length": 9}, {}, write_numbers)
     assert one.digest == two.digest
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
 
 
 def test_a_folder_without_a_stage_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no finished artefact here \(manifest\.json is absent\)"):
-        load(tmp_path)
+        load_artifact(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
 def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json: not a readable manifest .*; remove the folder"):
-        load(tmp_path)
+        load_artifact(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) ->
     ],
 )
 def test_a_full_disk_by_whatever_error(error: Exception, full: bool) -> None:
-    assert is_full(error) == full
+    assert is_disk_full(error) == full

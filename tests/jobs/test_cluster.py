@@ -11,7 +11,7 @@ import pytest
 from jobs.test_tasks import build_with, raise_input_error, squares
 from loriini.errors import InputError
 from loriini.jobs import executors
-from loriini.jobs.executors import executor
+from loriini.jobs.executors import make_executor
 from loriini.jobs.tasks import Task
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
@@ -58,7 +58,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_slurm_does_the_tasks_in_jobs_of_an_array(tmp_path: Path, slurm: Path) -> None:
-    results = build_with(tmp_path / "stage", squares(5), executor("slurm", 2, OPTIONS))
+    results = build_with(tmp_path / "stage", squares(5), make_executor("slurm", 2, OPTIONS))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert len({result["process"] for result in results} - {os.getpid()}) == 2
     script = (slurm / "script").read_text()
@@ -67,7 +67,7 @@ def test_slurm_does_the_tasks_in_jobs_of_an_array(tmp_path: Path, slurm: Path) -
 
 
 def test_slurm_tells_what_a_job_complains_of(tmp_path: Path, slurm: Path) -> None:
-    execute = executor("slurm", 1, OPTIONS)
+    execute = make_executor("slurm", 1, OPTIONS)
     with pytest.raises(InputError, match=r"^a\.jsonl:7: no text; mend the line$"):
         build_with(tmp_path / "stage", [*squares(1), Task("wrong", raise_input_error)], execute)
     assert (slurm / "cancelled").read_text() == "7\n"
@@ -79,7 +79,7 @@ def test_slurm_tells_what_a_job_complains_of(tmp_path: Path, slurm: Path) -> Non
 def test_slurm_jobs_that_vanish_are_told(tmp_path: Path, slurm: Path) -> None:
     (slurm / "srun").write_text("#!/bin/bash\n")
     with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
-        build_with(tmp_path / "stage", squares(2), executor("slurm", 2, OPTIONS))
+        build_with(tmp_path / "stage", squares(2), make_executor("slurm", 2, OPTIONS))
     assert (slurm / "cancelled").read_text() == "7\n"
 
 
@@ -98,7 +98,7 @@ def test_a_squeue_that_fails_tells_nothing(code: int, out: str, err: str, gone: 
 
 def test_options_have_the_types_that_they_look_like() -> None:
     options = (*OPTIONS, "requeue=false", "cpus_per_task=2")
-    found = cluster.slurm(1, options).options
+    found = cluster.slurm_executor(1, options).options
     assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
 
 
@@ -113,20 +113,20 @@ def test_options_have_the_types_that_they_look_like() -> None:
 )
 def test_wrong_options_are_told(options: tuple[str, ...], told: str) -> None:
     with pytest.raises(InputError, match=told):
-        executor("slurm", 1, options)
+        make_executor("slurm", 1, options)
 
 
 def test_slurm_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch failed"):
-        build_with(tmp_path / "stage", squares(1), executor("slurm", 1, OPTIONS))
+        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
 
 
 @pytest.mark.parametrize(("where", "extra"), [("slurm", "scale"), ("ray", "ray")])
 def test_a_missing_extra_is_named(where: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=rf"pip install 'loriini\[{extra}\]'"):
-        executor(where)  # type: ignore[arg-type]
+        make_executor(where)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore:placement_group:DeprecationWarning")  # datatrove's
@@ -135,7 +135,7 @@ def test_ray_does_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
     try:
-        results = build_with(tmp_path / "stage", squares(3), executor("ray", 2, ["mem_per_cpu_gb=1"]))
+        results = build_with(tmp_path / "stage", squares(3), make_executor("ray", 2, ["mem_per_cpu_gb=1"]))
     finally:
         ray.shutdown()
         signal.signal(signal.SIGTERM, handler)

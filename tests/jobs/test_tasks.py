@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from loriini.errors import InputError, WorkerDied
-from loriini.jobs.artifact import build, digest, parts_of
-from loriini.jobs.executors import executor
-from loriini.jobs.processes import Processes
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
+from loriini.jobs.artifact import build_artifact, digest, parts_folder
+from loriini.jobs.executors import make_executor
+from loriini.jobs.processes import ProcessExecutor
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
 
@@ -71,26 +71,26 @@ def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int
 
     def write(temporary: Path) -> dict[str, Any]:
         results.extend(run_tasks("squares", tasks, temporary, execute))
-        sources = (parts_of(temporary) / task.name / "square" for task in tasks)
-        concatenate(sources, temporary / "squares")
+        sources = (parts_folder(temporary) / task.name / "square" for task in tasks)
+        concatenate_files(sources, temporary / "squares")
         return {}
 
-    build(folder, {"settings": settings}, {}, write)
+    build_artifact(folder, {"settings": settings}, {}, write)
     return results
 
 
-@pytest.mark.parametrize("execute", [IN_PROCESS, Processes(1), Processes(2)], ids=str)
+@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(1), ProcessExecutor(2)], ids=str)
 def test_results_are_in_order_wherever_they_are_made(tmp_path: Path, execute: Executor) -> None:
     results = build_with(tmp_path / "stage", squares(5), execute)
     assert [result["number"] for result in results] == list(range(5))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert sorted((tmp_path / "done").read_text().split()) == list("01234")
     elsewhere = {result["process"] for result in results} - {os.getpid()}
-    assert len(elsewhere) == (2 if execute == Processes(2) else 0)
+    assert len(elsewhere) == (2 if execute == ProcessExecutor(2) else 0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "stage"]
 
 
-@pytest.mark.parametrize("execute", [IN_PROCESS, Processes(2)], ids=str)
+@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(2)], ids=str)
 @pytest.mark.parametrize(
     ("run", "error", "told"),
     [
@@ -111,11 +111,11 @@ def test_a_failure_is_told_and_what_is_finished_is_kept(
     build_with(tmp_path / "other", tasks, execute)
     with pytest.raises(error, match=told) as caught:
         build_with(tmp_path / "stage", [*tasks, Task("wrong", run)], execute)
-    if execute != IN_PROCESS and error != InputError:
+    if execute != SERIAL and error != InputError:
         assert "wrong failed" in str(caught.value)
     assert not (tmp_path / "stage").exists()
     finished = [task for task in tasks if list(tmp_path.glob(f".stage.*.parts/{task.name}"))]
-    assert len(finished) == 3 or execute != IN_PROCESS
+    assert len(finished) == 3 or execute != SERIAL
     (tmp_path / "done").unlink()
     build_with(tmp_path / "stage", tasks, execute)
     done = (tmp_path / "done").read_text().split() if (tmp_path / "done").exists() else []
@@ -125,19 +125,19 @@ def test_a_failure_is_told_and_what_is_finished_is_kept(
 
 def test_a_process_that_dies_is_told_with_its_task(tmp_path: Path) -> None:
     with pytest.raises(WorkerDied, match=r"^the process that did killer died \(exit code -9; .*rerun"):
-        build_with(tmp_path / "stage", [Task("killer", die), *squares(1)], Processes(2))
+        build_with(tmp_path / "stage", [Task("killer", die), *squares(1)], ProcessExecutor(2))
     assert not list(tmp_path.glob(".stage.*.parts/killer"))
-    build_with(tmp_path / "stage", squares(2), Processes(2))
+    build_with(tmp_path / "stage", squares(2), ProcessExecutor(2))
     assert not list(tmp_path.glob(".*"))
 
 
 def test_a_task_that_another_job_finished_meanwhile_is_done(tmp_path: Path) -> None:
     def write(temporary: Path) -> dict[str, Any]:
-        (counts,) = run_tasks("twice", [Task("twice", be_done_by_another)], temporary, IN_PROCESS)
-        assert [path.name for path in parts_of(temporary).glob("*wice*")] == ["twice"]
+        (counts,) = run_tasks("twice", [Task("twice", be_done_by_another)], temporary, SERIAL)
+        assert [path.name for path in parts_folder(temporary).glob("*wice*")] == ["twice"]
         return counts
 
-    assert build(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
+    assert build_artifact(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
 
 
 def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,9 @@ def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pyte
     tasks = [Task(f"tell-{i}", tell_surroundings) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"told": run_tasks("tell", tasks, temporary, Processes(2))}
+        return {"told": run_tasks("tell", tasks, temporary, ProcessExecutor(2))}
 
-    told = build(tmp_path / "stage", {}, {}, write).counts["told"]
+    told = build_artifact(tmp_path / "stage", {}, {}, write).counts["told"]
     assert told == [{"model": False, "threads": "1"}] * 2
     assert "OMP_NUM_THREADS" not in os.environ
 
@@ -155,13 +155,13 @@ def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pyte
 def test_parts_of_other_settings_are_dropped(tmp_path: Path) -> None:
     tasks = [*squares(2), Task("wrong", raise_input_error)]
     with pytest.raises(InputError):
-        build_with(tmp_path / "stage", tasks, IN_PROCESS, settings=1)
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=1)
     (of_others,) = tmp_path.glob(".stage.*.parts")
     with pytest.raises(InputError):
-        build_with(tmp_path / "stage", tasks, IN_PROCESS, settings=2)
+        build_with(tmp_path / "stage", tasks, SERIAL, settings=2)
     (ours,) = tmp_path.glob(".stage.*.parts")
     assert ours != of_others  # so that a job of other settings that is left does not write here
-    build_with(tmp_path / "stage", squares(2), IN_PROCESS, settings=2)
+    build_with(tmp_path / "stage", squares(2), SERIAL, settings=2)
     assert (tmp_path / "done").read_text() == "0 1 0 1 "
 
 
@@ -170,13 +170,13 @@ def test_parts_without_their_claim_are_nobodys(tmp_path: Path) -> None:
     parts = tmp_path / f".stage.{whose}.parts" / "square-0"
     parts.mkdir(parents=True)
     (parts / "result.json").write_text(json.dumps({"number": 7}))
-    results = build_with(tmp_path / "stage", squares(1), IN_PROCESS)
+    results = build_with(tmp_path / "stage", squares(1), SERIAL)
     assert results[0]["number"] == 0
 
 
 def test_executors_by_name() -> None:
-    assert executor("local", 3) == Processes(3)
+    assert make_executor("local", 3) == ProcessExecutor(3)
     with pytest.raises(InputError, match="'cloud' is unknown; choose one of: local, slurm, ray"):
-        executor("cloud")  # type: ignore[arg-type]
+        make_executor("cloud")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the local executor has none"):
-        executor("local", 1, ["time=1"])
+        make_executor("local", 1, ["time=1"])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from loriini.sources import Dropped, Reading, read_documents
+from loriini.sources import Dropped, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 RECORDS = [{"id": f"d{i}", "text": f'text "{i}",\n\t{i}', "domain": "web"} for i in range(3)]
@@ -67,7 +67,7 @@ ALL = FORMATS | {
 
 
 def read(path: Path | str, **reading: Any) -> list[Document]:
-    return list(read_documents([path], Reading(**reading)))
+    return list(read_documents([path], ReadOptions(**reading)))
 
 
 def texts(path: Path | str, **reading: Any) -> list[str]:
@@ -77,4 +77,4 @@ def texts(path: Path | str, **reading: Any) -> list[str]:
 def skipping(path: Path | str, **reading: Any) -> tuple[list[str], list[Dropped]]:
     """The texts that are read when flaws are skipped, and what is dropped."""
     dropped: list[Dropped] = []
-    return texts(path, on_error="skip", drop=dropped.append, **reading), dropped
+    return texts(path, on_error="skip", on_drop=dropped.append, **reading), dropped

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from loriini.sources.compressed import CHUNK, DAMAGE, open_stream, read_lines, suffixes
+from loriini.sources.compressed import DAMAGE, READ_BYTES, open_stream, read_lines, suffixes
 
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 
@@ -24,7 +24,7 @@ def packed(tmp_path: Path, suffix: str, data: bytes) -> Path:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * CHUNK + b"\ny\n" + b"z" * CHUNK],
+    [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * READ_BYTES + b"\ny\n" + b"z" * READ_BYTES],
 )
 def test_lines_are_those_of_a_whole_read(tmp_path: Path, suffix: str, data: bytes) -> None:
     path = packed(tmp_path, suffix, data)
@@ -34,12 +34,12 @@ def test_lines_are_those_of_a_whole_read(tmp_path: Path, suffix: str, data: byte
 
 
 def test_a_line_beyond_the_limit_is_cut_and_the_next_is_whole(tmp_path: Path, suffix: str) -> None:
-    path = packed(tmp_path, suffix, b"a\n" + b"x" * 50 * CHUNK + b"\nb\n")
-    first, long, last = read_lines(path, longest=2 * CHUNK)
+    path = packed(tmp_path, suffix, b"a\n" + b"x" * 50 * READ_BYTES + b"\nb\n")
+    first, long, last = read_lines(path, longest=2 * READ_BYTES)
     assert (first, last) == (b"a", b"b")
-    assert len(long) > 2 * CHUNK
+    assert len(long) > 2 * READ_BYTES
     if suffix != ".zst":  # whose chunks grow with the ratio
-        assert len(long) <= 4 * CHUNK
+        assert len(long) <= 4 * READ_BYTES
 
 
 def test_a_long_line_takes_little_more_than_itself(tmp_path: Path) -> None:

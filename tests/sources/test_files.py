@@ -8,14 +8,14 @@ import pytest
 from loriini.errors import InputError
 from loriini.sources.files import (
     files_at,
+    fingerprint,
     in_one_line,
     is_remote,
     is_special,
     local_path,
-    matching,
+    matching_paths,
     open_binary,
     size_of,
-    state,
 )
 
 
@@ -80,12 +80,12 @@ def test_a_locked_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_urls(memory: fsspec.AbstractFileSystem) -> None:
     assert files_at("memory://bucket") == ["memory:///bucket/a/c.txt", "memory:///bucket/b.txt"]
-    assert matching("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
-    assert matching("memory://bucket") == ["memory://bucket"]
+    assert matching_paths("memory://bucket/*.txt") == ["memory:///bucket/b.txt"]
+    assert matching_paths("memory://bucket") == ["memory://bucket"]
     assert files_at("memory://bucket/b.txt") is None
     with open_binary("memory://bucket/b.txt") as file:
         assert file.read() == b"b"
-    for look, absent in ((files_at, "memory://absent"), (matching, "memory://bucket/*.csv")):
+    for look, absent in ((files_at, "memory://absent"), (matching_paths, "memory://bucket/*.csv")):
         with pytest.raises(InputError, match=r"no .*file"):
             look(absent)
     with pytest.raises(InputError, match=r"parrot.*install what reads"):
@@ -95,14 +95,14 @@ def test_urls(memory: fsspec.AbstractFileSystem) -> None:
 def test_the_state_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
     path = tmp_path / "a"
     path.write_text("x")
-    before = state(path), state("memory://bucket/b.txt")
+    before = fingerprint(path), fingerprint("memory://bucket/b.txt")
     assert size_of(path) == size_of("memory://bucket/b.txt") == 1
     assert size_of(tmp_path / "absent") is None
-    assert (state(path), state("memory://bucket/b.txt")) == before
+    assert (fingerprint(path), fingerprint("memory://bucket/b.txt")) == before
     path.write_text("xy")
     memory.pipe("/bucket/b.txt", b"bb")
-    assert state(path) != before[0]
-    assert state("memory://bucket/b.txt") != before[1]
+    assert fingerprint(path) != before[0]
+    assert fingerprint("memory://bucket/b.txt") != before[1]
 
 
 def test_paths_of_this_machine() -> None:
@@ -114,10 +114,10 @@ def test_paths_of_this_machine() -> None:
 def test_a_pattern_here(tmp_path: Path) -> None:
     for name in ("b[1].txt", "b2.txt", "a.txt"):
         (tmp_path / name).write_text("x")
-    assert matching(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
-    assert matching(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
+    assert matching_paths(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
+    assert matching_paths(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
     with pytest.raises(InputError, match="no such file"):
-        matching(f"{tmp_path}/c*")
+        matching_paths(f"{tmp_path}/c*")
 
 
 def test_a_path_is_told_in_one_line() -> None:

@@ -7,7 +7,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import Fields, Part, Reading, hub, input_identity, parts, read_documents, read_part
+from loriini.sources import (
+    Fields,
+    InputFile,
+    ReadOptions,
+    hub,
+    input_files,
+    input_identity,
+    read_documents,
+    read_file,
+)
 from loriini.sources.document import Document
 
 
@@ -32,16 +41,16 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_data_set_is_read_by_its_shards(folder: Path) -> None:
-    found = parts([f"hf:{folder}"])
-    assert found == [Part(f"hf:{folder}", f"parrots-{i}", "parrots", shard=(i, 3)) for i in range(3)]
-    assert list(read_part(found[1], Reading())) == [
+    found = input_files([f"hf:{folder}"])
+    assert found == [InputFile(f"hf:{folder}", f"parrots-{i}", "parrots", shard=(i, 3)) for i in range(3)]
+    assert list(read_file(found[1], ReadOptions())) == [
         Document("parrots-1:1", "train 1 0", "parrots"),
         Document("parrots-1:2", "train 1 1", "parrots"),
     ]
 
 
 def test_a_split_is_chosen_by_name_and_fields_by_theirs(folder: Path) -> None:
-    reading = Reading(Fields(domain="kind", id="size"))
+    reading = ReadOptions(Fields(domain="kind", id="size"))
     assert list(read_documents([f"birds=hf:{folder}:default:test"], reading)) == [
         Document("0", "test 0 0", "lory"),
         Document("1", "test 0 1", "lory"),
@@ -51,13 +60,13 @@ def test_a_split_is_chosen_by_name_and_fields_by_theirs(folder: Path) -> None:
 
 def test_a_data_set_without_the_text_is_told_by_its_columns(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no text column \('body' is not among text, kind, size\)"):
-        list(read_documents([f"hf:{folder}"], Reading(Fields(text="body"))))
+        list(read_documents([f"hf:{folder}"], ReadOptions(Fields(text="body"))))
 
 
 @pytest.mark.parametrize("name", ["{folder}:absent", "nobody/nothing"])
 def test_what_cannot_be_opened_is_wrong_input(folder: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"^hf:.*: cannot be opened .*check its name, split and your access"):
-        parts([f"hf:{name.format(folder=folder)}"])
+        input_files([f"hf:{name.format(folder=folder)}"])
 
 
 def test_identity_is_that_of_the_files_or_of_the_commit(
@@ -87,6 +96,6 @@ def test_a_data_set_that_breaks_off_is_told(folder: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match=r"hf:ORG/NAME.*unreadable data set \(reset\)"):
         list(read_documents(["hf:ORG/NAME"]))
     dropped = []
-    read = read_documents(["hf:ORG/NAME"], Reading(on_error="skip", drop=dropped.append))
+    read = read_documents(["hf:ORG/NAME"], ReadOptions(on_error="skip", on_drop=dropped.append))
     assert [d.text for d in read] == ["one"]
     assert [d.reason for d in dropped] == ["unreadable data set"]

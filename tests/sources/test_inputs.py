@@ -7,30 +7,30 @@ import fsspec
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import Input, Part, input_identity, inputs, parse_input, parts
+from loriini.sources import InputFile, InputSpec, input_files, input_identity, inputs, parse_input
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     {
-        "a/b.jsonl": Input("a/b.jsonl"),
-        "wiki=a/b.jsonl": Input("a/b.jsonl", "wiki"),
-        "wiki=a/b.jsonl:0.5": Input("a/b.jsonl", "wiki", 0.5),
-        "a/b.jsonl:.25": Input("a/b.jsonl", None, 0.25),
-        "file:///a/b:1": Input("/a/b"),
-        "a/b.jsonl:1e-3": Input("a/b.jsonl", None, 0.001),
-        "http://localhost:8080": Input("http://localhost:8080"),
-        "http://localhost:8080:0.5": Input("http://localhost:8080", None, 0.5),
-        "s3://bucket:0.5": Input("s3://bucket", None, 0.5),
-        "a/b=c": Input("a/b=c"),
-        "https://x.org/a.jsonl?key=1": Input("https://x.org/a.jsonl?key=1"),
-        "web=s3://bucket/a*.parquet": Input("s3://bucket/a*.parquet", "web"),
-        "hf:ORG/NAME:en:train": Input("hf:ORG/NAME:en:train"),
-        "hf://datasets/ORG/NAME": Input("hf:ORG/NAME"),
-        "hf://datasets/ORG/NAME/data": Input("hf://datasets/ORG/NAME/data"),
+        "a/b.jsonl": InputSpec("a/b.jsonl"),
+        "wiki=a/b.jsonl": InputSpec("a/b.jsonl", "wiki"),
+        "wiki=a/b.jsonl:0.5": InputSpec("a/b.jsonl", "wiki", 0.5),
+        "a/b.jsonl:.25": InputSpec("a/b.jsonl", None, 0.25),
+        "file:///a/b:1": InputSpec("/a/b"),
+        "a/b.jsonl:1e-3": InputSpec("a/b.jsonl", None, 0.001),
+        "http://localhost:8080": InputSpec("http://localhost:8080"),
+        "http://localhost:8080:0.5": InputSpec("http://localhost:8080", None, 0.5),
+        "s3://bucket:0.5": InputSpec("s3://bucket", None, 0.5),
+        "a/b=c": InputSpec("a/b=c"),
+        "https://x.org/a.jsonl?key=1": InputSpec("https://x.org/a.jsonl?key=1"),
+        "web=s3://bucket/a*.parquet": InputSpec("s3://bucket/a*.parquet", "web"),
+        "hf:ORG/NAME:en:train": InputSpec("hf:ORG/NAME:en:train"),
+        "hf://datasets/ORG/NAME": InputSpec("hf:ORG/NAME"),
+        "hf://datasets/ORG/NAME/data": InputSpec("hf://datasets/ORG/NAME/data"),
     }.items(),
 )
-def test_inputs_are_names_paths_and_weights(text: str, expected: Input) -> None:
+def test_inputs_are_names_paths_and_weights(text: str, expected: InputSpec) -> None:
     assert parse_input(text) == expected
 
 
@@ -38,9 +38,9 @@ def test_inputs_are_names_paths_and_weights(text: str, expected: Input) -> None:
 def test_whatever_exists_is_a_path(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("x")
-    assert parse_input(name) == Input(name)
-    assert parse_input(f"web={name}") == Input(name, "web")
-    assert parse_input(f"web={name}:0.5") == Input(name, "web", 0.5)
+    assert parse_input(name) == InputSpec(name)
+    assert parse_input(f"web={name}") == InputSpec(name, "web")
+    assert parse_input(f"web={name}:0.5") == InputSpec(name, "web", 0.5)
 
 
 @pytest.mark.parametrize("weight", ["0", "2", "1.5", "-1", "1e3", "nan", "inf", "0,5"])
@@ -55,11 +55,11 @@ def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for name in ("deep/b.txt", "a.jsonl.gz"):
         (tmp_path / name).write_text("x")
-    found = parts([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
+    found = input_files([f"web={tmp_path}:0.5", tmp_path / "deep" / "b.txt"])
     assert found == [
-        Part(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True, size=1),
-        Part(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True, size=1),
-        Part(f"{tmp_path}/deep/b.txt", "b.txt", "b", size=1),
+        InputFile(f"{tmp_path}/a.jsonl.gz", "a.jsonl.gz", "web", 0.5, in_folder=True, size=1),
+        InputFile(f"{tmp_path}/deep/b.txt", "deep/b.txt", "web", 0.5, in_folder=True, size=1),
+        InputFile(f"{tmp_path}/deep/b.txt", "b.txt", "b", size=1),
     ]
     assert pickle.loads(pickle.dumps(found)) == found
 
@@ -103,7 +103,7 @@ def test_identity_of_a_file_elsewhere() -> None:
 
 
 def test_a_missing_input_is_refused(tmp_path: Path) -> None:
-    for look in (parts, input_identity):
+    for look in (input_files, input_identity):
         with pytest.raises(InputError, match="no such file"):
             look([tmp_path / "absent.jsonl"])
 
@@ -113,17 +113,17 @@ def test_a_pattern_is_each_file_that_it_matches(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     pattern = f"{tmp_path}/w*.json"
     named = [f"web={tmp_path}/w{i}.json:0.5" for i in (1, 2)]
-    assert parts([f"web={pattern}:0.5"]) == parts(named)
+    assert input_files([f"web={pattern}:0.5"]) == input_files(named)
     assert input_identity([pattern]) == input_identity(named)
     with pytest.raises(InputError, match="no such file"):
-        parts([f"{tmp_path}/x*.json"])
+        input_files([f"{tmp_path}/x*.json"])
 
 
 def test_a_pattern_elsewhere_may_match_folders() -> None:
     system = fsspec.filesystem("memory")
     system.pipe({"/bucket/b1/a.txt": b"x", "/bucket/b2.txt": b"x", "/bucket/c.txt": b"x"})
     try:
-        assert [part.path for part in parts(["memory://bucket/b*"])] == [
+        assert [part.path for part in input_files(["memory://bucket/b*"])] == [
             "memory:///bucket/b1/a.txt",
             "memory:///bucket/b2.txt",
         ]
@@ -131,7 +131,7 @@ def test_a_pattern_elsewhere_may_match_folders() -> None:
         system.store.clear()
 
 
-@pytest.mark.parametrize("look", [parts, input_identity])
+@pytest.mark.parametrize("look", [input_files, input_identity])
 def test_a_pipe_is_refused_at_once(tmp_path: Path, look: Callable) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading, writing = os.pipe()
@@ -152,9 +152,9 @@ def test_pipes_in_folders_have_an_identity(tmp_path: Path) -> None:
 def test_a_message_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines.jsonl"
     with pytest.raises(InputError, match=r"two\\nlines\.jsonl': no such file"):
-        parts([path])
+        input_files([path])
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document found"):
-        parts([tmp_path])
+        input_files([tmp_path])

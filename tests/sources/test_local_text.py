@@ -4,7 +4,13 @@ import pytest
 
 from loriini.sources import local_text
 from loriini.sources.document import Document
-from loriini.sources.local_text import Source, gather, heldout_groups, separate_docstrings, spread
+from loriini.sources.local_text import (
+    LocalFile,
+    collect_local_text,
+    heldout_groups,
+    separate_docstrings,
+    take_evenly,
+)
 
 CODE = '''"""Module
 words."""
@@ -28,13 +34,13 @@ def test_docstrings_are_taken_out_of_the_code() -> None:
 
 def test_spread_gives_every_group_the_same_room() -> None:
     groups = {"small": ["s"] * 2, "a": ["a"] * 50, "b": ["b"] * 50, "c": ["c"] * 50, "d": ["d"] * 50}
-    chosen = spread(groups, len, 42, key=str)
+    chosen = take_evenly(groups, len, 42, key=str)
     assert {name: chosen.count(name) for name in "sabcd"} == {"s": 2, "a": 10, "b": 10, "c": 10, "d": 10}
 
 
 def test_no_group_takes_more_than_a_quarter() -> None:
-    assert len(spread({"only": ["x"] * 100}, len, 40, key=str)) == 10
-    assert spread({"only": ["a long first item"]}, len, 40, key=str) == ["a long first item"]
+    assert len(take_evenly({"only": ["x"] * 100}, len, 40, key=str)) == 10
+    assert take_evenly({"only": ["a long first item"]}, len, 40, key=str) == ["a long first item"]
 
 
 def documents_of(domain: str, **sizes: int) -> list[tuple[Document, str]]:
@@ -51,10 +57,10 @@ def test_every_domain_is_held_out_and_large_groups_are_not() -> None:
     assert heldout_groups(documents_of("a", only=100)) == set()
 
 
-def local_source(folder: Path, package: int, name: str, kind: str, text: str) -> Source:
+def local_source(folder: Path, package: int, name: str, kind: str, text: str) -> LocalFile:
     path = folder / f"{package}-{name}"
     path.write_text(text)
-    return Source(path, name, f"p{package}", kind, len(text))
+    return LocalFile(path, name, f"p{package}", kind, len(text))
 
 
 def test_gather_keeps_groups_on_one_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +74,7 @@ def test_gather_keeps_groups_on_one_side(tmp_path: Path, monkeypatch: pytest.Mon
             local_source(tmp_path, i, "LICENSE", "metadata", f"Copyright {i}\n" + words * 40),
         ]
     monkeypatch.setattr(local_text, "_sources", lambda: sources)
-    sides = gather(max_characters_per_domain=20_000)
+    sides = collect_local_text(max_characters_per_domain=20_000)
     groups = {side: {d.id.split(":")[0] for d in documents} for side, documents in sides.items()}
     assert groups["train"].isdisjoint(groups["heldout"])
     for domain in ("python", "prose"):
@@ -76,11 +82,11 @@ def test_gather_keeps_groups_on_one_side(tmp_path: Path, monkeypatch: pytest.Mon
         assert 0.05 < size["heldout"] / (size["train"] + size["heldout"]) < 0.15
     # The same licence under forty names is one document.
     assert sum(d.domain == "metadata" for documents in sides.values() for d in documents) == 1
-    assert gather(max_characters_per_domain=20_000) == sides
+    assert collect_local_text(max_characters_per_domain=20_000) == sides
 
 
 def test_this_installation_has_text() -> None:
-    sides = gather(max_characters_per_domain=60_000)
+    sides = collect_local_text(max_characters_per_domain=60_000)
     for documents in sides.values():
         assert {"python", "prose"} <= {document.domain for document in documents}
         assert all(len(document.text) <= 20_000 for document in documents)

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, Reading, parts, read_documents, read_part, records
+from loriini.sources import Dropped, ReadOptions, input_files, read_documents, read_file, records
 from loriini.sources.document import Document
 from sources.reads import (
     ALL,
@@ -51,7 +51,7 @@ def test_folder_is_walked_in_order(tmp_path: Path) -> None:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     dropped: list[Dropped] = []
-    assert read(root, drop=dropped.append) == [
+    assert read(root, on_drop=dropped.append) == [
         EXPECTED[0],
         Document("a/data-00000-of-00002.jsonl:2", "nameless", "data"),
         Document("a/deep/code.py", "x = 1", "a"),
@@ -101,7 +101,7 @@ def test_pipes_in_a_folder_are_counted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.jsonl")
     (tmp_path / "b.txt").write_text("good")
     dropped: list[Dropped] = []
-    assert texts(tmp_path, drop=dropped.append) == ["good"]
+    assert texts(tmp_path, on_drop=dropped.append) == ["good"]
     assert dropped == [Dropped(None, f"{tmp_path}/a.jsonl", "neither file nor folder")]
 
 
@@ -128,7 +128,7 @@ def test_a_flaw_is_told_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(told.value)
     dropped: list[Dropped] = []
     with pytest.raises(InputError):
-        texts(path, on_error="skip", drop=dropped.append)
+        texts(path, on_error="skip", on_drop=dropped.append)
     assert [d.where for d in dropped] == [f"{path}:1"]
 
 
@@ -149,9 +149,9 @@ def test_what_nobody_is_told_of_is_counted_in_a_warning(
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
-    assert len(list(read_documents([path, path], Reading(on_error="skip")))) == 2
+    assert len(list(read_documents([path, path], ReadOptions(on_error="skip")))) == 2
     assert capsys.readouterr().err == ("warning: 4 left out: not valid JSON, 2 left out: not a JSON object\n")
-    list(read_documents([path], Reading(on_error="skip", drop=lambda dropped: None)))
+    list(read_documents([path], ReadOptions(on_error="skip", on_drop=lambda dropped: None)))
     assert not capsys.readouterr().err
 
 
@@ -244,14 +244,14 @@ def test_an_error_of_who_is_told_is_not_taken_for_the_inputs(tmp_path: Path) -> 
         raise OSError("No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        texts(path, on_error="skip", drop=full)
+        texts(path, on_error="skip", on_drop=full)
 
 
 def test_each_part_is_read_by_itself(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
-    found = parts([tmp_path, f"other={tmp_path}/b.jsonl"])
-    documents = [list(read_part(part, Reading())) for part in found]
+    found = input_files([tmp_path, f"other={tmp_path}/b.jsonl"])
+    documents = [list(read_file(part, ReadOptions())) for part in found]
     assert documents == [
         [Document("a.jsonl:1", "a", "a")],
         [Document("b.jsonl:1", "b", "b")],

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, Fields, Reading, read_documents, records
+from loriini.sources import Dropped, Fields, ReadOptions, read_documents, records
 from sources.reads import ALL, EXPECTED, FORMATS, GOOD, RECORDS, lines, read, skipping, texts
 
 FLAWS = {
@@ -98,7 +98,7 @@ def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) 
     with pytest.raises(InputError, match=rf"{name}:2: not valid UTF-8; mend the record"):
         list(read_documents([path]))
     left_out: list[Dropped] = []
-    kept = read_documents([path], Reading(on_error="skip", drop=left_out.append))
+    kept = read_documents([path], ReadOptions(on_error="skip", on_drop=left_out.append))
     assert [document.text for document in kept] == ["good", "x"]
     assert [(d.where, d.reason) for d in left_out] == [(f"{path}:2", "not valid UTF-8")]
 
@@ -133,7 +133,7 @@ def test_a_long_record_is_read(tmp_path: Path, name: str, megabytes: int) -> Non
 
 
 def test_a_record_beyond_the_limit_is_a_flaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LONGEST", 1000)
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(GOOD, {"text": "x" * 2000}, GOOD))
     table = tmp_path / "a.csv"

@@ -7,10 +7,10 @@ import pytest
 from loriini.corpus.documents import write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
-from loriini.sources import Reading, streams
+from loriini.sources import ReadOptions, streams
 from loriini.sources.streams import open_streams
 
-STOP, SKIP = Reading(), Reading(on_error="skip")
+STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
 
 
 def lines(path: Path, *texts: str) -> str:
@@ -18,7 +18,7 @@ def lines(path: Path, *texts: str) -> str:
     return str(path)
 
 
-def stored(folder: Path, inputs: list[str], reading: Reading = STOP) -> list[str]:
+def stored(folder: Path, inputs: list[str], reading: ReadOptions = STOP) -> list[str]:
     opened, identity = open_streams(inputs, folder, reading)
     built = write_documents(folder, opened, {"on_error": reading.on_error}, identity)
     return [document.text for document in stored_documents(built)]

@@ -7,9 +7,9 @@ import pytest
 import zstandard
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, Reading, read_documents, reading, web
+from loriini.sources import Dropped, ReadOptions, fields, read_documents, web
 from loriini.sources.document import Document
-from loriini.sources.dropped import unrecorded
+from loriini.sources.dropped import ignore_dropped
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
 PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
@@ -58,8 +58,8 @@ PACK = {
 
 
 def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop") -> list[Document]:
-    drop = unrecorded if dropped is None else dropped.append
-    return list(read_documents([path], Reading(on_error=on_error, drop=drop)))
+    drop = ignore_dropped if dropped is None else dropped.append
+    return list(read_documents([path], ReadOptions(on_error=on_error, on_drop=drop)))
 
 
 @pytest.mark.parametrize("name", PACK)
@@ -106,8 +106,8 @@ def test_resources_are_read_by_their_type(tmp_path: Path) -> None:
 def test_a_record_beyond_the_limit_is_passed_over(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "LONGEST", 1000)
-    monkeypatch.setattr(web, "CHUNK", 300)
+    monkeypatch.setattr(web, "MAX_RECORD_BYTES", 1000)
+    monkeypatch.setattr(web, "READ_BYTES", 300)
     path = tmp_path / "a.warc"
     small = response(1, b"plain words", "text/plain")
     path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
@@ -123,7 +123,7 @@ def test_damage_is_told_by_the_records_number(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InputError, match=r"a\.warc:3: damaged web archive"):
         read(path)
     for limit in (10_000, 1000):
-        monkeypatch.setattr(web, "LONGEST", limit)
+        monkeypatch.setattr(web, "MAX_RECORD_BYTES", limit)
         path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
         with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged archive \(the file ends"):
             read(path)
@@ -166,7 +166,7 @@ def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: p
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(reading, "import_module", absent)
+    monkeypatch.setattr(fields, "import_module", absent)
     with pytest.raises(
         InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"
     ):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loriini.batches.batches import Joined
+from loriini.batches.loader import JoinedInstances
 from loriini.errors import InputError
 from loriini.train.corpora import read_corpora
 from runs import prepared
@@ -37,7 +37,7 @@ def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tm
 def test_corpora_are_mixed_by_their_weights(corpus: Path, tmp_path: Path) -> None:
     paths = [corpus, prepared(tmp_path / "other", str(corpus / "tokenizer")).folder]
     mixed = read_corpora(paths, (2.0, 1.0)).instances
-    assert isinstance(mixed, Joined)
+    assert isinstance(mixed, JoinedInstances)
     assert mixed.weights == (2.0, 1.0)
     with pytest.raises(InputError, match="corpus_weights: 1 weights for 2 sources; give each one"):
         read_corpora(paths, (1.0,))

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from loriini import LoriiniForCausalLM
-from loriini.batches.batches import Batches, Position
+from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.parallel.mesh import once, processes
 from loriini.train import loop
@@ -57,7 +57,7 @@ def test_a_skipped_batch_is_written_down_and_the_run_goes_on(
     assert [m["loss"] is None for m in metrics(out)].count(True) == 1
     (path,) = (out / "skipped").iterdir()
     assert path.name == "step-00000003.rank-0.npz"
-    tokens, instances, _ = Batches(Pattern(), run.batch_size).at(Position(2 * run.batch_size))
+    tokens, instances, _ = BatchLoader(Pattern(), run.batch_size).at(Position(2 * run.batch_size))
     with np.load(path) as batch:
         assert (batch["tokens"] == tokens).all()
         assert batch["instances"].tolist() == instances.tolist()
@@ -79,7 +79,7 @@ def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> 
     names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
     assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
     seen = [np.load(tmp_path / "run" / "skipped" / name)["instances"].tolist() for name in names]
-    assert [i for share in seen for i in share] == Batches(Pattern(), 4).at(Position(8))[1].tolist()
+    assert [i for share in seen for i in share] == BatchLoader(Pattern(), 4).at(Position(8))[1].tolist()
 
 
 def test_too_many_in_a_row_stop_the_run_and_say_where(
@@ -108,10 +108,10 @@ def test_skips_in_a_row_are_counted_over_an_interruption(
 
 def test_a_replay_names_the_instance_and_the_parameters(corpus: Corpus, tmp_path: Path) -> None:
     run = tiny_run("lory")
-    path = loop.write_skipped(tmp_path, 7, Batches(Pattern(), 4), Position(8))
+    path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), Position(8))
     model = LoriiniForCausalLM(replace(run, length=16).config(VOCABULARY, EOS))
     whole = replay(model, path)
-    assert [r.instance for r in whole] == Batches(Pattern(), 4).at(Position(8))[1].tolist()
+    assert [r.instance for r in whole] == BatchLoader(Pattern(), 4).at(Position(8))[1].tolist()
     assert all(abs(r.loss - math.log(VOCABULARY)) < 0.3 and r.gradient_norm > 0 for r in whole)
     assert not any(r.not_finite for r in whole)
     poisoned = int(np.load(path)["tokens"][2, 0])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.batches.batches import Joined
+from loriini.batches.loader import JoinedInstances
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model
@@ -108,7 +108,7 @@ def test_more_labels_than_experts_are_refused_before_anything_is_made(tmp_path: 
 
 
 def test_only_label_routing_minds_corpora_of_different_labels(tmp_path: Path) -> None:
-    different = Joined((PATTERN, Pattern(label_names=("odd", "even"))))
+    different = JoinedInstances((PATTERN, Pattern(label_names=("odd", "even"))))
     corpus = replace(tiny_corpus(tmp_path / "tokenizer"), instances=different)
     train(tiny_run("mixtral", steps=1), corpus, tmp_path / "mixtral")
     with pytest.raises(InputError, match="same domains, not one, two, three; odd, even"):

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from loriini import DESIGNS
-from loriini.batches.batches import Batches, Position
+from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, Progress
@@ -105,7 +105,7 @@ def kill() -> None:
 
 def mean_loss(state: State, corpus: Corpus, run: Run) -> float:
     """The loss of the batch that comes next."""
-    ids, _, _ = Batches(corpus.instances, run.batch_size, run.seed).at(Position(state.at.consumed))
+    ids, _, _ = BatchLoader(corpus.instances, run.batch_size, run.seed).at(Position(state.at.consumed))
     tokens = torch.from_numpy(ids)
     with torch.no_grad():
         return state.model(tokens[:, :-1], shift_labels=tokens[:, 1:]).loss.item()
@@ -216,7 +216,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 def test_accumulated_gradients_are_those_of_the_whole_batch(micro_batch_size: int, corpus: Corpus) -> None:
     run = tiny_run(batch_size=8)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    ids, _, _ = Batches(corpus.instances, run.batch_size).at(Position())
+    ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
     loss, _, _ = accumulate_gradients(model, torch.from_numpy(ids), run)
     whole = gradients(model)
     model.zero_grad()
@@ -264,7 +264,7 @@ def test_a_folder_of_another_run_is_refused(corpus: Corpus, tmp_path: Path) -> N
 
 
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with exclusive(tmp_path), pytest.raises(InputError, match="at work here"):
+    with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         train(tiny_run(steps=1), corpus, tmp_path)
 
 
@@ -308,7 +308,7 @@ def test_a_finished_run_is_left_as_it_is(corpus: Corpus, tmp_path: Path) -> None
 def test_a_step_whose_gradient_is_not_finite_is_skipped_and_told(corpus: Corpus) -> None:
     run = tiny_run("dense")
     state = fresh_state(run)
-    batches = Batches(corpus.instances, run.batch_size)
+    batches = BatchLoader(corpus.instances, run.batch_size)
     loop.training_step(state, run, batches)
     weight = state.model.lm_head.weight
     hook = weight.register_hook(lambda gradient: gradient * math.inf)

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 from loriini import LoriiniForCausalLM
-from loriini.batches.examples import Examples
+from loriini.batches.dataset import InstanceDataset
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import gradients
 
@@ -43,13 +43,13 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 def test_examples_are_inputs_and_their_next_tokens() -> None:
-    examples = Examples(Pattern(), length=16, labelled=True)
+    examples = InstanceDataset(Pattern(), length=16, labelled=True)
     example = examples[4]
     assert len(examples) == len(Pattern())
     assert example["input_ids"].tolist() == [28 + 2 * i for i in range(16)]
     assert example["shift_labels"].tolist() == [28 + 2 * i for i in range(1, 17)]
     assert example["routing_labels"] == 1
-    assert Examples(Pattern())[0].keys() == {"input_ids", "shift_labels"}
+    assert InstanceDataset(Pattern())[0].keys() == {"input_ids", "shift_labels"}
     with pytest.raises(IndexError):
         examples[len(examples)]
 
@@ -59,7 +59,7 @@ def test_transformers_trainer_trains_saves_and_loads(design: str, tmp_path: Path
     run = tiny_run(design)
     labels = Pattern().label_names if design == "label" else ()
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS, label_names=labels))
-    examples = Examples(Pattern(), labelled=design == "label")
+    examples = InstanceDataset(Pattern(), labelled=design == "label")
     trainer = Trainer(model, arguments(tmp_path), train_dataset=examples, eval_dataset=examples)
     trainer.train()
     assert abs(losses(trainer)[0] - math.log(VOCABULARY)) < 0.2
@@ -84,7 +84,7 @@ def test_accumulated_steps_have_the_gradient_of_the_whole_batch(tmp_path: Path) 
             gradient_accumulation_steps=parts,
             optim="sgd",
         )
-        Trainer(model, settings, train_dataset=Examples(Pattern())).train()
+        Trainer(model, settings, train_dataset=InstanceDataset(Pattern())).train()
         weights.append(model.model.mixtures[0].experts.down_proj.detach().clone())
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-7)
 
@@ -96,7 +96,7 @@ def test_peft_trains_attention_and_routers_alone_and_its_adapter_loads(tmp_path:
         r=4, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], modules_to_save=["router"]
     )
     model = get_peft_model(LoriiniForCausalLM.from_pretrained(base), lora)
-    examples = Examples(Pattern())
+    examples = InstanceDataset(Pattern())
     trainer = Trainer(model, arguments(tmp_path, max_steps=20), train_dataset=examples)
     trainer.train()
     assert losses(trainer)[-1] < losses(trainer)[0] - 0.01

@@ -9,7 +9,7 @@ from loriini.errors import InputError
 from loriini.evaluate.perplexity import tokenize_by_domain
 from loriini.model.loading import load_model
 from loriini.routing import not_causal
-from loriini.sources import Fields, Reading, read_documents
+from loriini.sources import Fields, ReadOptions, read_documents
 
 
 def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Path | None = None) -> Path:
@@ -20,7 +20,7 @@ def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Pat
     model, tokenizer = load_model(run)
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
-    read = read_documents(documents, Reading(Fields(domain=domain_field)))
+    read = read_documents(documents, ReadOptions(Fields(domain=domain_field)))
     length, names = model.config.max_position_embeddings, model.config.label_names
     heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
     routes = routes_by_domain(model, {domain: text.ids for domain, text in heldout.items()})

@@ -10,7 +10,7 @@ from loriini.cli import corpus, models, training
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.cli.tell import tell
 from loriini.errors import InputError, Unfinished, WorkerDied
-from loriini.jobs.artifact import is_full
+from loriini.jobs.artifact import is_disk_full
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _remedy(error: OSError) -> str | None:
     """What the user can do about an error of the disk; None when it is of another kind."""
-    if is_full(error):
+    if is_disk_full(error):
         return "free some space; the same command goes on where it stopped"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "allow it, or choose another place; the same command goes on where it stopped"

@@ -85,10 +85,10 @@ def convert_arguments(add: Add) -> None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """A corpus into what other programs read, or tokens of theirs into a corpus."""
-    from loriini.convert.exchange import FORMS, export_corpus, import_corpus
+    from loriini.convert.exchange import CORPUS_FORMATS, export_corpus, import_corpus
     from loriini.corpus.prepare import open_corpus
 
-    if arguments.to in FORMS:
+    if arguments.to in CORPUS_FORMATS:
         print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
     elif not arguments.tokenizer:
         raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")

@@ -28,7 +28,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     from loriini.model.loading import load_model
     from loriini.progress import warn
     from loriini.routing import not_causal
-    from loriini.sources import Fields, Reading, read_documents
+    from loriini.sources import Fields, ReadOptions, read_documents
 
     if arguments.tasks:
         raise InputError("--tasks is not there yet; use --documents")
@@ -37,7 +37,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     model, tokenizer = load_model(arguments.model)
     if arguments.router_free:
         _drop_routers(model, arguments.router_free)
-    documents = read_documents(arguments.documents, Reading(Fields(domain=arguments.domain_field)))
+    documents = read_documents(arguments.documents, ReadOptions(Fields(domain=arguments.domain_field)))
     length = arguments.length or model.config.max_position_embeddings
     heldout = tokenize_by_domain(documents, tokenizer, length, label_names=model.config.label_names)
     if model.config.num_experts > 1 and (remark := not_causal(model.config.routing)):

@@ -31,19 +31,19 @@ from loriini.corpus.tokens import (
     write_tokenizer,
 )
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build, file_hash
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash
+from loriini.jobs.lock import folder_lock
 from loriini.progress import progress
 
-Form = Literal["megatron", "dataset"]
-FORMS = get_args(Form)
+CorpusFormat = Literal["megatron", "dataset"]
+CORPUS_FORMATS = get_args(CorpusFormat)
 TOKENS_AT_ONCE = 1 << 22
 ROWS_PER_FILE = 1 << 16
-Block = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
+TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Some documents at a time: their tokens one after the other, their lengths, and their domains."""
 
 
-def export_corpus(corpus: Corpus, form: Form, out: Path) -> Path:
+def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
     """Write a corpus's instances, and its tokenizer beside them, into the new folder `out`.
 
     - `megatron`: `instances.bin` and `.idx`; an instance is a document there, since Megatron shuffles
@@ -84,7 +84,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
     check_tokenizer(tokenizer)
     files = _files(source)
     out.mkdir(parents=True, exist_ok=True)
-    with exclusive(out):
+    with folder_lock(out):
         stages = _import_stages(out, source, files, tokenizer, length)
         settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
         write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
@@ -99,7 +99,7 @@ def _import_stages(
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None)
     stages["tokens"] = _import_tokens(out / "tokens", source, files, stages["tokenizer"])
     documents = stages["tokens"].counts["documents"]
-    stages["order"] = build(
+    stages["order"] = build_artifact(
         out / "order",
         {"method": "given", "documents": documents},
         {},
@@ -194,7 +194,7 @@ def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Art
     inputs |= {"tokenizer": tokenizer.digest}
     vocab_size, dtype = tokenizer.counts["vocab_size"], id_dtype(tokenizer)
 
-    def checked(block: Block) -> Block:
+    def checked(block: TokenBlock) -> TokenBlock:
         outside = block[0][(block[0] < 0) | (block[0] >= vocab_size)]
         if len(outside):
             raise InputError(
@@ -233,10 +233,10 @@ def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Art
             "domains": list(names),
         }
 
-    return build(folder, {"form": "megatron" if of_megatron else "dataset"}, inputs, write)
+    return build_artifact(folder, {"form": "megatron" if of_megatron else "dataset"}, inputs, write)
 
 
-def _megatron_blocks(prefix: Path) -> Iterator[Block]:
+def _megatron_blocks(prefix: Path) -> Iterator[TokenBlock]:
     """The documents of an indexed data set, whose domain is its name."""
     tokens, offsets = read_megatron(prefix)
     groups = np.flatnonzero(np.diff(offsets[:-1] // TOKENS_AT_ONCE)) + 1
@@ -247,7 +247,7 @@ def _megatron_blocks(prefix: Path) -> Iterator[Block]:
             yield held, np.diff(offsets[first : last + 1]), [prefix.name] * (last - first)
 
 
-def _dataset_blocks(files: list[Path]) -> Iterator[Block]:
+def _dataset_blocks(files: list[Path]) -> Iterator[TokenBlock]:
     """The rows of parquet files; without a column `domain`, a file's name up to its first `-` or `.`."""
     for path in files:
         try:
@@ -265,7 +265,7 @@ def _dataset_blocks(files: list[Path]) -> Iterator[Block]:
             raise InputError(f"{path}: unreadable parquet ({error}); write it again") from error
 
 
-def _block(batch: pyarrow.RecordBatch, path: Path) -> Block:
+def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
     """Some rows' tokens, lengths and domains; InputError for a row without tokens."""
     column = batch.column("input_ids")
     if column.null_count:

@@ -23,13 +23,22 @@ from numpy.typing import NDArray
 
 from loriini.corpus.distinct import first_of_text, id_hashes, new_name, number_of_id, text_hashes
 from loriini.jobs import artifact
-from loriini.jobs.artifact import Artifact, digest, first_few, parts_of
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, grouped, run_tasks
+from loriini.jobs.artifact import Artifact, digest, first_few, parts_folder
+from loriini.jobs.tasks import (
+    SERIAL,
+    Executor,
+    Task,
+    concatenate_files,
+    group_by_size,
+    link_or_copy,
+    run_tasks,
+)
 from loriini.progress import Advance
 from loriini.sources.compressed import read_lines
-from loriini.sources.document import Document, Read, Stream, split_document
-from loriini.sources.dropped import Dropped, counted, nothing_found
+from loriini.sources.document import Document, split_document
+from loriini.sources.dropped import Dropped, count_dropped, no_documents
 from loriini.sources.files import in_one_line
+from loriini.sources.streams import DocumentStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -60,11 +69,11 @@ class _Shard:
 
 def write_documents(
     folder: Path,
-    sources: Read | Sequence[Stream],
+    sources: ReadDocuments | Sequence[DocumentStream],
     settings: Mapping[str, Any],
     inputs: Mapping[str, str] | None = None,
     max_characters: int | None = None,
-    execute: Executor = IN_PROCESS,
+    execute: Executor = SERIAL,
 ) -> Artifact:
     """Build the `documents` artefact: shards of JSON lines in the order given, and `dropped.jsonl`.
 
@@ -76,8 +85,10 @@ def write_documents(
     wanted = {**settings, "max_characters": max_characters}
 
     def write(temporary: Path) -> dict[str, Any]:
-        streams = [Stream(sources, digest([wanted, dict(inputs or {})]))] if callable(sources) else sources
-        parts = parts_of(temporary)
+        streams = (
+            [DocumentStream(sources, digest([wanted, dict(inputs or {})]))] if callable(sources) else sources
+        )
+        parts = parts_folder(temporary)
         reads = [
             Task(
                 f"read-{i:05d}-{digest([stream.identity, max_characters])}",
@@ -85,10 +96,10 @@ def write_documents(
             )
             for i, stream in enumerate(streams)
         ]
-        read = run_tasks("read", reads, temporary, IN_PROCESS if callable(sources) else execute)
+        read = run_tasks("read", reads, temporary, SERIAL if callable(sources) else execute)
         shards = list(_shards([parts / task.name for task in reads], read))
         if not shards:
-            raise nothing_found(first_few([*map(in_one_line, inputs or [folder])]), _total(read, "skipped"))
+            raise no_documents(first_few([*map(in_one_line, inputs or [folder])]), _total(read, "skipped"))
         of_all = digest([task.name for task in reads])
         plan = Task(f"plan-{of_all}", partial(_compare, shards))
         run_tasks("compare", [plan], temporary, execute)
@@ -103,25 +114,25 @@ def write_documents(
         kept = run_tasks("documents", keeps, temporary, execute)
         filled = [task.name for task, counts in zip(keeps, kept, strict=True) if counts["domains"]]
         for i, name in enumerate(filled):
-            adopt(parts / name / "documents", temporary / DOCUMENTS.format(i))
-        concatenate((parts / task.name / DROPPED for task in (*reads, *keeps)), temporary / DROPPED)
+            link_or_copy(parts / name / "documents", temporary / DOCUMENTS.format(i))
+        concatenate_files((parts / task.name / DROPPED for task in (*reads, *keeps)), temporary / DROPPED)
         return _counts(read, kept)
 
-    return artifact.build(folder, wanted, inputs or {}, write, named_parts=True)
+    return artifact.build_artifact(folder, wanted, inputs or {}, write, named_parts=True)
 
 
 def batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
     """Consecutive documents, as many as it takes to reach so many characters together."""
-    return grouped(documents, lambda document: len(document.text), characters)
+    return group_by_size(documents, lambda document: len(document.text), characters)
 
 
 def _read(
-    read: Read, characters: int, max_characters: int | None, folder: Path, advance: Advance
+    read: ReadDocuments, characters: int, max_characters: int | None, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write what a source has as shards of so many characters, each beside the arrays that tell of it."""
     documents, pieces = [], []
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
-        drop, skipped = counted(lambda dropped: _write_dropped(file_of_dropped, dropped))
+        drop, skipped = count_dropped(lambda dropped: _write_dropped(file_of_dropped, dropped))
         for i, batch in enumerate(batches(read(drop), characters)):
             arrays = _describe(batch, max_characters)
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:

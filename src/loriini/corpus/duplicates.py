@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.words import words
-from loriini.jobs.artifact import Artifact, build, parts_of
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
@@ -75,7 +75,7 @@ def write_duplicates(
     neighbors: Artifact,
     cosine: float = COSINE,
     jaccard: float = JACCARD,
-    execute: Executor = IN_PROCESS,
+    execute: Executor = SERIAL,
 ) -> Artifact:
     """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
 
@@ -87,7 +87,7 @@ def write_duplicates(
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_of(temporary)
+        parts = parts_folder(temporary)
         run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors, cosine))], temporary, execute)
         pairs = _read_pairs(parts / "pairs")
         run_tasks("shingles", _hashing(documents, parts / "pairs"), temporary, execute)
@@ -108,7 +108,9 @@ def write_duplicates(
         return {"candidates": len(pairs), "duplicates": len(found)}
 
     settings = {"cosine": cosine, "jaccard": jaccard, "shingle": SHINGLE}
-    return build(folder, settings, {"documents": documents.digest, "neighbors": neighbors.digest}, write)
+    return build_artifact(
+        folder, settings, {"documents": documents.digest, "neighbors": neighbors.digest}, write
+    )
 
 
 def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float = COSINE) -> Pairs:

@@ -24,8 +24,8 @@ from loriini.corpus.stored import Slice, chosen_documents, slice_documents, slic
 from loriini.corpus.words import WORDS_AND_SIGNS
 from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
-from loriini.jobs.artifact import Artifact, build, parts_of
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance
 from loriini.sources import input_identity
 
@@ -52,7 +52,7 @@ def write_embeddings(
     documents: Artifact,
     encoder: str = "lsa",
     seed: int = 0,
-    execute: Executor = IN_PROCESS,
+    execute: Executor = SERIAL,
     pooling: Pooling = "mean",
     backend: Backend = "torch",
 ) -> Artifact:
@@ -68,7 +68,7 @@ def write_embeddings(
         raise InputError(f"{documents.folder}: holds no documents; choose other inputs")
 
     def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_of(temporary)
+        parts = parts_folder(temporary)
         source: str | Path = encoder
         if encoder == LSA:
             run_tasks("encoder", [Task("lsa", partial(_fit, documents, seed))], temporary, execute)
@@ -89,7 +89,7 @@ def write_embeddings(
 
     settings: dict[str, Any] = {"encoder": encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
-    return build(folder, settings, {"documents": documents.digest, **_identity(encoder)}, write)
+    return build_artifact(folder, settings, {"documents": documents.digest, **_identity(encoder)}, write)
 
 
 def check_encoder(name: str, backend: Backend = "torch") -> None:

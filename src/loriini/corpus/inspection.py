@@ -12,7 +12,7 @@ from loriini.corpus.accounts import left_out
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.quality import adjacent_cosines, recall
 from loriini.corpus.stored import chosen_documents
-from loriini.jobs.artifact import MANIFEST, Artifact, load
+from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact
 
 PERCENTILES = (10, 50, 90, 99)
 EXCERPT = 240
@@ -75,7 +75,7 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
 def stage(corpus: Corpus, name: str) -> Artifact | None:
     """A stage's artefact, None where the corpus was made without."""
     folder = corpus.folder / name
-    return load(folder) if (folder / MANIFEST).exists() else None
+    return load_artifact(folder) if (folder / MANIFEST).exists() else None
 
 
 def spread(values: ArrayLike) -> dict[str, float]:
@@ -105,7 +105,7 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
 
 def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
     """How the documents are ordered, and how alike those are that follow each other."""
-    order = load(corpus.folder / "order")
+    order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
     return {**order.settings, **made, "adjacent_cosine": mean}
@@ -134,7 +134,7 @@ def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
     embeddings = stage(corpus, "embeddings")
     if embeddings is None:
         return np.empty(0, np.float32)
-    order_M = np.load(load(corpus.folder / "order").path("order.npy"), mmap_mode="r")
+    order_M = np.load(load_artifact(corpus.folder / "order").path("order.npy"), mmap_mode="r")
     vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
     return adjacent_cosines(order_M, vectors_ND)
 

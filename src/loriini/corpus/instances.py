@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from loriini.corpus.tokens import TOKENS as STORED
 from loriini.corpus.tokens import open_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build, parts_of
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, adopt, concatenate, run_tasks
+from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, link_or_copy, run_tasks
 from loriini.progress import Advance
 
 TOKENS, DOMAINS = "instances.bin", "domains.npy"
@@ -87,7 +87,7 @@ class Instances:
 
 
 def write_instances(
-    folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = IN_PROCESS
+    folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = SERIAL
 ) -> Artifact:
     """Write the ordered documents as instances of `length` + 1 tokens, a task some millions of tokens.
 
@@ -105,7 +105,7 @@ def write_instances(
     size = length + 1
 
     def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_of(temporary)
+        parts = parts_folder(temporary)
         (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], temporary, execute)
         count, total = planned["instances"], planned["tokens_in"]
         check_enough(tokens, total, length)
@@ -119,8 +119,8 @@ def write_instances(
         if written != count * size:
             raise RuntimeError(f"{written} tokens were written of {count * size}")
         for name in PIECES:
-            adopt(parts / "plan" / name, temporary / name)
-        concatenate((parts / task.name / TOKENS for task in tasks), temporary / TOKENS)
+            link_or_copy(parts / "plan" / name, temporary / name)
+        concatenate_files((parts / task.name / TOKENS for task in tasks), temporary / TOKENS)
         domains = [np.load(parts / task.name / DOMAINS) for task in tasks]
         np.save(temporary / DOMAINS, np.concatenate(domains))
         return {
@@ -130,7 +130,7 @@ def write_instances(
             **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
         }
 
-    return build(folder, {"length": length}, {"tokens": tokens.digest, "order": order.digest}, write)
+    return build_artifact(folder, {"length": length}, {"tokens": tokens.digest, "order": order.digest}, write)
 
 
 def check_enough(tokens: Artifact, count: int, length: int) -> None:

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from loriini.jobs.arrays import new_array
-from loriini.jobs.artifact import Artifact, build, parts_of
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, run_tasks
+from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance
 
 Ids = NDArray[np.int64]
@@ -55,7 +55,7 @@ class Cell:
 
 
 def write_neighbors(
-    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, execute: Executor = IN_PROCESS
+    folder: Path, embeddings: Artifact, k: int = 50, seed: int = 0, execute: Executor = SERIAL
 ) -> Artifact:
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
@@ -65,7 +65,7 @@ def write_neighbors(
     """
 
     def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_of(temporary)
+        parts = parts_folder(temporary)
         vectors = embeddings.path("embeddings.npy")
         count = len(np.load(vectors, mmap_mode="r"))
         split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
@@ -88,7 +88,7 @@ def write_neighbors(
         _scatter(found, temporary / SIMILARITIES, np.float16, (count, k))
         return {"documents": searched, "cells": len(cells["members"])}
 
-    return build(folder, {"k": k, "seed": seed}, {"embeddings": embeddings.digest}, write)
+    return build_artifact(folder, {"k": k, "seed": seed}, {"embeddings": embeddings.digest}, write)
 
 
 def whole(count: int) -> Cell:

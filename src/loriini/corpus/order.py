@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build
+from loriini.jobs.artifact import Artifact, build_artifact
 
 Ids = NDArray[np.int64]
 Compiled = TypeVar("Compiled", bound=Callable[..., Any])
@@ -73,7 +73,7 @@ def write_order(
         return counts
 
     voting = {"window": window} if method == "similar" else {}
-    return build(
+    return build_artifact(
         folder,
         {"method": method, "seed": seed, "documents": documents, **voting},
         {name: artifact.digest for name, artifact in inputs.items() if artifact},

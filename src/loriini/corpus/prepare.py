@@ -32,12 +32,11 @@ from loriini.corpus.neighbors import write_neighbors
 from loriini.corpus.order import METHODS, Method, random_order, window_for, write_order
 from loriini.corpus.tokens import Tokens, check_tokenizer, open_tokens, write_tokenizer, write_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, load
-from loriini.jobs.exclusive import exclusive
-from loriini.jobs.executors import Where, executor
-from loriini.sources import ON_ERROR, Fields, OnError, Reading
-from loriini.sources.document import Read, Stream
-from loriini.sources.streams import open_streams
+from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact
+from loriini.jobs.executors import ExecutorName, make_executor
+from loriini.jobs.lock import folder_lock
+from loriini.sources import ON_ERROR, Fields, OnError, ReadOptions
+from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 PLACE = ("workers", "executor", "executor_options")
 """The settings that say where and how fast, not what."""
@@ -77,7 +76,7 @@ class PrepareSettings:
     seed: int = 0
     workers: int = 1
     """Tasks that are done at once, each on one thread."""
-    executor: Where = "local"
+    executor: ExecutorName = "local"
     """Where tasks are done: see `loriini.jobs.executors`."""
     executor_options: tuple[str, ...] = ()
     """`KEY=VALUE` each: of Slurm's or Ray's executor."""
@@ -102,7 +101,7 @@ class PrepareSettings:
             value = getattr(self, name)
             if value not in known:
                 raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
-        executor(self.executor, self.workers, self.executor_options)
+        make_executor(self.executor, self.workers, self.executor_options)
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
 
 def prepare_documents(
     out: Path,
-    documents: Read | Sequence[Stream],
+    documents: ReadDocuments | Sequence[DocumentStream],
     identity: Mapping[str, str],
     settings: PrepareSettings,
     tokenizer_from: Path | None = None,
@@ -153,7 +152,7 @@ def prepare_documents(
     check_tokenizer(settings.tokenizer)
     check_encoder(settings.encoder, settings.encoder_backend)
     out.mkdir(parents=True, exist_ok=True)
-    with exclusive(out):
+    with folder_lock(out):
         stages = _run_stages(out, documents, identity, settings)
         check_accounts(stages)
         made = manifest_of({k: v for k, v in asdict(settings).items() if k not in PLACE}, stages)
@@ -181,8 +180,8 @@ def open_corpus(out: Path) -> Corpus:
         )
     return Corpus(
         out,
-        open_instances(load(out / "instances")),
-        open_tokens(load(out / "tokens")),
+        open_instances(load_artifact(out / "instances")),
+        open_tokens(load_artifact(out / "tokens")),
         out / "tokenizer",
         manifest,
     )
@@ -198,9 +197,9 @@ def order_cosines(corpus: Corpus) -> dict[str, float]:
     return _order_cosines(corpus.folder, settings["order"], settings["seed"])
 
 
-def _reading(settings: PrepareSettings) -> Reading:
+def _reading(settings: PrepareSettings) -> ReadOptions:
     """How the settings have documents read."""
-    return Reading(
+    return ReadOptions(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
         settings.on_error,
         min_characters=settings.min_characters,
@@ -209,7 +208,10 @@ def _reading(settings: PrepareSettings) -> Reading:
 
 
 def _run_stages(
-    out: Path, documents: Read | Sequence[Stream], identity: Mapping[str, str], settings: PrepareSettings
+    out: Path,
+    documents: ReadDocuments | Sequence[DocumentStream],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
 ) -> dict[str, Artifact]:
     """Every stage's artefact by name, in the order they were made."""
     reading = (
@@ -217,7 +219,7 @@ def _run_stages(
         *("min_characters", "max_document_characters"),
     )
     read_settings = {name: getattr(settings, name) for name in reading}
-    execute = executor(settings.executor, settings.workers, settings.executor_options)
+    execute = make_executor(settings.executor, settings.workers, settings.executor_options)
     seed = settings.seed
     stages: dict[str, Artifact] = {}
     stages["documents"] = stored = write_documents(
@@ -255,10 +257,12 @@ def _run_stages(
 
 
 def _order_cosines(out: Path, order: str, seed: int) -> dict[str, float]:
-    vectors_ND: NDArray[np.float16] = np.load(load(out / "embeddings").path("embeddings.npy"), mmap_mode="r")
-    left_out = np.load(load(out / "duplicates").path("ids.npy"))
-    instances = open_instances(load(out / "instances"))
-    offsets = open_tokens(load(out / "tokens")).offsets
+    vectors_ND: NDArray[np.float16] = np.load(
+        load_artifact(out / "embeddings").path("embeddings.npy"), mmap_mode="r"
+    )
+    left_out = np.load(load_artifact(out / "duplicates").path("ids.npy"))
+    instances = open_instances(load_artifact(out / "instances"))
+    offsets = open_tokens(load_artifact(out / "tokens")).offsets
     shuffled = cut(offsets, random_order(len(vectors_ND), seed, left_out), instances.length + 1)
     return {
         "random": shared_instance_cosine(shuffled, vectors_ND),

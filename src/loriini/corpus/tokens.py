@@ -18,9 +18,9 @@ from loriini.corpus.documents import batches
 from loriini.corpus.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.errors import InputError
 from loriini.jobs import artifact
-from loriini.jobs.artifact import Artifact, parts_of
-from loriini.jobs.processes import environment
-from loriini.jobs.tasks import IN_PROCESS, Executor, Task, concatenate, run_tasks
+from loriini.jobs.artifact import Artifact, parts_folder
+from loriini.jobs.processes import environment_variables
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 from loriini.sources import input_identity
 
@@ -84,7 +84,7 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
         tokenizer.save_pretrained(temporary)
         return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 
-    return artifact.build(folder, {"tokenizer": spec if texts else "path"}, inputs, write)
+    return artifact.build_artifact(folder, {"tokenizer": spec if texts else "path"}, inputs, write)
 
 
 def check_tokenizer(spec: str) -> None:
@@ -114,7 +114,7 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    with environment(ONE_THREAD):
+    with environment_variables(ONE_THREAD):
         tokenizer.train_from_iterator(texts, trainer)
     return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
 
@@ -144,7 +144,7 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def write_tokens(
-    folder: Path, documents: Artifact, tokenizer: Artifact, execute: Executor = IN_PROCESS
+    folder: Path, documents: Artifact, tokenizer: Artifact, execute: Executor = SERIAL
 ) -> Artifact:
     """Build the `tokens` artefact: every document encoded without special tokens, then EOS.
 
@@ -164,8 +164,8 @@ def write_tokens(
         tally = sum(map(Counter, done), Counter[str]())
         if any(tally[name] != documents.counts[name] for name in ("documents", "characters")):
             raise RuntimeError(f"of {documents.counts} arrived {dict(tally)}")
-        parts = [parts_of(temporary) / task.name for task in tasks]
-        concatenate((part / TOKENS for part in parts), temporary / TOKENS)
+        parts = [parts_folder(temporary) / task.name for task in tasks]
+        concatenate_files((part / TOKENS for part in parts), temporary / TOKENS)
         lengths, domains, sizes = (
             np.concatenate([np.load(part / name) for part in parts]) for name in (LENGTHS, DOMAINS, BYTES)
         )
@@ -182,7 +182,7 @@ def write_tokens(
             **tokenizer.counts,
         }
 
-    return artifact.build(folder, {}, inputs, write)
+    return artifact.build_artifact(folder, {}, inputs, write)
 
 
 def open_tokens(stored: Artifact) -> Tokens:
@@ -219,7 +219,7 @@ def _encode_slice(
     eos, dtype = tokenizer.counts["eos_token_id"], id_dtype(tokenizer)
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
-    with open(folder / TOKENS, "wb") as file, environment(threads):
+    with open(folder / TOKENS, "wb") as file, environment_variables(threads):
         for batch in batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):

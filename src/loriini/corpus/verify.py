@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from loriini.errors import InputError
-from loriini.jobs.artifact import load
+from loriini.jobs.artifact import load_artifact
 from loriini.progress import Advance, progress
 
 STAGES = (
@@ -27,7 +27,7 @@ def verify(out: Path) -> int:
     Raises InputError for the first that is not what its stage's manifest says, and for a stage that was not
     made of those before it.
     """
-    stages = {name: load(out / name) for name in STAGES if (out / name).exists()}
+    stages = {name: load_artifact(out / name) for name in STAGES if (out / name).exists()}
     files = [(name, file) for name, stage in stages.items() for file in stage.files]
     there = [path for name, file in files if (path := out / name / file).exists()]
     with progress("MiB read", sum(-(-path.stat().st_size // CHUNK) for path in there)) as advance:

@@ -57,7 +57,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
-def build(
+def build_artifact(
     folder: Path,
     settings: Mapping[str, Any],
     inputs: Mapping[str, str],
@@ -75,7 +75,7 @@ def build(
     claim: dict[str, Any] = {} if named_parts else wanted
     temporary = folder.with_name(f".{folder.name}.{digest(claim)}.unfinished")
     if (folder / MANIFEST).exists():
-        artifact = load(folder)
+        artifact = load_artifact(folder)
         for part, values in wanted.items():
             there = getattr(artifact, part)
             if there != values:
@@ -86,16 +86,16 @@ def build(
                 )
         _discard_all(folder)
         return artifact
-    with told_when_full(folder), atomic(folder, temporary):
-        _discard_all(folder, but=parts_of(temporary))
+    with full_disk_as_input_error(folder), atomic(folder, temporary):
+        _discard_all(folder, but=parts_folder(temporary))
         temporary.mkdir(parents=True)
-        _claim(parts_of(temporary), claim)
+        _claim(parts_folder(temporary), claim)
         counts = write(temporary)
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
         write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
         shutil.rmtree(folder, ignore_errors=True)
     _discard_all(folder)
-    return load(folder)
+    return load_artifact(folder)
 
 
 def first_few(names: list[str], shown: int = 5) -> str:
@@ -104,18 +104,18 @@ def first_few(names: list[str], shown: int = 5) -> str:
     return ", ".join([*names[:shown], *more])
 
 
-def parts_of(temporary: Path) -> Path:
+def parts_folder(temporary: Path) -> Path:
     """Where the finished tasks of the stage lie that is being written into `temporary`."""
     return temporary.with_suffix(".parts")
 
 
 @contextmanager
-def told_when_full(folder: Path) -> Iterator[None]:
+def full_disk_as_input_error(folder: Path) -> Iterator[None]:
     """Turn a full disk into an InputError that says what to do."""
     try:
         yield
     except Exception as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
         raise InputError(
             f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
@@ -123,14 +123,14 @@ def told_when_full(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def is_full(error: Exception) -> bool:
+def is_disk_full(error: Exception) -> bool:
     """Whether no more can be written: a full disk or quota, or a file as large as may be."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in FULL
     return re.search(UNNUMBERED, str(error)) is not None
 
 
-def load(folder: Path) -> Artifact:
+def load_artifact(folder: Path) -> Artifact:
     """Read a finished artefact; InputError when it is absent, unfinished or unreadable."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())

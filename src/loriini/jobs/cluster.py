@@ -25,8 +25,8 @@ from loguru import logger
 
 from loriini.atomic import write_json
 from loriini.errors import InputError, WorkerDied
-from loriini.jobs.processes import ENVIRONMENT, environment
-from loriini.jobs.tasks import Task, finished, perform
+from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
+from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance
 
 OURS = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
@@ -38,7 +38,7 @@ GRACE_SECONDS = 60.0
 """How long a file may take to be seen on another machine."""
 
 
-class Share(PipelineStep):
+class TaskShare(PipelineStep):
     """A rank's share of the tasks: every `world_size`-th."""
 
     type = "LORIINI"
@@ -51,10 +51,10 @@ class Share(PipelineStep):
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Do the rank's tasks that are not done; the first that fails is written down and ends it."""
         for task in self.tasks[rank::world_size]:
-            if finished(self.parts, task):
+            if is_finished(self.parts, task):
                 continue
             try:
-                perform(task, self.parts, _in_silence)
+                run_task(task, self.parts, _in_silence)
             except Exception as error:
                 wrong = isinstance(error, InputError)
                 told = str(error) if wrong else traceback.format_exc()
@@ -63,10 +63,10 @@ class Share(PipelineStep):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterExecutor:
     """Does tasks as `workers` jobs of a cluster, each with its share of them."""
 
-    run: Callable[["Cluster", Sequence[Task], Path, Path], None]
+    run: Callable[["ClusterExecutor", Sequence[Task], Path, Path], None]
     workers: int
     options: Mapping[str, Any]
 
@@ -80,13 +80,13 @@ class Cluster:
         with _watched(tasks, parts, advance):
             self.run(self, tasks, parts, logs)
         _check_failures(tasks, parts)
-        if lost := [task.name for task in tasks if not finished(parts, task)]:
+        if lost := [task.name for task in tasks if not is_finished(parts, task)]:
             raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
     def jobs(self, executor: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path) -> Any:
         """datatrove's executor of the tasks."""
         return executor(
-            pipeline=[Share(tasks, parts)],
+            pipeline=[TaskShare(tasks, parts)],
             tasks=min(self.workers, len(tasks)),
             logging_dir=str(logs),
             skip_completed=False,  # what is done is told by the tasks' own folders
@@ -94,18 +94,18 @@ class Cluster:
         )
 
 
-def slurm(workers: int, options: Sequence[str]) -> Cluster:
+def slurm_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
     """Jobs of a Slurm array. `options` must name its `partition` and its `time` limit."""
     parsed = _parse(options, SlurmPipelineExecutor)
     for name in ("partition", "time"):
         if name not in parsed:
             raise InputError(f"executor 'slurm' needs --executor-options {name}=…")
-    return Cluster(_run_on_slurm, workers, parsed)
+    return ClusterExecutor(_run_on_slurm, workers, parsed)
 
 
-def ray(workers: int, options: Sequence[str]) -> Cluster:
+def ray_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
     """Ray's workers: of the cluster that RAY_ADDRESS names, or of this machine."""
-    return Cluster(_run_on_ray, workers, _parse(options, RayPipelineExecutor))
+    return ClusterExecutor(_run_on_ray, workers, _parse(options, RayPipelineExecutor))
 
 
 class _Slurm(SlurmPipelineExecutor):
@@ -115,11 +115,11 @@ class _Slurm(SlurmPipelineExecutor):
         """There is nothing to merge."""
 
 
-def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
     """Submit an array of jobs and wait for it; what is left is cancelled when we stop before its end."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
-        with environment(ENVIRONMENT):  # which sbatch hands on
+        with environment_variables(WORKER_ENVIRONMENT):  # which sbatch hands on
             jobs.run()
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise InputError(
@@ -127,7 +127,7 @@ def _run_on_slurm(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Pa
         ) from error
     try:
         gone_since = None
-        while not all(finished(parts, task) for task in tasks):
+        while not all(is_finished(parts, task) for task in tasks):
             _check_failures(tasks, parts)
             queue = subprocess.run(["squeue", "-h", "-j", jobs.job_id], capture_output=True, text=True)
             gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
@@ -151,7 +151,7 @@ def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:
     return not queue.stdout.strip()
 
 
-def _run_on_ray(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
     import ray
 
     if not ray.is_initialized():
@@ -159,7 +159,7 @@ def _run_on_ray(cluster: Cluster, tasks: Sequence[Task], parts: Path, logs: Path
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env={"env_vars": ENVIRONMENT},
+            runtime_env={"env_vars": WORKER_ENVIRONMENT},
         )
     cluster.jobs(RayPipelineExecutor, tasks, parts, logs).run()
 
@@ -182,7 +182,7 @@ def _watched(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[N
     over = Event()
 
     def look() -> None:
-        done = [task for task in left if finished(parts, task)]
+        done = [task for task in left if is_finished(parts, task)]
         for task in done:
             left.remove(task)
         advance(sum(task.size for task in done))

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError, WorkerDied
-from loriini.jobs.tasks import IN_PROCESS, Task, perform
+from loriini.jobs.tasks import SERIAL, Task, run_task
 from loriini.progress import Advance
 
-ENVIRONMENT = {
+WORKER_ENVIRONMENT = {
     "LORIINI_DATA_WORKER": "1",
     "OMP_NUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
@@ -43,7 +43,7 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessExecutor:
     """Does tasks on `workers` processes; here, where one is enough.
 
     A task's InputError is raised as it is, any other exception as a RuntimeError that holds its traceback, a
@@ -56,7 +56,7 @@ class Processes:
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
         """Do the tasks, each by the first process that is free."""
         if min(self.workers, len(tasks)) <= 1:
-            IN_PROCESS(tasks, parts, advance)
+            SERIAL(tasks, parts, advance)
             return
         waiting = deque(tasks)
         workers: list[_Worker] = []
@@ -84,7 +84,7 @@ def _start(task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with environment(ENVIRONMENT):
+    with environment_variables(WORKER_ENVIRONMENT):
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
@@ -122,7 +122,7 @@ def _work(pipe: Connection, parts: Path) -> None:
     while True:
         message: Any = None
         try:
-            perform(pipe.recv(), parts, advance)
+            run_task(pipe.recv(), parts, advance)
         except EOFError:
             return
         except InputError as error:
@@ -133,7 +133,7 @@ def _work(pipe: Connection, parts: Path) -> None:
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables for the processes started meanwhile."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from loriini.atomic import atomic, write_json
-from loriini.jobs.artifact import parts_of, told_when_full
+from loriini.jobs.artifact import full_disk_as_input_error, parts_folder
 from loriini.progress import Advance, progress
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 RESULT = "result.json"
 COPY_BYTES = 1 << 24
@@ -50,7 +50,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class InProcess:
+class SerialExecutor:
     """Does one task after the other, here."""
 
     workers: int = 1
@@ -58,10 +58,10 @@ class InProcess:
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
         """Do the tasks in order."""
         for task in tasks:
-            perform(task, parts, advance)
+            run_task(task, parts, advance)
 
 
-IN_PROCESS = InProcess()
+SERIAL = SerialExecutor()
 
 
 def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[dict[str, Any]]:
@@ -69,34 +69,34 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
 
     Those that an earlier attempt finished are not done again.
     """
-    parts = parts_of(temporary)
+    parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    left = [task for task in tasks if not finished(parts, task)]
+    left = [task for task in tasks if not is_finished(parts, task)]
     with progress(title, sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
         if left:
             execute(left, parts, advance)
-    missing = [task.name for task in tasks if not finished(parts, task)]
+    missing = [task.name for task in tasks if not is_finished(parts, task)]
     if missing:
         raise RuntimeError(f"{parts}: {len(missing)} tasks were not done, {missing[0]} the first of them")
     return [json.loads((parts / task.name / RESULT).read_text()) for task in tasks]
 
 
-def perform(task: Task, parts: Path, advance: Advance) -> None:
+def run_task(task: Task, parts: Path, advance: Advance) -> None:
     """Do one task: its folder appears below `parts` whole or not at all. A full disk is an InputError."""
     unique = parts / f".{task.name}.{uuid4().hex}"  # a job that was put back in a queue may run twice
-    with told_when_full(parts.parent):
+    with full_disk_as_input_error(parts.parent):
         try:
             with atomic(parts / task.name, unique) as folder:
                 folder.mkdir()
                 write_json(folder / RESULT, task.run(folder, advance))
         except OSError:
-            if not finished(parts, task):
+            if not is_finished(parts, task):
                 raise
 
 
-def concatenate(sources: Iterable[Path], target: Path) -> None:
+def concatenate_files(sources: Iterable[Path], target: Path) -> None:
     """Write files one after the other into one."""
     with open(target, "wb") as out:
         for source in sources:
@@ -104,7 +104,7 @@ def concatenate(sources: Iterable[Path], target: Path) -> None:
                 shutil.copyfileobj(file, out, COPY_BYTES)
 
 
-def adopt(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
     """Give a file of a task to its stage without copying it, where the file system has hard links."""
     try:
         os.link(source, target)
@@ -112,14 +112,16 @@ def adopt(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def finished(parts: Path, task: Task) -> bool:
+def is_finished(parts: Path, task: Task) -> bool:
     """Whether the task is done."""
     return (parts / task.name / RESULT).exists()
 
 
-def grouped(items: Iterable[Item], size_of: Callable[[Item], int], size: int) -> Iterator[list[Item]]:
+def group_by_size(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], size: int
+) -> Iterator[list[_Item]]:
     """Consecutive items, as many as it takes to reach `size` together."""
-    group: list[Item] = []
+    group: list[_Item] = []
     reached = 0
     for item in items:
         group.append(item)

@@ -4,24 +4,25 @@ Reading is a stream: memory does not grow with the input.
 """
 
 from loriini.sources.dropped import Dropped
-from loriini.sources.inputs import Input, Part, input_identity, parse_input, parts
-from loriini.sources.read import read_documents, read_part, read_parts
-from loriini.sources.reading import ON_ERROR, Fields, Flaw, OnError, Reading, luck
+from loriini.sources.fields import BadRecord, Fields
+from loriini.sources.inputs import InputFile, InputSpec, input_files, input_identity, parse_input
+from loriini.sources.options import ON_ERROR, OnError, ReadOptions, hash_fraction
+from loriini.sources.read import read_documents, read_file, read_files
 
 __all__ = [
     "ON_ERROR",
+    "BadRecord",
     "Dropped",
     "Fields",
-    "Flaw",
-    "Input",
+    "InputFile",
+    "InputSpec",
     "OnError",
-    "Part",
-    "Reading",
+    "ReadOptions",
+    "hash_fraction",
+    "input_files",
     "input_identity",
-    "luck",
     "parse_input",
-    "parts",
     "read_documents",
-    "read_part",
-    "read_parts",
+    "read_file",
+    "read_files",
 ]

@@ -12,7 +12,7 @@ import zstandard
 
 from loriini.sources.files import open_binary
 
-CHUNK = 1 << 16
+READ_BYTES = 1 << 16
 PACKED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
@@ -46,7 +46,7 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
 
 def open_stream(path: str | Path) -> IO[bytes]:
     """A file's bytes, decompressed by its suffix; reading past a damaged place raises one of DAMAGE."""
-    return io.BufferedReader(_Stream(_chunks(path)), CHUNK)
+    return io.BufferedReader(_Stream(_chunks(path)), READ_BYTES)
 
 
 class _Stream(io.RawIOBase):
@@ -80,7 +80,7 @@ def _chunks(path: str | Path) -> Iterator[bytes]:
 def _plain_chunks(packed: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
     # read1 returns what is there; read would lose it when the archive ends inside the same call.
     read = gzip.GzipFile(fileobj=packed).read1 if is_gzip else packed.read
-    while chunk := read(CHUNK):
+    while chunk := read(READ_BYTES):
         yield chunk
 
 
@@ -88,7 +88,7 @@ def _zstd_chunks(packed_file: IO[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame: zstandard's own stream reader takes a truncated file for a whole one."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     inside_frame = False
-    while packed := packed_file.read(CHUNK):
+    while packed := packed_file.read(READ_BYTES):
         while packed:
             if decompressor.eof:
                 decompressor = zstandard.ZstdDecompressor().decompressobj()

@@ -1,10 +1,7 @@
-"""A text of a corpus, and the ways to have many of them."""
+"""A text of a corpus."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-
-from loriini.sources.dropped import Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +31,6 @@ def split_document(document: Document, max_characters: int) -> list[Document]:
     cuts.append(len(text))
     pieces = [text[start:stop] for start, stop in pairwise(cuts)]
     return [replace(document, id=f"{document.id}#{i}", text=piece) for i, piece in enumerate(pieces)]
-
-
-Read = Callable[[Drop], Iterable[Document]]
-"""Makes documents, and tells its argument what it leaves out."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Documents that one task reads.
-
-    `identity` stands for them and for how they are read: what was read of them is kept as long as it stays
-    the same, whatever becomes of other streams.
-    """
-
-    read: Read
-    identity: str
 
 
 def _cut(text: str, start: int, stop: int) -> int:

@@ -19,15 +19,15 @@ class Dropped:
     """What only this one shows."""
 
 
-Drop = Callable[[Dropped], None]
+OnDrop = Callable[[Dropped], None]
 """Who is told of what is left out."""
 
 
-def unrecorded(dropped: Dropped) -> None:
+def ignore_dropped(dropped: Dropped) -> None:
     """Keep no record of what is dropped."""
 
 
-def counted(drop: Drop) -> tuple[Drop, Counter[str]]:
+def count_dropped(drop: OnDrop) -> tuple[OnDrop, Counter[str]]:
     """As `drop`, beside how many it was told of by reason."""
     left_out = Counter[str]()
 
@@ -38,14 +38,14 @@ def counted(drop: Drop) -> tuple[Drop, Counter[str]]:
     return count, left_out
 
 
-def by_reason(left_out: Mapping[str, int]) -> str:
+def describe_dropped(left_out: Mapping[str, int]) -> str:
     """How many are left out, as words."""
     return ", ".join(f"{count:,} left out: {reason}" for reason, count in left_out.items())
 
 
-def nothing_found(where: object, left_out: Mapping[str, int]) -> InputError:
+def no_documents(where: object, left_out: Mapping[str, int]) -> InputError:
     """What is raised for an input without any document, with all that was left out of it."""
-    told = f" ({by_reason(left_out)})" if left_out else ""
+    told = f" ({describe_dropped(left_out)})" if left_out else ""
     return InputError(
         f"{where}: no document found{told}; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files, "
         "and limits that leave some"

@@ -41,7 +41,7 @@ def open_binary(path: str | Path) -> IO[bytes]:
     return opened
 
 
-def matching(path: str | Path) -> list[str]:
+def matching_paths(path: str | Path) -> list[str]:
     """The files and folders whose names match a pattern, in sorted order; only `path` when it exists itself.
 
     Elsewhere only `*` is a sign of a pattern. Raises InputError when nothing is there.
@@ -96,7 +96,7 @@ def is_special(path: str | Path) -> bool:
         return False
 
 
-def state(path: str | Path) -> dict[str, Any]:
+def fingerprint(path: str | Path) -> dict[str, Any]:
     """What changes when a file does: size and mtime here; elsewhere all that is told of it, as its ETag."""
     if is_remote(path):
         system, name = _system(str(path))
@@ -135,7 +135,7 @@ def _walk(folder: str, walked: set[str]) -> Iterator[str]:
 def size_of(path: str | Path) -> int | None:
     """A file's bytes; None when nobody tells."""
     try:
-        size = state(path).get("size", "")
+        size = fingerprint(path).get("size", "")
     except OSError:
         return None
     return int(size) if str(size).isdigit() else None

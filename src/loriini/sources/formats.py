@@ -4,16 +4,16 @@ import codecs
 from collections.abc import Callable
 
 from loriini.sources.compressed import PACKED, open_stream, suffixes
-from loriini.sources.reading import LONGEST, Fields, Flaw
+from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields
 from loriini.sources.records import (
     Records,
-    arrow,
-    comma_separated,
-    json_lines,
-    parquet,
-    tab_separated,
+    read_arrow,
+    read_csv,
+    read_json_lines,
+    read_parquet,
+    read_tsv,
 )
-from loriini.sources.web import warc
+from loriini.sources.web import read_warc
 
 PACKED_OTHERWISE = (
     *(".bz2", ".xz", ".lzma", ".lz", ".lz4", ".lzo", ".br", ".sz", ".snappy", ".z", ".gzip", ".zstd"),
@@ -23,20 +23,20 @@ PACKED_OTHERWISE = (
 """Suffixes of what nothing here unpacks."""
 
 FORMATS: dict[str, Callable[[str, Fields], Records]] = {
-    ".jsonl": json_lines,
-    ".ndjson": json_lines,
-    ".json": json_lines,
-    ".csv": comma_separated,
-    ".tsv": tab_separated,
-    ".parquet": parquet,
-    ".arrow": arrow,
-    ".warc": warc,
-    ".wet": warc,
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json_lines,
+    ".csv": read_csv,
+    ".tsv": read_tsv,
+    ".parquet": read_parquet,
+    ".arrow": read_arrow,
+    ".warc": read_warc,
+    ".wet": read_warc,
 }
 """By the suffix before `.gz` or `.zst`. Any other file is one document of plain text."""
 
 
-def format_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
+def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
     """What reads a file of records; None for a text file."""
     suffix, packed = suffixes(path)
     if suffix in PACKED_OTHERWISE:
@@ -45,23 +45,23 @@ def format_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
     return None if in_folder and suffix == ".json" and not packed else FORMATS.get(suffix)
 
 
-def text_file(path: str, fields: Fields, in_folder: bool) -> Records:
+def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     """A whole file as record 0. That a folder holds other files too is no fault of the input's."""
     mend = None if in_folder else "file"
     with open_stream(path) as stream:
-        content = stream.read(LONGEST + 1)
-    if len(content) > LONGEST:
-        raise Flaw("longer than 1 GiB", "a text file is one document", mend="file")
+        content = stream.read(MAX_RECORD_BYTES + 1)
+    if len(content) > MAX_RECORD_BYTES:
+        raise BadRecord("longer than 1 GiB", "a text file is one document", mend="file")
     if b"\0" in content:
-        raise Flaw("not a text file", mend=mend)
+        raise BadRecord("not a text file", mend=mend)
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise Flaw("not valid UTF-8", f"byte {error.start}", mend=mend) from None
+        raise BadRecord("not valid UTF-8", f"byte {error.start}", mend=mend) from None
     if not text.strip():
-        raise Flaw("empty text", mend=mend)
+        raise BadRecord("empty text", mend=mend)
     yield 0, {fields.text: text}
 
 
 def _packed_otherwise(path: str, fields: Fields) -> Records:
-    raise Flaw("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", mend="file")
+    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", mend="file")

@@ -5,8 +5,8 @@ import threading
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.sources.fields import BadRecord, Fields, import_optional
 from loriini.sources.files import in_one_line
-from loriini.sources.reading import Fields, Flaw, needed
 from loriini.sources.records import Records
 
 PREFIX = "hf:"
@@ -37,22 +37,22 @@ def shard_records(path: str, shard: tuple[int, int], fields: Fields) -> Records:
     try:
         yield from enumerate(rows, 1)
     except Exception as error:  # of the network, of any file format, of the data set's own
-        raise Flaw("unreadable data set", error, mend="data set") from error
+        raise BadRecord("unreadable data set", error, mend="data set") from error
 
 
 def revision(path: str) -> str:
     """What changes when a data set on the hub does: its commit."""
     try:
-        return str(needed("huggingface_hub", path).HfApi().dataset_info(_split(path)[0]).sha)
+        return str(import_optional("huggingface_hub", path).HfApi().dataset_info(_split(path)[0]).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 
 
 def _open(path: str) -> Any:
     name, config, split = _split(path)
-    load = needed("datasets", path).load_dataset
+    load = import_optional("datasets", path).load_dataset
     # Its bars never show, but their lock across processes would be left behind by a worker that is ended.
-    needed("tqdm", path).tqdm.set_lock(threading.RLock())
+    import_optional("tqdm", path).tqdm.set_lock(threading.RLock())
     try:
         return load(name, config, split=split, streaming=True)
     except Exception as error:

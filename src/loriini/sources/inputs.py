@@ -12,20 +12,20 @@ from typing import Any
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.sources.compressed import suffixes
-from loriini.sources.dropped import nothing_found
+from loriini.sources.dropped import no_documents
+from loriini.sources.fields import domain_from_name
 from loriini.sources.files import (
     files_at,
+    fingerprint,
     in_one_line,
     is_remote,
     local_path,
-    matching,
+    matching_paths,
     open_binary,
     size_of,
-    state,
 )
-from loriini.sources.formats import format_of
+from loriini.sources.formats import reader_of
 from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, shard_count
-from loriini.sources.reading import domain_of
 
 HASHED_BYTES = 1 << 30
 """Inputs of at most so many bytes together are told by their bytes, larger ones by sizes and mtimes."""
@@ -35,7 +35,7 @@ SAVED_NOTES = ("dataset_info.json", "dataset_dict.json", "state.json")
 
 
 @dataclass(frozen=True)
-class Input:
+class InputSpec:
     """What to read: a path, a URL, a pattern of these, or a data set.
 
     `name` is the domain of documents that have none, `weight` the share of them to take.
@@ -47,7 +47,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Part:
+class InputFile:
     """What one task reads: a file, or a shard of a data set."""
 
     path: str
@@ -65,7 +65,7 @@ class Part:
     """(i, n) for shard i of n of a data set."""
 
 
-def parse_input(text: str | Path) -> Input:
+def parse_input(text: str | Path) -> InputSpec:
     """An input as the command line has it, `[NAME=]PATH[:WEIGHT]`. What exists by its whole name is a path.
 
     Raises InputError for a weight that is not in (0, 1].
@@ -81,10 +81,10 @@ def parse_input(text: str | Path) -> Input:
             f"{in_one_line(whole)}: {told}; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
-    return Input(plain_name(local_path(path)), name, share)
+    return InputSpec(plain_name(local_path(path)), name, share)
 
 
-def parts(inputs: Sequence[str | Path]) -> list[Part]:
+def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
     """The files and shards behind `inputs`, in order, each readable alone; InputError for a missing one."""
     return [part for text in inputs for one in _matching(text) for part in _parts(one)]
 
@@ -121,39 +121,41 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _matching(text: str | Path) -> list[Input]:
+def _matching(text: str | Path) -> list[InputSpec]:
     """An input for every file or folder that its pattern matches."""
     one = parse_input(text)
-    return [one] if is_data_set(one.path) else [replace(one, path=path) for path in matching(one.path)]
+    return [one] if is_data_set(one.path) else [replace(one, path=path) for path in matching_paths(one.path)]
 
 
-def _parts(one: Input) -> list[Part]:
+def _parts(one: InputSpec) -> list[InputFile]:
     if is_data_set(one.path):
         count = shard_count(one.path)
         name = os.path.basename(one.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
-        whole = Part(one.path, name, one.name or name, one.weight)
+        whole = InputFile(one.path, name, one.name or name, one.weight)
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
     files = files_at(one.path)
     if files is None:
         name = _valid(os.path.basename(one.path))
-        return [Part(one.path, name, one.name or domain_of(name), one.weight, size=size_of(one.path))]
+        return [
+            InputFile(one.path, name, one.name or domain_from_name(name), one.weight, size=size_of(one.path))
+        ]
     if not files:
-        raise nothing_found(in_one_line(one.path), {})
+        raise no_documents(in_one_line(one.path), {})
     if any(suffixes(file)[0] == ".arrow" for file in files):
         files = [file for file in files if os.path.basename(file) not in SAVED_NOTES]
     return [_part_in_folder(one, file) for file in files]
 
 
-def _part_in_folder(one: Input, file: str) -> Part:
+def _part_in_folder(one: InputSpec, file: str) -> InputFile:
     root = one.path.rstrip("/")
     name = file.removeprefix(f"{root}/") if file.startswith(f"{root}/") else os.path.basename(file)
-    if format_of(file, in_folder=True):
-        domain = domain_of(name)
+    if reader_of(file, in_folder=True):
+        domain = domain_from_name(name)
     else:
         folder = root if is_remote(root) else os.path.abspath(root)
         domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
     name, domain = _valid(name), _valid(domain)
-    return Part(file, name, one.name or domain, one.weight, in_folder=True, size=size_of(file))
+    return InputFile(file, name, one.name or domain, one.weight, in_folder=True, size=size_of(file))
 
 
 def _valid(name: str) -> str:
@@ -161,7 +163,7 @@ def _valid(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _files(one: Input) -> list[str]:
+def _files(one: InputSpec) -> list[str]:
     if not is_data_set(one.path):
         return files_at(one.path) or [one.path]
     here = one.path.removeprefix(PREFIX).split(":")[0]
@@ -172,7 +174,7 @@ def _state(path: str) -> dict[str, Any]:
     if is_data_set(path):
         return {"revision": revision(path)}
     try:
-        return state(path)
+        return fingerprint(path)
     except OSError as error:
         return {"unreadable": type(error).__name__}  # reading it says so
 

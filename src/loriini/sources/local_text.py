@@ -40,12 +40,12 @@ LEFT_OUT = {"_vendor", "_vendored", "externals", "site-packages", "test", "tests
 
 GENERATED = re.compile(r"generated\s+(by|from)\b", re.IGNORECASE)
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LocalFile:
     """A file: where it is, the name and group it goes by, the kind of text it holds, its size in bytes."""
 
     path: Path
@@ -55,7 +55,7 @@ class Source:
     size: int
 
 
-def gather(
+def collect_local_text(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN, heldout_share: float = 0.1
 ) -> dict[str, list[Document]]:
     """Return the machine's own text as {"train": documents, "heldout": documents}, in hash order.
@@ -83,7 +83,7 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
     for path in sorted(root.glob("*.py"), key=lambda p: stable_hash(p.name)):
         if sum(len(document.text) for document in documents) >= max_characters:
             break
-        for document in _read(Source(path, path.name, "stdlib", "python", _size(path))):
+        for document in _read(LocalFile(path, path.name, "stdlib", "python", _size(path))):
             if len(document.text.strip()) >= MIN_CHARACTERS:
                 documents += split_document(document, MAX_CHARACTERS_PER_DOCUMENT)
     return documents
@@ -93,7 +93,7 @@ def local_documents(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> Iterator[tuple[Document, str]]:
     """Yield (document, group) for the text found, without near-copies: at most thrice the limit a domain."""
-    by_kind: dict[str, list[Source]] = defaultdict(list)
+    by_kind: dict[str, list[LocalFile]] = defaultdict(list)
     for source in _sources():
         by_kind[source.kind].append(source)
     endings: set[str] = set()
@@ -101,7 +101,7 @@ def local_documents(
         # Python files feed two domains, and docstrings are but a part of them.
         limit = max_characters_per_domain * (3 if kind == "python" else 1)
         groups = _by_group((source, source.group) for source in sources)
-        for source in spread(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
+        for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
             for document in _read(source):
                 if len(document.text.strip()) >= MIN_CHARACTERS and _is_new(document.text, endings):
                     for piece in split_document(document, MAX_CHARACTERS_PER_DOCUMENT):
@@ -135,21 +135,21 @@ def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float
     return taken
 
 
-def spread(
-    groups: Mapping[str, list[Item]], size: Callable[[Item], int], limit: int, key: Callable[[Item], str]
-) -> list[Item]:
+def take_evenly(
+    groups: Mapping[str, list[_Item]], size: Callable[[_Item], int], limit: int, key: Callable[[_Item], str]
+) -> list[_Item]:
     """Choose items of a total size of at most `limit`, as evenly over the groups as these can fill it.
 
     No group gets more than a quarter of `limit`, so that none sets the tone, unless its first item is larger.
     Inside a group items are taken in the order of `key`'s hash.
     """
-    queue: list[tuple[int, str, Item]] = []
+    queue: list[tuple[int, str, _Item]] = []
     for items in groups.values():
         before = 0
         for rank, item in sorted(((stable_hash(key(item)), item) for item in items), key=itemgetter(0)):
             queue.append((before, rank, item))
             before += size(item)
-    chosen, total = list[Item](), 0
+    chosen, total = list[_Item](), 0
     # The group that has least so far is served next.
     for before, _, item in sorted(queue, key=itemgetter(0, 1)):
         fits = before == 0 or before + size(item) <= LARGEST_SHARE * limit
@@ -195,18 +195,18 @@ def _definitions(node: ast.AST) -> Iterator[Definition]:
             yield from _definitions(child)
 
 
-def _by_group(pairs: Iterable[tuple[Item, str]]) -> dict[str, list[Item]]:
-    groups: dict[str, list[Item]] = defaultdict(list)
+def _by_group(pairs: Iterable[tuple[_Item, str]]) -> dict[str, list[_Item]]:
+    groups: dict[str, list[_Item]] = defaultdict(list)
     for item, group in pairs:
         groups[group].append(item)
     return groups
 
 
 def _share_out(grouped: Iterable[tuple[Document, str]], limit: int) -> list[Document]:
-    return spread(_by_group(grouped), lambda d: len(d.text), limit, key=lambda d: d.id)
+    return take_evenly(_by_group(grouped), lambda d: len(d.text), limit, key=lambda d: d.id)
 
 
-def _sources() -> Iterator[Source]:
+def _sources() -> Iterator[LocalFile]:
     """Every usable file of the packages, the standard library and the shared trees, each path once."""
     seen: set[Path] = set()
     for path, name, group in [*_package_files(), *_tree_files()]:
@@ -215,7 +215,7 @@ def _sources() -> Iterator[Source]:
             seen.add(path)
             size = _size(path)
             if MIN_CHARACTERS <= size <= MAX_FILE_BYTES:
-                yield Source(path, name, group, kind, size)
+                yield LocalFile(path, name, group, kind, size)
 
 
 def _package_files() -> Iterator[tuple[Path, str, str]]:
@@ -256,7 +256,7 @@ def _kind(name: PurePath) -> str | None:
     return "prose" if name.suffix in PROSE_SUFFIXES and not packaging else None
 
 
-def _read(source: Source) -> Iterator[Document]:
+def _read(source: LocalFile) -> Iterator[Document]:
     """The documents of a file: of Python source its code and each docstring, of any other the whole."""
     name = f"{source.group}:{source.name}"
     try:

@@ -15,36 +15,36 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from loriini.sources.compressed import read_lines
+from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields
 from loriini.sources.files import open_binary
-from loriini.sources.reading import LONGEST, Fields, Flaw
 
-Records = Iterator[tuple[int, Mapping[str, Any] | Flaw | None]]
+Records = Iterator[tuple[int, Mapping[str, Any] | BadRecord | None]]
 
 BATCH_BYTES = 1 << 22
 """Bytes of parquet, packed and unpacked, that are in memory at once, or one row when it is longer."""
 
 
-def json_lines(path: str, fields: Fields) -> Records:
+def read_json_lines(path: str, fields: Fields) -> Records:
     """JSON objects, one a line; blank lines are passed over."""
-    for number, line in enumerate(read_lines(path, LONGEST), 1):
+    for number, line in enumerate(read_lines(path, MAX_RECORD_BYTES), 1):
         if line.strip():
             try:
                 yield number, _parse(line)
-            except Flaw as flaw:
+            except BadRecord as flaw:
                 yield number, flaw
 
 
-def comma_separated(path: str, fields: Fields) -> Records:
+def read_csv(path: str, fields: Fields) -> Records:
     """The rows of a table with a header line; a quoted field may hold separators and line ends."""
     return _separated(path, fields, ",")
 
 
-def tab_separated(path: str, fields: Fields) -> Records:
+def read_tsv(path: str, fields: Fields) -> Records:
     """As `comma_separated`, with tabs between."""
     return _separated(path, fields, "\t")
 
 
-def parquet(path: str, fields: Fields) -> Records:
+def read_parquet(path: str, fields: Fields) -> Records:
     """The rows of a parquet file, only the columns needed."""
     small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # else whole columns are read at once
     with open_binary(path) as packed, pyarrow.parquet.ParquetFile(packed, **small) as file:
@@ -55,7 +55,7 @@ def parquet(path: str, fields: Fields) -> Records:
         yield from _numbered(file.iter_batches(batch_size=rows, columns=columns))
 
 
-def arrow(path: str, fields: Fields) -> Records:
+def read_arrow(path: str, fields: Fields) -> Records:
     """The rows of a file of a data set saved by the datasets library, or of another Arrow file."""
     with open_binary(path) as file:
         is_file = file.read(6) == b"ARROW1"
@@ -71,21 +71,25 @@ def _numbered(batches: Iterator[pyarrow.RecordBatch]) -> Records:
     return enumerate((record for rows in slices for record in _values(rows)), 1)
 
 
-def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | Flaw]:
+def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | BadRecord]:
     """The rows as dictionaries; where one holds bytes that are no text, say, the others are still read."""
     try:
         return rows.to_pylist()
     except (ValueError, OverflowError, LookupError) as error:  # no text, no date, no time zone of Python's
         if len(rows) == 1:
             no_text = isinstance(error, UnicodeDecodeError)
-            return [Flaw("not valid UTF-8") if no_text else Flaw("a value that Python cannot hold", error)]
+            return [
+                BadRecord("not valid UTF-8")
+                if no_text
+                else BadRecord("a value that Python cannot hold", error)
+            ]
         return [value for i in range(len(rows)) for value in _values(rows.slice(i, 1))]
 
 
 def _separated(path: str, fields: Fields, delimiter: str) -> Records:
-    csv.field_size_limit(LONGEST)  # of the whole process; what Python allows by itself is 128 KiB
+    csv.field_size_limit(MAX_RECORD_BYTES)  # of the whole process; what Python allows by itself is 128 KiB
     # Bytes that are no text are told from text in each record, without losing the others.
-    lines = (line.decode(errors="surrogateescape") + "\n" for line in read_lines(path, LONGEST))
+    lines = (line.decode(errors="surrogateescape") + "\n" for line in read_lines(path, MAX_RECORD_BYTES))
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
@@ -104,34 +108,34 @@ def _separated(path: str, fields: Fields, delimiter: str) -> Records:
             fields.among(header)
 
 
-def _row(header: list[str], row: list[str]) -> Mapping[str, str] | Flaw:
+def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
     if len(row) != len(header):
-        return Flaw("wrong number of columns", f"{len(row)} where the header has {len(header)}")
+        return BadRecord("wrong number of columns", f"{len(row)} where the header has {len(header)}")
     try:
         "".join(row).encode()
     except UnicodeEncodeError:
-        return Flaw("not valid UTF-8")
+        return BadRecord("not valid UTF-8")
     return dict(zip(header, row, strict=True))
 
 
-def _broken_row(error: csv.Error) -> Flaw:
+def _broken_row(error: csv.Error) -> BadRecord:
     if "unexpected end" in str(error):
-        return Flaw("unclosed quote", "it takes in the rest of the file")
+        return BadRecord("unclosed quote", "it takes in the rest of the file")
     if "field larger" in str(error):
-        return Flaw("longer than 1 GiB", "is a quote unclosed? The rest of the file is left out")
-    return Flaw("misplaced quote or line end", f"{error}: the rest of the file is left out")
+        return BadRecord("longer than 1 GiB", "is a quote unclosed? The rest of the file is left out")
+    return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
 
 
 def _parse(line: bytes) -> dict[str, Any]:
     """A line's JSON object; Flaw when it is none."""
-    if len(line) > LONGEST:
-        raise Flaw("longer than 1 GiB", "is this JSON lines?")
+    if len(line) > MAX_RECORD_BYTES:
+        raise BadRecord("longer than 1 GiB", "is this JSON lines?")
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:
-        raise Flaw("not valid UTF-8", f"byte {error.start}") from None
+        raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
     except (ValueError, RecursionError) as error:
-        raise Flaw("not valid JSON", error) from None
+        raise BadRecord("not valid JSON", error) from None
     if not isinstance(value, dict):
-        raise Flaw("not a JSON object", f"a {type(value).__name__}")
+        raise BadRecord("not a JSON object", f"a {type(value).__name__}")
     return value

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from loriini.errors import InputError
 from loriini.progress import warn
-from loriini.sources import Part, Reading, luck, parts, read_parts
+from loriini.sources import InputFile, ReadOptions, hash_fraction, input_files, read_files
 from loriini.sources.document import Document
-from loriini.sources.dropped import by_reason, counted, unrecorded
-from loriini.sources.formats import format_of
+from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped
+from loriini.sources.formats import reader_of
 from loriini.sources.local_text import stable_hash
 
 TRAIN, HELDOUT = "train", "heldout"
@@ -30,14 +30,14 @@ def split_documents(
     """
     found = [part for path in paths for part in _parts(path)]
     marked, others = ([part for part in found if _is_marked(part) == held] for held in (True, False))
-    drop, left_out = counted(unrecorded)
-    reading = Reading(drop=drop, max_document_characters=longest)
-    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_parts(marked, reading))}
-    for document in read_parts(others, reading):
-        held = not marked and luck(document.id.split("#")[0]) < heldout_share
+    drop, left_out = count_dropped(ignore_dropped)
+    reading = ReadOptions(on_drop=drop, max_document_characters=longest)
+    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_files(marked, reading))}
+    for document in read_files(others, reading):
+        held = not marked and hash_fraction(document.id.split("#")[0]) < heldout_share
         sides[HELDOUT if held else TRAIN].append(document)
     if left_out:
-        warn(by_reason(left_out))
+        warn(describe_dropped(left_out))
     budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
     for name, documents in sides.items():
         if not documents:
@@ -47,14 +47,14 @@ def split_documents(
     return sides
 
 
-def _parts(path: str) -> list[Part]:
+def _parts(path: str) -> list[InputFile]:
     """The files of records of a folder and data sets; for want of these, its texts. A file is itself."""
-    found = parts([path])
-    records = [part for part in found if part.shard or format_of(part.path, part.in_folder)]
+    found = input_files([path])
+    records = [part for part in found if part.shard or reader_of(part.path, part.in_folder)]
     return records or found
 
 
-def _is_marked(part: Part) -> bool:
+def _is_marked(part: InputFile) -> bool:
     return f".{HELDOUT}." in part.name
 
 

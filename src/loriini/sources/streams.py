@@ -1,26 +1,43 @@
 """Inputs → the streams of documents that tasks read, each known by what it reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
-from loriini.jobs.tasks import grouped
-from loriini.sources import Part, Reading, input_identity, parse_input, parts, read_part
-from loriini.sources.document import Document, Stream
-from loriini.sources.dropped import Drop, Dropped, counted
-from loriini.sources.files import in_one_line, is_remote, state
+from loriini.jobs.tasks import group_by_size
+from loriini.sources import InputFile, ReadOptions, input_files, input_identity, parse_input, read_file
+from loriini.sources.document import Document
+from loriini.sources.dropped import Dropped, OnDrop, count_dropped
+from loriini.sources.files import fingerprint, in_one_line, is_remote
 
 TASK_BYTES = 1 << 26
 """Of files that one task reads: more only when one file is larger."""
 
-State = dict[str, Any] | None
+Fingerprint = dict[str, Any] | None
+
+ReadDocuments = Callable[[OnDrop], Iterable[Document]]
+"""Makes documents, and tells its argument what it leaves out."""
 
 
-def open_streams(inputs: Sequence[str], out: Path, reading: Reading) -> tuple[list[Stream], dict[str, str]]:
+@dataclass(frozen=True)
+class DocumentStream:
+    """Documents that one task reads.
+
+    `identity` stands for them and for how they are read: what was read of them is kept as long as it stays
+    the same, whatever becomes of other streams.
+    """
+
+    read: ReadDocuments
+    identity: str
+
+
+def open_streams(
+    inputs: Sequence[str], out: Path, reading: ReadOptions
+) -> tuple[list[DocumentStream], dict[str, str]]:
     """What to read, and names and hashes that stand for it.
 
     Raises InputError for an input that is absent or empty, or that `out`, where the documents go, lies in.
@@ -31,36 +48,36 @@ def open_streams(inputs: Sequence[str], out: Path, reading: Reading) -> tuple[li
     of_all = digest(identity)
     how = [asdict(reading.fields), reading.min_characters, reading.max_document_characters]
     streams = []
-    for group in grouped(found, _size, TASK_BYTES):
+    for group in group_by_size(found, _size, TASK_BYTES):
         # Not on_error: what was read under "stop" holds under "skip".
         what = [(asdict(part), identity.get(part.path, of_all)) for part in group]
         read = partial(_read, group, {part.path: states[part.path] for part in group}, reading)
-        streams.append(Stream(read, digest([what, how])))
+        streams.append(DocumentStream(read, digest([what, how])))
     return streams, identity
 
 
-def _parts(given: str, out: Path) -> list[Part]:
+def _parts(given: str, out: Path) -> list[InputFile]:
     path = Path(parse_input(given).path)
     if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
         # its files would be read the next time
         told = f"lies inside the input {in_one_line(path)}"
         raise InputError(f"{in_one_line(out)}: {told}; choose another --out")
-    return parts([given])
+    return input_files([given])
 
 
-def _size(part: Part) -> int:
+def _size(part: InputFile) -> int:
     """A part of unknown size is a task by itself."""
     return TASK_BYTES if part.size is None else part.size
 
 
 def _read(
-    group: Sequence[Part], states: Mapping[str, State], reading: Reading, drop: Drop
+    group: Sequence[InputFile], states: Mapping[str, Fingerprint], reading: ReadOptions, drop: OnDrop
 ) -> Iterator[Document]:
     """The documents of some parts; InputError for one that is no longer what it was."""
     for part in group:
-        count, left_out = counted(drop)
+        count, left_out = count_dropped(drop)
         empty = True
-        for document in read_part(part, replace(reading, drop=count)):
+        for document in read_file(part, replace(reading, on_drop=count)):
             empty = False
             yield document
         if empty and not left_out:
@@ -70,11 +87,11 @@ def _read(
             raise InputError(f"{in_one_line(part.path)}: {told}")
 
 
-def _state(part: Part) -> State:
+def _state(part: InputFile) -> Fingerprint:
     """What changes when a file of this machine does; None for what is elsewhere."""
     if part.shard or is_remote(part.path):
         return None
     try:
-        return state(part.path)
+        return fingerprint(part.path)
     except OSError:
         return None

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
-from loriini.sources.compressed import CHUNK, open_stream
-from loriini.sources.reading import LONGEST, Fields, Flaw, needed
+from loriini.sources.compressed import READ_BYTES, open_stream
+from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields, import_optional
 from loriini.sources.records import Records
 
 Headers = Mapping[str, str]
@@ -22,12 +22,12 @@ WARC_HEAD = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http:\r\nConten
 HTML = ("text/html", "application/xhtml+xml")
 
 
-def warc(path: str, fields: Fields) -> Records:
+def read_warc(path: str, fields: Fields) -> Records:
     """The pages of a web archive, by their WARC-Record-ID. What holds no page of text is dropped and counted.
 
     InputError when warcio or trafilatura is not installed.
     """
-    needed("warcio", path), needed("trafilatura", path)
+    import_optional("warcio", path), import_optional("trafilatura", path)
     # It logs what it cannot parse; that is counted here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     with open_stream(path) as stream:
@@ -37,15 +37,15 @@ def warc(path: str, fields: Fields) -> Records:
 
 def _record(
     headers: Headers, content: bytes | None, fields: Fields
-) -> Mapping[str, str | None] | Flaw | None:
+) -> Mapping[str, str | None] | BadRecord | None:
     take = TEXT_OF.get(headers.get("warc-type", ""))
     if not take:
         return None
     if content is None:
-        return Flaw("longer than 1 GiB", "a record of the web archive", mend=None)  # a film, not a page
+        return BadRecord("longer than 1 GiB", "a record of the web archive", mend=None)  # a film, not a page
     try:
         return {fields.text: take(headers, content), fields.id: headers.get("warc-record-id")}
-    except Flaw as flaw:
+    except BadRecord as flaw:
         return flaw
 
 
@@ -54,19 +54,19 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
 
     The content is None when it is longer than 1 GiB.
     """
-    while first := stream.readline(LONGEST):
+    while first := stream.readline(MAX_RECORD_BYTES):
         if not first.strip():
             continue
         if not first.startswith(b"WARC/"):
-            raise Flaw("damaged web archive", "a record does not begin with WARC/", mend="file")
-        lines = [stream.readline(LONGEST)]
+            raise BadRecord("damaged web archive", "a record does not begin with WARC/", mend="file")
+        lines = [stream.readline(MAX_RECORD_BYTES)]
         while lines[-1].strip():
-            lines.append(stream.readline(LONGEST))
+            lines.append(stream.readline(MAX_RECORD_BYTES))
         pairs = (line.decode(errors="replace").partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = headers.get("content-length", "")
         if not lines[-1] or not length.isdecimal():
-            raise Flaw("damaged web archive", "a record has no length", mend="file")
+            raise BadRecord("damaged web archive", "a record has no length", mend="file")
         yield headers, _content(stream, int(length))
 
 
@@ -74,11 +74,11 @@ def _content(stream: IO[bytes], length: int) -> bytes | None:
     """So many bytes; when these are too many, they are passed over."""
     content = None
     missing = length
-    if length <= LONGEST:
+    if length <= MAX_RECORD_BYTES:
         content = stream.read(length)
         missing -= len(content)
     while missing:
-        passed = len(stream.read(min(missing, CHUNK)))
+        passed = len(stream.read(min(missing, READ_BYTES)))
         if not passed:
             raise EOFError("the file ends inside a record")
         missing -= passed
@@ -89,7 +89,7 @@ def _text_of_response(headers: Headers, content: bytes) -> str:
     """The text of a page as a server sent it; Flaw when it has none."""
     status, kind, body = _http(content)
     if status != "200":
-        raise Flaw("page with another status than 200", status, mend=None)
+        raise BadRecord("page with another status than 200", status, mend=None)
     return _text(headers, kind, body)
 
 
@@ -103,7 +103,7 @@ def _text(headers: Headers, kind: str, content: bytes) -> str:
     if kind == "text/plain":
         return _text_of_conversion(headers, content)
     if kind not in HTML:
-        raise Flaw("neither HTML nor plain text", kind, mend=None)
+        raise BadRecord("neither HTML nor plain text", kind, mend=None)
     return _text_of_html(content)
 
 
@@ -111,7 +111,7 @@ def _text_of_conversion(headers: Headers, content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise Flaw("not valid UTF-8", f"byte {error.start}") from None
+        raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
 
 
 def _text_of_html(html: bytes) -> str:
@@ -120,9 +120,9 @@ def _text_of_html(html: bytes) -> str:
     try:
         text = extract(html, include_comments=False)
     except Exception as error:  # whatever a parser meets in pages of any kind
-        raise Flaw("page that cannot be parsed", error, mend=None) from None
+        raise BadRecord("page that cannot be parsed", error, mend=None) from None
     if not text:
-        raise Flaw("no text in the page", mend=None)
+        raise BadRecord("no text in the page", mend=None)
     return text
 
 
@@ -131,14 +131,14 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
     from warcio.archiveiterator import ArchiveIterator
 
     if not content.startswith(b"HTTP/"):
-        raise Flaw("no HTTP response")
+        raise BadRecord("no HTTP response")
     head = WARC_HEAD.format(len(content)).encode()
     try:
         record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
         kind = record.http_headers.get_header("Content-Type", "")
         return record.http_headers.get_statuscode(), kind, record.content_stream().read()
     except Exception as error:  # whatever it meets in bytes of any kind
-        raise Flaw("response that cannot be parsed", error) from None
+        raise BadRecord("response that cannot be parsed", error) from None
 
 
 TEXT_OF: dict[str, Callable[[Headers, bytes], str]] = {

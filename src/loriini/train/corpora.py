@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from loriini.batches.batches import Joined
+from loriini.batches.loader import JoinedInstances
 from loriini.corpus.prepare import PrepareSettings, open_corpus, prepare_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
@@ -34,7 +34,7 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Corp
             f"cut into instances of different lengths ({listed}); prepare them with one --length"
         )
     try:
-        joined = Joined(instances, weights)
+        joined = JoinedInstances(instances, weights)
     except ValueError as error:
         raise InputError(f"corpus_weights: {error}") from error
     return Corpus(

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from loriini.atomic import atomic
-from loriini.batches.batches import Batches, Position
+from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 
@@ -22,7 +22,7 @@ class GuardConfig:
     max_skips: int = 10
 
 
-def write_skipped(out: Path, step: int, batches: Batches, position: Position) -> Path:
+def write_skipped(out: Path, step: int, batches: BatchLoader, position: Position) -> Path:
     """Write this rank's share of the batch at `position`, which `step` left out, for `replay`.
 
     `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1) and `labels` (B,).

@@ -18,10 +18,10 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from loriini.atomic import atomic, write_json
-from loriini.batches.batches import Batches, Position, Source
+from loriini.batches.loader import BatchLoader, InstanceSource, Position
 from loriini.errors import InputError, Unfinished
 from loriini.hardware import autocast, keep_freed_memory, pick_device
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import ALONE, Parallel, once, processes, spread, world_size
 from loriini.parallel.sharding import build, clip_gradients, gather
@@ -47,7 +47,7 @@ CHANGEABLE = frozenset({"parallel", "watch", "guard"})
 class Corpus:
     """What training reads: instances of L+1 ids, and the vocabulary they are of."""
 
-    instances: Source
+    instances: InstanceSource
     vocab_size: int
     eos_token_id: int
     digest: str
@@ -85,7 +85,7 @@ def train(
     with processes(), ExitStack() as held:
         if once(lambda: claim(run, corpus, out)):
             return out / "model"
-        once(lambda: held.enter_context(exclusive(out)))
+        once(lambda: held.enter_context(folder_lock(out)))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out)
         once(lambda: rewind_files(measures, state.at.step, out))
@@ -100,7 +100,7 @@ def train_to_the_end(
     files = out if parallel.first else None
     if parallel.first and run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
         warn(remark)
-    batches = Batches(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
+    batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
         interruptible() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.at.step) as record,
@@ -202,7 +202,7 @@ def model_config(run: Run, corpus: Corpus, num_experts: int | None = None) -> Lo
     return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)
 
 
-def training_step(state: State, run: Run, batches: Batches) -> dict[str, Any]:
+def training_step(state: State, run: Run, batches: BatchLoader) -> dict[str, Any]:
     """One optimizer step; moves `state` on and returns the step's metrics."""
     started = time.perf_counter()
     ids, instances_B, position = batches.at(Position(state.at.consumed))
@@ -274,7 +274,9 @@ def accumulate_gradients(
     return cross_entropy, auxiliary, of_all(total(uses), parallel)
 
 
-def routing_labels(model: LoriiniForCausalLM, source: Source, ids_B: NDArray[np.int64]) -> Tensor | None:
+def routing_labels(
+    model: LoriiniForCausalLM, source: InstanceSource, ids_B: NDArray[np.int64]
+) -> Tensor | None:
     """The labels (B,) of some instances on the model's device; None for a model that asks for none."""
     if not model.config.routed_by_label:
         return None

@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from loriini.batches.batches import Source
+from loriini.batches.loader import InstanceSource
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
@@ -134,7 +134,7 @@ class Run:
             ),
         ]
 
-    def label_names(self, instances: Source) -> tuple[str, ...]:
+    def label_names(self, instances: InstanceSource) -> tuple[str, ...]:
         """What the labels of some instances stand for; none where the run does not route by label."""
         by_label = self.routing.scorer == "label" and self.model.num_experts > 1
         return instances.label_names if by_label else ()

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from loriini.errors import InputError
-from loriini.jobs.exclusive import exclusive
+from loriini.jobs.lock import folder_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from loriini.jobs.exclusive import exclusive
-with exclusive(Path(sys.argv[1])):
+from loriini.jobs.lock import folder_lock
+with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -23,12 +23,12 @@ def test_one_process_at_a_time_and_a_killed_one_lets_go(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match="another process is at work here"), exclusive(tmp_path):
+        with pytest.raises(InputError, match="another process is at work here"), folder_lock(tmp_path):
             pass
         other.kill()
-    with exclusive(tmp_path):
+    with folder_lock(tmp_path):
         assert not list(tmp_path.iterdir())
-    with exclusive(tmp_path):
+    with folder_lock(tmp_path):
         pass
 
 
@@ -37,5 +37,5 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError("no locks here")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with exclusive(tmp_path):
+    with folder_lock(tmp_path):
         pass

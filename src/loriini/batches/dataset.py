@@ -5,18 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.batches.batches import Source
+from loriini.batches.loader import InstanceSource
 
 
 @dataclass(frozen=True)
-class Examples:
+class InstanceDataset:
     """A map-style data set over instances, for `transformers.Trainer` or a `torch` DataLoader.
 
     Example i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
     `labelled`, for designs that route by label, `routing_labels` () too. `length` cuts examples shorter.
     """
 
-    source: Source
+    source: InstanceSource
     length: int | None = None
     labelled: bool = False
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loriini.batches.batches import Batches, Position, permute
+from loriini.batches.loader import BatchLoader, Position, permute
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def test_permute_refuses_an_index_out_of_range(index: int) -> None:
 
 
 def test_every_instance_once_an_epoch_and_other_epochs_differ() -> None:
-    batches = Batches(Numbered(10), batch_size=4, seed=7)
+    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
     position, seen = Position(), []
     for _ in range(5):
         tokens, ids, position = batches.at(position)
@@ -61,10 +61,12 @@ def test_every_instance_once_an_epoch_and_other_epochs_differ() -> None:
 def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tuple[int, int]]) -> None:
     position, seen = Position(), []
     for batch_size, world in runs:
-        shares = [Batches(Numbered(size), batch_size, 0, rank, world).at(position) for rank in range(world)]
+        shares = [
+            BatchLoader(Numbered(size), batch_size, 0, rank, world).at(position) for rank in range(world)
+        ]
         seen += [int(i) for _, ids, _ in shares for i in ids]
         position = shares[0][2]
-    whole = Batches(Numbered(size), position.consumed, 0).at(Position())[1]
+    whole = BatchLoader(Numbered(size), position.consumed, 0).at(Position())[1]
     assert seen == whole.tolist()
     assert np.ptp(np.bincount(seen, minlength=size)) <= 1
 
@@ -75,4 +77,4 @@ def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tupl
 )
 def test_impossible_batches(instances: int, batch_size: int, rank: int, world: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Batches(Numbered(instances), batch_size, 0, rank, world)
+        BatchLoader(Numbered(instances), batch_size, 0, rank, world)

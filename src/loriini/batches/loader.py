@@ -17,7 +17,7 @@ from loriini.errors import InputError
 ROUNDS = 6
 
 
-class Source(Protocol):
+class InstanceSource(Protocol):
     """What batches are taken from: `loriini.corpus.instances.Instances`, or anything of its shape."""
 
     def __len__(self) -> int: ...
@@ -42,14 +42,14 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedInstances:
     """Several sources one after the other, as one; they must be of one length (ValueError).
 
     `weights`, where given, are how often an epoch of the whole comes round each source: 2 reads it twice,
     0.5 every other half of it. A source's instances all come once before one comes again.
     """
 
-    parts: tuple[Source, ...]
+    parts: tuple[InstanceSource, ...]
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Joined:
 
     def _owners(
         self, ids_B: NDArray[np.int64]
-    ) -> Iterator[tuple[Source, NDArray[np.bool_], NDArray[np.int64]]]:
+    ) -> Iterator[tuple[InstanceSource, NDArray[np.bool_], NDArray[np.int64]]]:
         """Each source that holds some of the instances, a mask (B,) of those, and their ids there."""
         starts = np.cumsum([0, *map(len, self.parts)])
         owners_B = np.searchsorted(starts, ids_B, side="right") - 1
@@ -113,13 +113,13 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Batches:
+class BatchLoader:
     """Batches of `batch_size` instances over all processes; this one gets its `rank`'s share of each.
 
     A batch may straddle two epochs. Raises ValueError when the batch cannot be shared out equally.
     """
 
-    instances: Source
+    instances: InstanceSource
     batch_size: int
     seed: int = 0
     rank: int = 0
@@ -150,7 +150,7 @@ class Batches:
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The instances that come at `places` of the endless sequence of epochs."""
         source = self.instances
-        if isinstance(source, Joined) and source.weights:
+        if isinstance(source, JoinedInstances) and source.weights:
             return mixed(places, tuple(map(len, source.parts)), source.weights, self.seed)
         return shuffled(places, len(source), self.seed)
 

@@ -10,7 +10,7 @@ from loriini.errors import InputError
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """Hold a folder that is there; InputError while another process holds it.
 
     The operating system lets go of it when the process ends, however it ends, and no file is left. Where a

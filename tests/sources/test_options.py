@@ -43,7 +43,7 @@ def test_documents_of_the_wrong_length_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*({"text": "x" * n, "id": n} for n in (1, 5, 9))))
     dropped: list[Dropped] = []
-    read = texts(path, min_characters=5, max_document_characters=8, drop=dropped.append)
+    read = texts(path, min_characters=5, max_document_characters=8, on_drop=dropped.append)
     assert read == ["xxxxx"]
     assert dropped == [
         Dropped("1", f"{path}:1", "fewer than 5 characters"),
@@ -57,7 +57,7 @@ def test_a_share_of_the_documents_is_taken(tmp_path: Path) -> None:
     samples = {}
     for weight in (0.1, 0.2):
         dropped: list[Dropped] = []
-        samples[weight] = texts(f"{path}:{weight}", drop=dropped.append)
+        samples[weight] = texts(f"{path}:{weight}", on_drop=dropped.append)
         assert len(samples[weight]) + len(dropped) == 2000
         assert {d.reason for d in dropped} == {f"not in the sample of {weight}"}
         assert len(samples[weight]) == pytest.approx(2000 * weight, rel=0.2)
