@@ -17,7 +17,7 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
-from loriini.corpus.documents import batches, write_documents
+from loriini.corpus.documents import document_batches, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
@@ -112,7 +112,7 @@ def encode_alone(folder: Path) -> float:
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     documents = stored_documents(load(folder / "documents"))
-    texts = [[document.text for document in batch] for batch in batches(documents, BATCH_CHARACTERS)]
+    texts = [[document.text for document in batch] for batch in document_batches(documents, BATCH_CHARACTERS)]
     started = time.perf_counter()
     for batch in texts:
         tokenizer.encode_batch_fast(batch, add_special_tokens=False)
