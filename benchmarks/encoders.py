@@ -20,7 +20,7 @@ from loriini.corpus.embeddings import Encoder, unit
 from loriini.corpus.encoders import CPU, load_encoder
 from loriini.hardware import has_bf16
 from measuring import timed, write_results
-from order_quality import chunks
+from order_quality import short_documents
 
 ROUNDS, WARM_UP = 3, 64
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1000)
     parser.add_argument("--results", type=Path)
     a = parser.parse_args()
-    every = list(chunks(a.text))
+    every = list(short_documents(a.text))
     picked = np.random.default_rng(0).choice(len(every), a.documents, replace=False)
     texts = [every[i].text for i in picked]
     exact = SentenceTransformer(a.encoder, device="cpu").encode

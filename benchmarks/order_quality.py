@@ -2,7 +2,7 @@
 
 python benchmarks/order_quality.py --text TEXT --encoder MODEL --tokenizer PATH --work WORK --results FILE
 
-20,000 chunks of five domains, near-duplicates dropped, instances of 4096 tokens. WORK keeps the corpus, so
+Whole documents of five domains, near-duplicates dropped, instances of 4096 tokens. WORK keeps the corpus, so
 that only the first run embeds (about five minutes on two cores with a small model).
 """
 
@@ -24,13 +24,13 @@ from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.corpus.quality import adjacent_cosines
 from loriini.jobs.artifact import load_artifact
 from loriini.sources import read_documents
-from loriini.sources.document import Document, split_document
+from loriini.sources.document import Document
 from loriini.sources.local_text import stable_hash
 from measuring import timed, write_results
 from published_order import CLUSTER, Neighbors, paths, published_order
 
 DOMAINS = ("arxiv", "books", "wiki", "web", "python")
-CHUNKS, CHARACTERS, LENGTH, K = 4000, 1200, 4096, 50
+MOST, LONGEST, LENGTH, K = 4000, 4000, 4096, 50
 SEEDS, CELLS = 3, 128
 
 Vectors = NDArray[np.float32]
@@ -47,12 +47,12 @@ class Order:
     seeds: int = 1
 
 
-def chunks(text: Path) -> Iterator[Document]:
-    """As many chunks of each domain, spread over its documents."""
+def short_documents(text: Path) -> Iterator[Document]:
+    """Whole documents of each domain that are shorter than an instance, so that many share one."""
     for domain in DOMAINS:
         documents = read_documents([text / f"{domain}.train.jsonl.zst"])
-        pieces = (piece for document in documents for piece in split_document(document, CHARACTERS))
-        yield from sorted(pieces, key=lambda piece: stable_hash(piece.id))[:CHUNKS]
+        short = (document for document in documents if len(document.text) <= LONGEST)
+        yield from sorted(short, key=lambda document: stable_hash(document.id))[:MOST]
 
 
 def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:
@@ -174,7 +174,9 @@ def main() -> None:
     settings = PrepareSettings(
         tokenizer=a.tokenizer, encoder=a.encoder, length=LENGTH, neighbors=K, workers=2
     )
-    corpus = prepare_documents(a.work, lambda drop: chunks(a.text), {"chunks": str(CHUNKS)}, settings)
+    corpus = prepare_documents(
+        a.work, lambda drop: short_documents(a.text), {"longest": str(LONGEST)}, settings
+    )
     results = compare(corpus.folder)
     print(json.dumps(results, indent=1))
     if a.results:

@@ -18,12 +18,12 @@ from pathlib import Path
 from statistics import median
 
 from loriini.atomic import write_json
-from loriini.corpus.documents import batches, write_documents
+from loriini.corpus.documents import document_batches, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokenizer, write_tokens
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.jobs.processes import ProcessExecutor
+from loriini.jobs.processes import Processes
 from loriini.sources import read_documents
 from loriini.sources.document import Document
 
@@ -96,7 +96,7 @@ def sample(paths: list[Path]) -> list[Document]:
 
 def our_seconds(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int) -> float:
     started = time.perf_counter()
-    write_tokens(folder, documents, tokenizer, ProcessExecutor(workers))
+    write_tokens(folder, documents, tokenizer, Processes(workers))
     return time.perf_counter() - started
 
 
@@ -113,7 +113,8 @@ def encode_alone(folder: Path) -> float:
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     documents = stored_documents(load_artifact(folder / "documents"))
-    texts = [[document.text for document in batch] for batch in batches(documents, BATCH_CHARACTERS)]
+    batches = document_batches(documents, BATCH_CHARACTERS)
+    texts = [[document.text for document in batch] for batch in batches]
     started = time.perf_counter()
     for batch in texts:
         tokenizer.encode_batch_fast(batch, add_special_tokens=False)

@@ -43,8 +43,6 @@ from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
-# Shorter than an instance, so that which documents stand side by side matters.
-CHARACTERS_PER_DOCUMENT = 2_000
 PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
 HELDOUT_INSTANCES = 160  # of each domain: some 80,000 tokens
 SIDES = ("train", "heldout")
@@ -160,7 +158,6 @@ def corpus_settings(settings: Quickstart) -> PrepareSettings:
     run = quickstart_run(settings.design, settings.size, settings.steps, settings.seed)
     return PrepareSettings(
         documents=settings.documents,
-        max_characters=CHARACTERS_PER_DOCUMENT,
         tokenizer=f"bpe:{SIZES[settings.size].vocab_size}",
         length=run.length,
         seed=settings.seed,

@@ -85,7 +85,7 @@ def test_the_real_entry_point_exits_with_two_for_wrong_input(tmp_path: Path) -> 
         ("prepare c --documents DOCUMENTS --out . --length 99999 --tokenizer bpe:300", "shorter --length"),
         ("prepare c --documents DOCUMENTS --out . --order best", "order 'best' is unknown"),
         ("prepare c --documents DOCUMENTS --out . --tokenizer bpe:few", "bpe:few: "),
-        ("prepare c --documents DOCUMENTS --out . --max-characters 0", "max_characters is 0; it must be"),
+        ("prepare c --documents DOCUMENTS --out . --max-document-characters 0", "it must be at least 1"),
         ("prepare c --documents DOCUMENTS --out . --min-characters 999", "(240 left out: fewer than 999"),
         ("prepare c --documents DOCUMENTS:2 --out .", "the weight 2 is not in (0, 1]"),
         ("prepare c --documents DOCUMENTS --out . --on-error cry", "--on-error: invalid choice: 'cry'"),

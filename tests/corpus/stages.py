@@ -52,7 +52,6 @@ def make(out: Path, texts: tuple[str, ...], workers: int) -> Corpus:
         neighbors=8,
         on_error="skip",
         workers=workers,
-        max_characters=150,
     )
     return prepare.prepare(out, settings)
 

@@ -2,30 +2,13 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loriini.corpus.documents import write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
-from loriini.sources.document import Document, split_document
+from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
-
-
-@given(st.text(alphabet="ab \n\té", max_size=200), st.integers(1, 50))
-def test_pieces_concatenate_to_the_text(text: str, limit: int) -> None:
-    pieces = split_document(Document("d", text, "x"), limit)
-    assert "".join(piece.text for piece in pieces) == text
-    assert all(len(piece.text) <= limit for piece in pieces)
-    assert len(pieces) == 1 or [piece.id for piece in pieces] == [f"d#{i}" for i in range(len(pieces))]
-
-
-def test_cuts_prefer_line_ends_then_spaces() -> None:
-    pieces = split_document(Document("d", "one two\nthree four sixseveneightnine", "x"), 12)
-    assert [piece.text for piece in pieces] == ["one two\n", "three four ", "sixseveneigh", "tnine"]
-    with pytest.raises(ValueError, match="positive"):
-        split_document(Document("d", "x", "x"), 0)
 
 
 def test_artefact_round_trip(tmp_path: Path) -> None:
@@ -56,7 +39,6 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
         "skipped": {"no text": 1},
         "duplicates": 1,
         "renamed_ids": 1,
-        "cuts": 0,
         "shards": [3],
     }
     dropped = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
@@ -86,13 +68,6 @@ def test_other_inputs_are_read_anew_after_an_interruption(
         with pytest.raises(KeyboardInterrupt):
             write("one")
     assert [d.text for d in stored_documents(write("two"))] == ["two"]
-
-
-def test_long_documents_are_cut(tmp_path: Path) -> None:
-    built = write_documents(
-        tmp_path / "documents", lambda _: [Document("a", "one two three", "x")], {}, max_characters=8
-    )
-    assert [d.text for d in stored_documents(built)] == ["one two ", "three"]
 
 
 def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:

@@ -89,4 +89,4 @@ def test_this_installation_has_text() -> None:
     sides = collect_local_text(max_characters_per_domain=60_000)
     for documents in sides.values():
         assert {"python", "prose"} <= {document.domain for document in documents}
-        assert all(len(document.text) <= 20_000 for document in documents)
+        assert all(len(document.text) <= local_text.MAX_FILE_BYTES for document in documents)

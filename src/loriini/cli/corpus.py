@@ -25,7 +25,6 @@ def prepare_arguments(add: Add) -> None:
     add("--executor-options", nargs="+", default=(), metavar="KEY=VALUE", help="of Slurm's or Ray's executor")
     add("--seed", type=int, default=0)
     add("--on-error", choices=("stop", "skip"), default="stop")
-    add("--max-characters", type=int, help="cut longer documents")
     add("--min-characters", type=int, default=0, help="leave out shorter documents")
     add("--max-document-characters", type=int, help="leave out longer documents")
     for part in ("text", "id", "domain"):
@@ -48,7 +47,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     names = (
         *("tokenizer", "length", "order", "encoder", "pooling", "encoder_backend"),
         *("workers", "seed", "on_error"),
-        *("max_characters", "min_characters", "max_document_characters"),
+        *("min_characters", "max_document_characters"),
     )
     fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
     settings = {name: getattr(arguments, name) for name in (*names, "executor")}

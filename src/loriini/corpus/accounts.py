@@ -12,7 +12,7 @@ from loriini.jobs.artifact import Artifact
 def check_accounts(stages: Mapping[str, Artifact]) -> None:
     """RuntimeError when what goes into a stage is not what came out of the one before.
 
-    Documents in = stored - their cuts + duplicates; tokens in = tokens in instances + tokens of the documents
+    Documents in = stored + duplicates; tokens in = tokens in instances + tokens of the documents
     that were left out + the rest at the end, shorter than an instance.
     """
     counts = {name: stage.counts for name, stage in stages.items()}
@@ -22,7 +22,7 @@ def check_accounts(stages: Mapping[str, Artifact]) -> None:
     accounts = {
         "documents read": (
             documents["documents_in"],
-            documents["documents"] - documents["cuts"] + documents["duplicates"],
+            documents["documents"] + documents["duplicates"],
         ),
         "documents stored": (documents["documents"], sum(documents["shards"])),
         "documents encoded": (tokens["documents"], documents["documents"]),

@@ -1,8 +1,9 @@
-"""Which documents repeat an earlier text, and which ids an earlier id: decided from hashes alone.
+"""Which documents repeat an earlier text, and which ids an earlier id, decided from hashes alone.
 
-Texts are told apart by 128 bits, so that none is lost to chance; ids by 64, where chance costs a new name.
+Texts are compared by 128 bits, so that a collision cannot lose one; ids by 64, where a collision only costs a
+new name.
 
-Axes: D documents read, P pieces they are cut into, W words of a hash.
+Axes: D documents, W words of a hash.
 """
 
 import hashlib
@@ -10,7 +11,6 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-Ids = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 TEXT_WORDS = 2
@@ -25,45 +25,51 @@ def text_hashes(texts: list[str]) -> Hashes:
 
 
 def id_hashes(ids: list[str]) -> Hashes:
-    """64 bits of each id's SHA-256, uint64 (P,)."""
+    """64 bits of each id's SHA-256, uint64 (D,)."""
     return _hashes(ids, 1)[:, 0]
 
 
-def first_of_text(texts_D2: Hashes) -> Ids:
-    """For each document the first that has its text, itself if none has before; int64 (D,)."""
-    order = np.lexsort((texts_D2[:, 1], texts_D2[:, 0]))  # stable: of equal texts the first comes first
+def first_of_text(texts_D2: Hashes) -> NDArray[np.int64]:
+    """Index of the first document with the same text, int64 (D,)."""
+    order = np.lexsort((texts_D2[:, 1], texts_D2[:, 0]))  # stable: the first of equal texts comes first
     starts = _starts(texts_D2, order)
     first = np.empty(len(order), np.int64)
     first[order] = np.repeat(order[starts], np.diff(np.append(np.flatnonzero(starts), len(order))))
     return first
 
 
-def number_of_id(ids_P: Hashes) -> NDArray[np.uint32]:
-    """For each piece the how-manieth it is of its id, from 1; uint32 (P,)."""
-    order = np.argsort(ids_P, kind="stable")
-    starts = _starts(ids_P[:, None], order)
+def occurrences(ids_D: Hashes) -> NDArray[np.uint32]:
+    """1-based occurrence of each id, uint32 (D,)."""
+    order = np.argsort(ids_D, kind="stable")
+    starts = _starts(ids_D[:, None], order)
     sizes = np.diff(np.append(np.flatnonzero(starts), len(order)))
-    numbers = np.empty(len(order), np.uint32)
-    numbers[order] = np.arange(len(order)) - np.repeat(np.flatnonzero(starts), sizes) + 1
-    return numbers
+    counted = np.empty(len(order), np.uint32)
+    counted[order] = np.arange(len(order)) - np.repeat(np.flatnonzero(starts), sizes) + 1
+    return counted
 
 
-def new_name(name: str, number: int, place: int, known: Hashes) -> str:
-    """The id of document `place`, which is the `number`-th called `name`.
+def new_name(name: str, occurrence: int, number: int, known: Hashes) -> str:
+    """A unique id for the document whose id `name` occurs for the `occurrence`-th time.
 
-    It is `name#number`; where a document is called that from the start, `name#number@place`. `known` are the
-    hashes of all ids given, rising. No two documents get the same: names given are kept by their first.
+    The first keeps its id, later ones get `name#occurrence`, followed by `@number` while another document has
+    that id.
+
+    Args:
+        name: the id as it was read.
+        occurrence: 1-based.
+        number: the document's own number.
+        known: sorted hashes of all ids as they were read.
     """
-    if number == 1:
+    if occurrence == 1:
         return name
-    name = f"{name}#{number}"
-    while _among(id_hashes([name])[0], known):
-        name = f"{name}@{place}"
+    name = f"{name}#{occurrence}"
+    while _contains(known, id_hashes([name])[0]):
+        name = f"{name}@{number}"
     return name
 
 
-def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
-    """Whether each value in the order differs from the one before it, (D,)."""
+def _starts(values_DW: Hashes, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each value, in the given order, differs from the one before it, (D,)."""
     starts = np.ones(len(order), bool)
     for begin in range(1, len(order), BLOCK):
         values = values_DW[order[begin - 1 : begin + BLOCK]]
@@ -71,9 +77,9 @@ def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
     return starts
 
 
-def _among(value: np.uint64, rising: Hashes) -> bool:
-    place = np.searchsorted(rising, value)
-    return bool(place < len(rising) and rising[place] == value)
+def _contains(sorted_values: Hashes, value: np.uint64) -> bool:
+    place = np.searchsorted(sorted_values, value)
+    return bool(place < len(sorted_values) and sorted_values[place] == value)
 
 
 def _hashes(texts: list[str], words: int) -> Hashes:

@@ -57,8 +57,6 @@ class PrepareSettings:
     id_field: str = "id"
     domain_field: str = "domain"
     on_error: OnError = "stop"
-    max_characters: int | None = None
-    """Cut longer documents; None leaves them whole."""
     min_characters: int = 0
     """Leave out shorter documents."""
     max_document_characters: int | None = None
@@ -84,7 +82,7 @@ class PrepareSettings:
     def __post_init__(self) -> None:
         # now, rather than when the stage that needs it begins, hours later
         at_least = {"length": 1, "neighbors": 1, "workers": 1, "seed": 0}
-        at_least |= {"max_characters": 1, "min_characters": 0, "max_document_characters": 1}
+        at_least |= {"min_characters": 0, "max_document_characters": 1}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and value < least:
@@ -223,7 +221,7 @@ def _run_stages(
     seed = settings.seed
     stages: dict[str, Artifact] = {}
     stages["documents"] = stored = write_documents(
-        out / "documents", documents, read_settings, identity, settings.max_characters, execute
+        out / "documents", documents, read_settings, identity, execute
     )
     stages["tokenizer"] = write_tokenizer(out / "tokenizer", settings.tokenizer, stored)
     stages["tokens"] = write_tokens(out / "tokens", stored, stages["tokenizer"], execute)

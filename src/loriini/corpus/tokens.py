@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from loriini.corpus.documents import batches
+from loriini.corpus.documents import document_batches
 from loriini.corpus.stored import Slice, chosen_documents, slice_documents, slices
 from loriini.errors import InputError
 from loriini.jobs import artifact
@@ -220,7 +220,7 @@ def _encode_slice(
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
     with open(folder / TOKENS, "wb") as file, environment_variables(threads):
-        for batch in batches(slice_documents(documents, part), BATCH_CHARACTERS):
+        for batch in document_batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
                 ids = encoded.ids

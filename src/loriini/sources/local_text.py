@@ -22,13 +22,13 @@ from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from loriini.sources.document import Document, split_document
+from loriini.sources.document import Document
 
 MAX_CHARACTERS_PER_DOMAIN = 8_000_000
-MAX_CHARACTERS_PER_DOCUMENT = 20_000
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
-MAX_FILE_BYTES = 400_000
+MAX_FILE_BYTES = 100_000
+"""Longer files are left out: one alone could be most of a domain's held-out text."""
 LARGEST_SHARE = 0.25
 LARGEST_HELDOUT = 0.15
 
@@ -60,7 +60,7 @@ def collect_local_text(
 ) -> dict[str, list[Document]]:
     """Return the machine's own text as {"train": documents, "heldout": documents}, in hash order.
 
-    A domain holds at most `max_characters_per_domain` characters, spread evenly over its groups; about
+    A domain holds at most `max_characters_per_domain` characters, take_evenly evenly over its groups; about
     `heldout_share` of them are held out, in whole groups. A domain with only one group is all "train".
     """
     grouped = list(local_documents(max_characters_per_domain))
@@ -83,9 +83,9 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
     for path in sorted(root.glob("*.py"), key=lambda p: stable_hash(p.name)):
         if sum(len(document.text) for document in documents) >= max_characters:
             break
-        for document in _read(LocalFile(path, path.name, "stdlib", "python", _size(path))):
-            if len(document.text.strip()) >= MIN_CHARACTERS:
-                documents += split_document(document, MAX_CHARACTERS_PER_DOCUMENT)
+        source = LocalFile(path, path.name, "stdlib", "python", _size(path))
+        if source.size <= MAX_FILE_BYTES:
+            documents += (d for d in _read(source) if len(d.text.strip()) >= MIN_CHARACTERS)
     return documents
 
 
@@ -104,8 +104,7 @@ def local_documents(
         for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
             for document in _read(source):
                 if len(document.text.strip()) >= MIN_CHARACTERS and _is_new(document.text, endings):
-                    for piece in split_document(document, MAX_CHARACTERS_PER_DOCUMENT):
-                        yield piece, source.group
+                    yield document, source.group
 
 
 def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float = 0.1) -> set[str]:
