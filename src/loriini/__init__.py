@@ -1,11 +1,48 @@
-"""Loriini: pre-training mixture-of-experts language models, every routing design a row in one space."""
+"""Loriini: pre-training mixture-of-experts language models, every routing design a row in one space.
 
-import os
+The names below are imported when they are first used: `import loriini` loads neither torch nor transformers.
+"""
 
-# Processes that prepare data need no model, nor the time and memory it takes.
-if "LORIINI_DATA_WORKER" not in os.environ:
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from loriini import auto_classes
+
+if TYPE_CHECKING:
+    from loriini.corpus.order import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
     from loriini.routing import DESIGNS, Routing, RoutingConfig
 
-__all__ = ["DESIGNS", "LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel", "Routing", "RoutingConfig"]
+__all__ = [
+    "DESIGNS",
+    "LoriiniConfig",
+    "LoriiniForCausalLM",
+    "LoriiniModel",
+    "Routing",
+    "RoutingConfig",
+    "plain_walk",
+    "similar_walk",
+]
 __version__ = "0.1.0"
+
+_MODULES = {
+    "loriini.corpus.order": ("plain_walk", "similar_walk"),
+    "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
+    "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+auto_classes.register()

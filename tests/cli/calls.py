@@ -40,11 +40,11 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     return Ended(code, written.out, written.err)
 
 
-def assert_refused(ended: Ended, *told: str) -> None:
-    """Exit code 2, nothing on standard output, and one line that tells what, where and the remedy."""
+def assert_refused(ended: Ended, *parts: str) -> None:
+    """Exit code 2, nothing on standard output, and one line on standard error that contains all `parts`."""
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("loriini: ")
     assert ended.err.count("\n") == 1
     assert ended.err.endswith("\n")
-    for part in told:
+    for part in parts:
         assert part in ended.err

@@ -12,7 +12,9 @@ from loriini.corpus.verify import STAGES
 from loriini.jobs.artifact import load_artifact
 
 
-def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_prints_what_it_made_and_makes_it_once(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
     again = ("--documents", made.documents, "--out", made.corpus.parent, "--domain-field", "topic")
     ended = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:320")
     assert (ended.code, ended.err) == (0, "")
@@ -21,7 +23,7 @@ def test_prepare_tells_what_it_made_and_does_it_once(made: Made, capsys: pytest.
     assert_refused(other, "tokenizer: was made with other settings (tokenizer)")
 
 
-def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "ab":
         (tmp_path / "texts" / f"{name}.txt").parent.mkdir(exist_ok=True)
         (tmp_path / "texts" / f"{name}.txt").write_text(f"{name} few words " * 50)
@@ -33,7 +35,7 @@ def test_a_changed_input_is_told_by_its_name(tmp_path: Path, capsys: pytest.Capt
     assert_refused(refused, f"documents: was made with other inputs ({tmp_path}/texts/b.txt); choose another")
 
 
-def test_prepare_tells_what_it_left_out_and_renamed(
+def test_prepare_prints_what_it_left_out_and_renamed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = ["some words", "other words", "some words", "more of them"]
@@ -48,7 +50,7 @@ def test_prepare_tells_what_it_left_out_and_renamed(
     ]
 
 
-def test_inspect_tells_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     ended = call(capsys, "inspect", made.corpus)
     assert ended.code == 0
     table = dict(line.split("  ", 1) for line in ended.out.splitlines())

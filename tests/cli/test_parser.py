@@ -1,12 +1,62 @@
-"""Help, of all commands and of each."""
+"""Help, versions, and what the parser takes."""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 
 from cli.calls import call
+from loriini import __version__
+from loriini.cli import COMMANDS
+from loriini.cli.parser import make_parser
+from loriini.corpus.prepare import PrepareSettings
+from loriini.quickstart import Quickstart
+
+NAMES = [command.__name__ for command in COMMANDS]
+MODELS = ("evaluate", "analyze", "generate", "export")
+LIGHT = """
+import sys
+from loriini.cli import main
+for arguments in sys.argv[1:]:
+    try:
+        main(arguments.split())
+    except SystemExit:
+        pass
+print(sorted({"numpy", "torch", "transformers", "rich", "loriini.jobs"} & sys.modules.keys()))
+"""
 
 
-@pytest.mark.parametrize("command", ["", "quickstart", "train", "prepare"])
-def test_help_goes_to_standard_output(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = call(capsys, *command.split(), "--help")
+def actions(command: str) -> Iterator[argparse.Action]:
+    parser = make_parser(COMMANDS)
+    subparsers = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    yield from subparsers.choices[command]._actions
+
+
+def test_help_errors_and_the_version_import_nothing_heavy() -> None:
+    calls = ["--help", "--version", "nothing", "train --out", *(f"{name} --help" for name in NAMES)]
+    done = subprocess.run([sys.executable, "-c", LIGHT, *calls], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.count("usage: loriini") == 1 + len(NAMES)
+    assert f"\nloriini {__version__}\n" in done.stdout
+    assert "invalid choice: 'nothing'" in done.stderr
+
+
+@pytest.mark.parametrize("command", [name for name in NAMES if name not in MODELS])
+def test_every_argument_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [a.option_strings or a.dest for a in actions(command) if not a.help] == []
+    ended = call(capsys, command, "--help")
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out.startswith("usage: loriini")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"), [("prepare", PrepareSettings), ("quickstart", Quickstart)], ids=str
+)
+def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
+    named = {a.dest: found[1] for a in actions(command) if (found := re.search(r"\(([\w:]+)\)$", a.help))}
+    defaults = {field.name: str(field.default).lower() for field in fields(settings)}
+    assert len(named) >= 3
+    assert named.items() <= defaults.items()

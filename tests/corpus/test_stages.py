@@ -117,11 +117,10 @@ def kill_and_rerun(out: Path, texts: tuple[str, ...], workers: int, moments: lis
     A moment is so many files more than there were, and so many seconds later.
     """
     command = [sys.executable, stages.__file__, str(out), str(workers), *texts]
-    environment = {**os.environ, "LORIINI_DATA_WORKER": "1"}
     killed = 0
     for more, seconds in [*moments, (1 << 30, 0)]:
         there = files(out)
-        process = subprocess.Popen(command, env=environment)
+        process = subprocess.Popen(command)
         while process.poll() is None and files(out) < there + more:
             time.sleep(0.005)
         time.sleep(seconds)

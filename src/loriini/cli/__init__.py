@@ -1,4 +1,7 @@
-"""The command line: one function a command. It knows every room, and no room knows it."""
+"""The command line: one function a command, with a second that adds its arguments.
+
+It imports every other package, inside the functions, so that `--help` answers at once; none imports it.
+"""
 
 import errno
 import io
@@ -7,12 +10,12 @@ import sys
 from collections.abc import Sequence
 
 from loriini.cli import corpus, models, training
+from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
-from loriini.cli.tell import tell
 from loriini.errors import InputError, Unfinished, WorkerDied
-from loriini.jobs.artifact import is_disk_full
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
+RESUME = "run the same command again to resume"
 
 COMMANDS: dict[Command, Arguments] = {
     training.quickstart: training.quickstart_arguments,
@@ -31,30 +34,24 @@ COMMANDS: dict[Command, Arguments] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; exits 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
+    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # of a path that is no text, for example
+            stream.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
     try:
-        arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
-        if overrides and arguments.run is not training.train:
-            raise InputError(f"unknown argument {overrides[0]!r}; see `loriini --help`")
-        arguments.overrides = overrides
-        arguments.run(arguments)
-        sys.stdout.flush()
+        try:
+            _run(argv)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe is caught
     except InputError as error:
-        tell(f"loriini: {error}", sys.stderr, every_node=True)
-        sys.exit(WRONG_INPUT)
+        _fail(f"loriini: {error}", WRONG_INPUT)
     except WorkerDied as error:
-        tell(f"loriini: {error}", sys.stderr, every_node=True)
-        sys.exit(OUR_FAULT)
+        _fail(f"loriini: {error}", OUR_FAULT)
     except Unfinished as note:
-        tell(f"loriini: {note}", sys.stderr)
+        print_once(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:
-        reason = str(error) or "the same command goes on where it stopped"
-        tell(f"\ninterrupted; {reason}", sys.stderr, every_node=True)
-        sys.exit(INTERRUPTED)
+        _fail(f"\ninterrupted; {str(error) or RESUME}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(OUR_FAULT)
@@ -62,17 +59,32 @@ def main(argv: Sequence[str] | None = None) -> None:
         remedy = _remedy(error)
         if remedy is None:
             raise
-        told = error.strerror or error.args[0]
-        tell(f"loriini: {error.filename or 'the disk'}: {told}; {remedy}", sys.stderr, every_node=True)
-        sys.exit(WRONG_INPUT)
+        reason = error.strerror or error.args[0]
+        _fail(f"loriini: {error.filename or 'the disk'}: {reason}; {remedy}", WRONG_INPUT)
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
+    if overrides and arguments.run is not training.train:
+        command = arguments.run.__name__
+        raise InputError(f"unknown argument {overrides[0]!r}; see `loriini {command} --help`")
+    arguments.overrides = overrides
+    arguments.run(arguments)
+
+
+def _fail(message: str, code: int) -> None:
+    print_once(message, sys.stderr, every_node=True)
+    sys.exit(code)
 
 
 def _remedy(error: OSError) -> str | None:
-    """What the user can do about an error of the disk; None when it is of another kind."""
+    """What the user can do about a file system's error; None for other errors."""
+    from loriini.jobs.artifact import is_disk_full
+
     if is_disk_full(error):
-        return "free some space; the same command goes on where it stopped"
+        return f"free some space, then {RESUME}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return "allow it, or choose another place; the same command goes on where it stopped"
+        return f"grant access or choose another place, then {RESUME}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is where a folder must be; choose another place, or remove it"
     return None

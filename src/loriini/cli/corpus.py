@@ -1,65 +1,57 @@
-"""Commands that make and look at corpora."""
+"""Commands that make, convert and show corpora."""
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
-from loriini.cli.parser import Add, output
-from loriini.cli.table import show
+from loriini.cli.output import print_rows
+from loriini.cli.parser import Add, given, output_path
 from loriini.errors import InputError
 
 
 def prepare_arguments(add: Add) -> None:
-    """What `prepare` takes."""
-    add("name", type=_folder_name)
-    add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help="files, folders, URLs")
-    add("--out", type=output, required=True)
-    add("--tokenizer", default="bpe:8192", help="bpe:SIZE, or the path of a tokenizer")
-    add("--length", type=int, default=1024, help="context in tokens")
-    add("--order", default="similar", help="similar, papers or random")
-    add("--encoder", default="lsa", help="lsa, or a sentence-transformers or Hugging Face encoder")
-    add("--pooling", default="mean", help="mean or cls, of a plain Hugging Face encoder")
-    add("--encoder-backend", default="torch", help="torch or openvino")
-    add("--workers", type=int, default=1, help="tasks done at once, each on one thread")
-    add("--executor", default="local", help="local, slurm or ray")
-    add("--executor-options", nargs="+", default=(), metavar="KEY=VALUE", help="of Slurm's or Ray's executor")
-    add("--seed", type=int, default=0)
-    add("--on-error", choices=("stop", "skip"), default="stop")
-    add("--min-characters", type=int, default=0, help="leave out shorter documents")
-    add("--max-document-characters", type=int, help="leave out longer documents")
-    for part in ("text", "id", "domain"):
-        add(f"--{part}-field", default=part)
+    """Arguments of `loriini prepare`."""
+    add("name", type=_folder_name, help="the corpus's name, a folder in --out")
+    documents = "files, folders, URLs or data sets; NAME= sets their domain, :WEIGHT the share that is read"
+    add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help=documents)
+    add("--out", type=output_path, required=True, help="folder in which the corpus's folder is made")
+    option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults
+    option("--tokenizer", help="bpe:SIZE to train one on the documents, or a tokenizer's path (bpe:8192)")
+    option("--length", type=int, metavar="TOKENS", help="context of an instance, in tokens (1024)")
+    option("--order", help="similar, papers or random (similar)")
+    option("--encoder", help="lsa, or a sentence-transformers or Hugging Face encoder (lsa)")
+    option("--pooling", help="mean or cls, for a plain Hugging Face encoder (mean)")
+    option("--encoder-backend", help="torch or openvino (torch)")
+    option("--workers", type=int, metavar="N", help="tasks that run at once, each on one thread (1)")
+    option("--executor", help="local, slurm or ray (local)")
+    option("--executor-options", nargs="+", metavar="KEY=VALUE", help="options of the slurm or ray executor")
+    option("--seed", type=int, help="seed of every random choice (0)")
+    option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
+    option("--min-characters", type=int, metavar="N", help="leave out shorter documents (0)")
+    option("--max-document-characters", type=int, metavar="N", help="leave out longer documents (none)")
+    for field in ("text", "id", "domain"):
+        option(f"--{field}-field", metavar="NAME", help=f"field of a record that holds its {field} ({field})")
 
 
 def _folder_name(name: str) -> str:
-    """A name, which may not lead to another folder."""
+    """A single folder's name. InputError for a path."""
     if name == ".." or name != Path(name).name:
-        raise InputError(f"{name!r}: a corpus's name is one folder in --out, no path; choose one such as web")
+        raise InputError(f"{name!r}: a corpus's name is one folder in --out, not a path; choose one like web")
     return name
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Make a corpus of documents."""
+    """Make a corpus from documents."""
+    from dataclasses import fields
+
     from loriini.corpus.accounts import left_out
     from loriini.corpus.prepare import PrepareSettings
-    from loriini.corpus.prepare import prepare as make
+    from loriini.corpus.prepare import prepare as prepare_corpus
 
-    names = (
-        *("tokenizer", "length", "order", "encoder", "pooling", "encoder_backend"),
-        *("workers", "seed", "on_error"),
-        *("min_characters", "max_document_characters"),
-    )
-    fields = {f"{part}_field": getattr(arguments, f"{part}_field") for part in ("text", "id", "domain")}
-    settings = {name: getattr(arguments, name) for name in (*names, "executor")}
-    corpus = make(
-        arguments.out / arguments.name,
-        PrepareSettings(
-            documents=tuple(map(str, arguments.documents)),
-            executor_options=tuple(arguments.executor_options),
-            **settings,
-            **fields,
-        ),
-    )
+    settings = given(arguments, [field.name for field in fields(PrepareSettings)])
+    lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
+    corpus = prepare_corpus(arguments.out / arguments.name, PrepareSettings(**(settings | lists)))
     counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
     print(
         f"{corpus.folder}: {counts['documents']['documents']:,} documents, "
@@ -67,23 +59,24 @@ def prepare(arguments: argparse.Namespace) -> None:
         f"{corpus.instances.length:,}"
     )
     if reasons := left_out(corpus.manifest):
-        told = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-        print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
+        listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
+        print(f"left out: {listed}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
     if renamed := counts["documents"]["renamed_ids"]:
         print(f"renamed: {renamed:,} documents that had the id of an earlier one")
 
 
 def convert_arguments(add: Add) -> None:
-    """What `convert` takes."""
-    add("source", type=Path, help="a corpus; or a Megatron prefix, or parquet files with input_ids")
-    add("--to", choices=("megatron", "dataset", "corpus"), required=True)
-    add("--out", type=output, required=True)
-    add("--tokenizer", help="of the tokens, for --to corpus")
-    add("--length", type=int, default=1024, help="context in tokens, for --to corpus")
+    """Arguments of `loriini convert`."""
+    add("source", type=Path, help="a corpus, a Megatron prefix, or parquet files with input_ids")
+    add("--to", choices=("megatron", "dataset", "corpus"), required=True, help="the format to write")
+    add("--out", type=output_path, required=True, help="folder to write")
+    add("--tokenizer", metavar="PATH", help="the tokenizer that made the tokens, for --to corpus")
+    length = "context of an instance, for --to corpus (%(default)s)"
+    add("--length", type=int, default=1024, metavar="TOKENS", help=length)
 
 
 def convert(arguments: argparse.Namespace) -> None:
-    """A corpus into what other programs read, or tokens of theirs into a corpus."""
+    """Convert a corpus to another program's format, or another program's tokens to a corpus."""
     from loriini.convert.exchange import CORPUS_FORMATS, export_corpus, import_corpus
     from loriini.corpus.prepare import open_corpus
 
@@ -92,19 +85,19 @@ def convert(arguments: argparse.Namespace) -> None:
     elif not arguments.tokenizer:
         raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
     else:
-        made = import_corpus(arguments.out, arguments.source, arguments.tokenizer, arguments.length)
-        print(f"{made.folder}: {len(made.instances):,} instances of {made.instances.length:,}")
+        corpus = import_corpus(arguments.out, arguments.source, arguments.tokenizer, arguments.length)
+        print(f"{corpus.folder}: {len(corpus.instances):,} instances of {corpus.instances.length:,}")
 
 
 def inspect_arguments(add: Add) -> None:
-    """What `inspect` takes."""
-    add("corpus", type=Path)
-    add("--json", action="store_true", help="numbers and histograms as JSON")
-    add("--verify", action="store_true", help="first read every file again and compare it with its SHA-256")
+    """Arguments of `loriini inspect`."""
+    add("corpus", type=Path, help="the corpus's folder")
+    add("--json", action="store_true", help="print numbers and histograms as JSON, and write no page")
+    add("--verify", action="store_true", help="first compare every file with its SHA-256")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
-    """What a corpus holds, in numbers, and a page with documents and their neighbours."""
+    """Describe a corpus in numbers, and in a page with documents and their neighbours."""
     from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.corpus.inspection import inspect_corpus
     from loriini.corpus.prepare import open_corpus
@@ -115,8 +108,9 @@ def inspect(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(inspect_corpus(corpus), indent=1))
         return
-    found, page = inspect_and_write(corpus)
-    told = {**summary(found), "page": page}
+    numbers, page = inspect_and_write(corpus)
+    values = {**summary(numbers), "page": page}
     if verified is not None:
-        told["files as written"] = f"all {verified:,}"
-    show([{"what": what, "value": value} for what, value in told.items()], ("what", "value"), as_json=False)
+        values["verified files"] = f"all {verified:,}"
+    rows = [{"what": what, "value": value} for what, value in values.items()]
+    print_rows(rows, ("what", "value"), as_json=False)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loriini.cli.parser import Add, output
+from loriini.cli.parser import Add, output_path
 from loriini.errors import InputError
 
 
@@ -17,7 +17,7 @@ def evaluate_arguments(add: Add) -> None:
     add("--tasks", nargs="+")
     add("--length", type=int, help="tokens in an instance (the model's context)")
     add("--router-free", metavar="NODE[:NORM]", help="choose experts by their activations' norm: 1, 2 or inf")
-    add("--out", type=output)
+    add("--out", type=output_path)
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -54,7 +54,7 @@ def analyze_arguments(add: Add) -> None:
     add("model", type=Path, metavar="RUN")
     add("--documents", nargs="+", required=True)
     add("--domain-field", default="domain")
-    add("--out", type=output)
+    add("--out", type=output_path)
 
 
 def analyze(arguments: argparse.Namespace) -> None:
@@ -101,7 +101,7 @@ def export_arguments(add: Add) -> None:
     add("--prompt", default="")
     add("--prompt-file", type=Path)
     add("--label", metavar="NAME", help="the prompt's domain, for a model that routes by label")
-    add("--out", type=output, required=True)
+    add("--out", type=output_path, required=True)
 
 
 def export(arguments: argparse.Namespace) -> None:

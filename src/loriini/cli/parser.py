@@ -1,10 +1,11 @@
-"""argparse, as these commands want it."""
+"""The argument parser: argparse with one-line errors, and options that it does not know as overrides."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from loriini import __version__
 from loriini.errors import InputError
 
 Add = Callable[..., Any]
@@ -14,7 +15,7 @@ Command = Callable[[argparse.Namespace], None]
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with its complaints as the one line that every wrong input gets, and no abbreviations."""
+    """argparse with its errors as InputError, and no abbreviated options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
@@ -25,10 +26,13 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandParser(Parser):
-    """The parser of a command, to which an option that it does not know is an override."""
+    """The parser of one command; an option that it does not know is an override, `--dotted.name VALUE`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(conflict_handler="resolve", **settings)  # a command may replace --help
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Keep the value of an override with its name, lest it be taken for a positional argument."""
+        """Join each override with its value, which would otherwise be taken for a positional argument."""
         joined: list[str] = []
         for argument in args:
             last = joined[-1] if joined else ""
@@ -40,8 +44,8 @@ class CommandParser(Parser):
         return super().parse_known_args(joined, namespace)
 
 
-def output(text: str) -> Path:
-    """A path to write to. InputError for one that is not UTF-8: not every library can write there."""
+def output_path(text: str) -> Path:
+    """A path to write to. InputError if it is not UTF-8, since some libraries cannot write there."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -49,9 +53,18 @@ def output(text: str) -> Path:
     return Path(text)
 
 
+def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`."""
+    return {name: value for name, value in vars(arguments).items() if name in names}
+
+
 def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
-    """A parser of commands, each named as its function, with the arguments its other function adds."""
+    """The parser of all commands, each named for its function; `commands` maps it to one that adds arguments.
+
+    The function's docstring is the command's help.
+    """
     parser = Parser(prog="loriini", description="Pre-train mixture-of-experts language models.")
+    parser.add_argument("--version", action="version", version=f"loriini {__version__}")
     added = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for run, add_arguments in commands.items():
         assert run.__doc__

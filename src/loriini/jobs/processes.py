@@ -19,12 +19,11 @@ from loriini.jobs.tasks import SERIAL, Task, run_task
 from loriini.progress import Advance
 
 WORKER_ENVIRONMENT = {
-    "LORIINI_DATA_WORKER": "1",
     "OMP_NUM_THREADS": "1",
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "true",
 }
-"""Of a worker: without the model, on one thread; the tokenizers library keeps a pool, of one."""
+"""Of a worker: one thread; the tokenizers library keeps a pool, of one."""
 
 
 @dataclass

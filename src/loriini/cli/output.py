@@ -1,0 +1,44 @@
+"""Printing from many processes, and tables."""
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+WIDEST = 60
+"""Characters of a cell that others stand behind."""
+
+
+def print_once(text: object, file: TextIO | None = None, every_node: bool = False) -> None:
+    """Print in one process of those that torchrun started: the first, or the first of every node."""
+    if os.environ.get("LOCAL_RANK" if every_node else "RANK", "0") == "0":
+        print(text, file=file)
+
+
+def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bool) -> None:
+    """Print rows as JSON, or as a table of the columns."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print(format_table(columns, [_cells([row[column] for column in columns]) for row in rows]))
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align_right: bool = False) -> str:
+    """Aligned columns; `align_right` is for numbers and leaves the first column at the left."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = []
+    for row in (head, *rows):
+        cells = zip(row, widths, strict=True)
+        aligned = (c.rjust(w) if align_right and i else c.ljust(w) for i, (c, w) in enumerate(cells))
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+def _cells(values: list[Any]) -> list[str]:
+    """Formatted values, all but the last cut to WIDEST, so that one long cell does not pad every row."""
+    *padded, last = map(_cell, values)
+    return [*(f"{cell[: WIDEST - 1]}…" if len(cell) > WIDEST else cell for cell in padded), last]
+
+
+def _cell(value: Any) -> str:
+    return "–" if value is None else f"{value:,.0f}" if isinstance(value, int | float) else str(value)
