@@ -25,16 +25,20 @@ def has_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def autocast_dtype(precision: str) -> torch.dtype | None:
+def autocast_dtype(precision: str, device: torch.device | None = None) -> torch.dtype | None:
     """What is computed in: bfloat16 where `precision` asks for it, else None, the weights' own."""
-    wanted = precision == "bf16" or (precision == "auto" and has_bf16(pick_device()))
+    wanted = precision == "bf16" or (precision == "auto" and has_bf16(device or pick_device()))
     return torch.bfloat16 if wanted else None
 
 
-def autocast(precision: str) -> AbstractContextManager[None]:
-    """Computation in bfloat16 over float32 weights, where `precision` asks for it."""
-    dtype = autocast_dtype(precision)
-    return nullcontext() if dtype is None else torch.autocast(pick_device().type, dtype=dtype)
+def autocast(precision: str, device: torch.device | None = None) -> AbstractContextManager[None]:
+    """Computation in bfloat16 over float32 weights, where `precision` asks for it.
+
+    `device` is where the model is; by default that of `pick_device`.
+    """
+    device = device or pick_device()
+    dtype = autocast_dtype(precision, device)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 PEAK_FLOPS = {

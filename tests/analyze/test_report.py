@@ -165,6 +165,15 @@ def test_the_headline_is_honest(job: Path, causality: str, python: float, headli
     assert page.headings[0].startswith(headline)
 
 
+def test_models_that_skip_different_tokens_are_not_compared(job: Path) -> None:
+    results = json.loads((job / "results.json").read_text())
+    for name, skip in (("dense", 0), ("lory", 8)):
+        results[name]["skip"] = skip
+    dump(job / "results.json", results)
+    with pytest.raises(InputError, match=r"differ in skip \(dense: 0, lory: 8\)"):
+        write_report(job)
+
+
 def test_without_a_segment_1_there_is_one_view_of_perplexity(job: Path) -> None:
     scores = {"perplexity": {"python": 9.0}, "perplexity_all": {"python": 9.0}}
     change(job / "results.json", dense=scores, lory=scores)

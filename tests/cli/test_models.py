@@ -21,7 +21,8 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     results = json.loads(ended.out)
     assert (ended.code, ended.err) == (0, "")
     measures = {"perplexity", "perplexity_all", "bits_per_byte", "tokens"}
-    assert results.keys() == {*measures, "causality"}
+    assert results.keys() == {*measures, "skip", "routing", "causality"}
+    assert (results["skip"], results["routing"]) == (16, "training")
     assert all(results[measure].keys() == WORDS.keys() for measure in measures)
     assert results["causality"] == "after_first_segment"
     assert json.loads((tmp_path / "new" / "results.json").read_text()) == results

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, evaluate, first_segment, tokenize_by_domain
+from loriini.evaluate.perplexity import HeldOut, check_comparable, evaluate, first_segment, tokenize_by_domain
 from loriini.sources.document import Document
 from runs import EOS, write_tokenizer
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
@@ -72,6 +72,63 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_its_vocabulary_is_large()
     results = evaluate(model, {"d": HeldOut(random_ids(), 1.0)}, precision="fp32")
     assert results["perplexity"]["d"] == pytest.approx(61, rel=1e-5)
     assert results["bits_per_byte"]["d"] == pytest.approx(math.log2(61), rel=1e-5)
+
+
+def test_the_losses_of_instances_average_to_the_perplexity() -> None:
+    text = {"a": HeldOut(random_ids(5, LENGTH + 1), 1.0), "b": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
+    plain = evaluate(tiny_model("lory"), text, batch_size=2)
+    results = evaluate(tiny_model("lory"), text, batch_size=2, per_instance=True)
+    losses = results.pop("instance_losses")
+    assert {domain: len(values) for domain, values in losses.items()} == {"a": 5, "b": 2}
+    assert {domain: math.exp(mean(values)) for domain, values in losses.items()} == pytest.approx(
+        results["perplexity"]
+    )
+    assert results.keys() == plain.keys()
+
+
+@pytest.mark.parametrize(("design", "skip"), [("lory", SEGMENT), ("lory", 6), ("smear", 3), ("mixtral", 0)])
+def test_prompt_routing_is_that_of_a_call_with_prompt_lengths(design: str, skip: int) -> None:
+    model, ids = tiny_model(design), random_ids(3, LENGTH + 1)
+    results = evaluate(model, {"d": HeldOut(ids, 1.0)}, skip, 2, "fp32", routing="prompt")
+    logits = model(ids[:, :-1], prompt_lengths=torch.full((3,), max(1, skip))).logits[:, skip:]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1 + skip :].flatten())
+    assert results["perplexity"]["d"] == pytest.approx(loss.exp().item(), rel=1e-5)
+    assert results["routing"] == "prompt"
+    assert results["causality"] == ("strict" if design == "mixtral" else "after_prompt")
+
+
+def test_segment_routing_is_as_in_training_after_the_first_segment() -> None:
+    model, text = tiny_model("lory"), {"d": HeldOut(random_ids(3, LENGTH + 1), 1.0)}
+    training, segment, prompt = (
+        evaluate(model, text, precision="fp32", routing=routing)["perplexity"]["d"]
+        for routing in ("training", "segment", "prompt")
+    )
+    assert segment == pytest.approx(training, rel=1e-5)
+    assert prompt != pytest.approx(training, rel=1e-3)
+    shorter = evaluate(model, text, 2, precision="fp32", routing="segment")["perplexity"]["d"]
+    assert shorter != pytest.approx(evaluate(model, text, 2, precision="fp32")["perplexity"]["d"], rel=1e-4)
+
+
+def test_a_routing_that_the_design_does_not_admit_is_refused() -> None:
+    text = {"d": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
+    with pytest.raises(InputError, match=r"routing=segment: this model routes whole sequences"):
+        evaluate(tiny_model("smear"), text, 2, routing="segment")
+    with pytest.raises(InputError, match=r"routing=prompt: the tokens that are skipped are the prompt"):
+        evaluate(tiny_model("smear"), text, routing="prompt")
+
+
+def test_evaluations_of_different_tokens_do_not_compare() -> None:
+    text = {"d": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
+    dense, lory = tiny_model("dense", num_experts=1), tiny_model("lory")
+    check_comparable({"dense": evaluate(dense, text, SEGMENT), "lory": evaluate(lory, text)})
+    with pytest.raises(InputError, match=rf"differ in skip \(dense: 0, lory: {SEGMENT}\).* and --skip"):
+        check_comparable({"dense": evaluate(dense, text), "lory": evaluate(lory, text)})
+    fewer = {"d": HeldOut(text["d"].ids[:1], 1.0)}
+    with pytest.raises(InputError, match="differ in tokens"):
+        check_comparable({"dense": evaluate(dense, text, SEGMENT), "lory": evaluate(lory, fewer)})
+    older = {key: value for key, value in evaluate(dense, text).items() if key != "skip"}
+    with pytest.raises(InputError, match="differ in tokens"):
+        check_comparable({"dense": older, "lory": evaluate(lory, text)})
 
 
 def test_models_that_are_compared_can_count_the_same_tokens() -> None:

@@ -11,6 +11,7 @@ from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
 from loriini.analyze.sections import document_and_nearest
 from loriini.analyze.wording import counts, duration, large, listing, memory, percent
+from loriini.evaluate.perplexity import check_comparable
 
 DENSE = "dense"
 """The two models' names in the files, whatever the mixture's design."""
@@ -45,11 +46,17 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a quickstart's files say; `metrics` by DENSE and the design."""
+    """What a quickstart's files say; `metrics` by DENSE and the design.
+
+    InputError for models that were evaluated on different tokens.
+    """
 
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
     metrics: Mapping[str, Metrics]
+
+    def __post_init__(self) -> None:
+        check_comparable({name: self.results[name] for name in (DENSE, self.design)})
 
     @property
     def design(self) -> str:

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.progress import progress
 from loriini.sources.document import Document
+
+EvaluationRouting = Literal["training", "prompt", "segment"]
+ROUTINGS = get_args(EvaluationRouting)
 
 
 @dataclass(frozen=True)
@@ -96,47 +99,105 @@ def evaluate(
     batch_size: int = 16,
     precision: str = "auto",
     shown: bool = True,
+    routing: EvaluationRouting = "training",
+    per_instance: bool = False,
 ) -> dict[str, Any]:
-    """The contract's evaluation: domain → value for each of its measures.
+    """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
 
-    `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own segment
-    1; give the same `skip` to models that are compared), `perplexity_all` and `bits_per_byte` count all.
-    `tokens` is how many `perplexity` counts. InputError for a domain that is too short, and for one that a
-    label-routed model does not know.
+    - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
+      segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
+    - `perplexity_all` and `bits_per_byte` count all predictions.
+    - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
+      first `skip` tokens of an instance as its prompt.
+    - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
+      after its first `skip` predictions.
+
+    InputError for a domain that is too short, for one that a label-routed model does not know, and for a
+    routing that the design does not admit.
     """
     skip = first_segment(model.config) if skip is None else skip
     check_lengths(heldout, skip)
-    results: dict[str, dict[str, float]] = defaultdict(dict)
+    check_routing(model.config, routing, skip)
+    results: dict[str, dict[str, Any]] = defaultdict(dict)
     with progress("evaluation", sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
-            instances, length = text.ids.shape[0], text.ids.shape[1] - 1
-            later = total = 0.0
-            for ids in text.ids.split(batch_size):
-                labels_B = labels_of(model, domain, len(ids))
-                loss_BL = token_losses(model, ids.to(model.device), precision, labels_B)
-                total += loss_BL.sum().item()
-                later += loss_BL[:, skip:].sum().item()
-                advance(len(ids), domain)
-            results["perplexity"][domain] = math.exp(later / (instances * (length - skip)))
-            results["perplexity_all"][domain] = math.exp(total / (instances * length))
-            results["bits_per_byte"][domain] = (
-                total / (instances * length) / text.bytes_per_token / math.log(2)
-            )
-            results["tokens"][domain] = instances * (length - skip)
-    return {
-        **results,
-        "skip": skip,
-        "causality": model.config.routing.causality if model.config.num_experts > 1 else "strict",
-    }
+            losses = []
+            for ids_BL in text.ids.split(batch_size):
+                losses.append(_losses(model, ids_BL.to(model.device), precision, domain, routing, skip))
+                advance(len(ids_BL), domain)
+            losses_NL = torch.cat(losses)
+            mean = losses_NL.mean().item()
+            results["perplexity"][domain] = math.exp(losses_NL[:, skip:].mean().item())
+            results["perplexity_all"][domain] = math.exp(mean)
+            results["bits_per_byte"][domain] = mean / text.bytes_per_token / math.log(2)
+            results["tokens"][domain] = losses_NL[:, skip:].numel()
+            if per_instance:
+                results["instance_losses"][domain] = losses_NL[:, skip:].mean(1).tolist()
+    return {**results, "skip": skip, "routing": routing, "causality": _causality(model.config, routing)}
 
 
 def token_losses(
-    model: LoriiniForCausalLM, ids_BL: Tensor, precision: str = "auto", labels_B: Tensor | None = None
+    model: LoriiniForCausalLM,
+    ids_BL: Tensor,
+    precision: str = "auto",
+    labels_B: Tensor | None = None,
+    **routing: Any,
 ) -> Tensor:
-    """Cross-entropy (B, L) in nats of each next token of instances (B, L+1), routed by labels (B,) if any."""
+    """Cross-entropy (B, L) in nats of each next token of instances (B, L+1), routed by labels (B,) if any.
+
+    `routing` goes to the model: `prompt_lengths` and `inference_routing`.
+    """
     model.eval()
-    with autocast(precision):
-        logits = model(ids_BL[:, :-1], routing_labels=labels_B).logits
+    with autocast(precision, model.device):
+        logits = model(ids_BL[:, :-1], routing_labels=labels_B, **routing).logits
     return cross_entropy(logits.float().flatten(0, 1), ids_BL[:, 1:].flatten(), reduction="none").view_as(
         ids_BL[:, 1:]
     )
+
+
+def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
+    """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
+    if config.num_experts == 1 or routing == "training":
+        return
+    if routing == "segment" and config.routing.unit == "sequence":
+        raise InputError("routing=segment: this model routes whole sequences; use training or prompt")
+    if skip == 0 and config.routing.pooled:
+        raise InputError(f"routing={routing}: the tokens that are skipped are the prompt; skip at least 1")
+
+
+def check_comparable(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """InputError for evaluations, by name, that skip differently or count different tokens.
+
+    Files written before `skip` was recorded are compared by their numbers of tokens alone.
+    """
+    for what in ("skip", "tokens"):
+        values = {name: result[what] for name, result in results.items() if what in result}
+        if any(value != next(iter(values.values())) for value in values.values()):
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+            raise InputError(
+                f"these evaluations differ in {what} ({listed}), so they are of different tokens; "
+                "evaluate all with the same documents and --skip"
+            )
+
+
+def _losses(
+    model: LoriiniForCausalLM,
+    ids_BL: Tensor,
+    precision: str,
+    domain: str,
+    routing: EvaluationRouting,
+    skip: int,
+) -> Tensor:
+    """A batch's losses (B, L) in float64, on the CPU."""
+    inference: dict[str, Any] = {}
+    if routing != "training":
+        lengths_B = torch.full((len(ids_BL),), max(1, skip), device=model.device)
+        inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
+    labels_B = labels_of(model, domain, len(ids_BL))
+    return token_losses(model, ids_BL, precision, labels_B, **inference).double().cpu()
+
+
+def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
+    """The causality of the predictions that count: routed by a skipped prompt, none sees a later token."""
+    causality = config.routing.causality if config.num_experts > 1 else "strict"
+    return "after_prompt" if routing == "prompt" and causality != "strict" else causality

@@ -1,0 +1,79 @@
+"""The paired bootstrap against a plain loop, its coverage, and what it refuses."""
+
+import numpy as np
+import pytest
+
+from loriini.evaluate.intervals import Difference, differences_by_domain, paired_difference
+
+RNG = np.random.default_rng(0)
+A = {"prose": RNG.normal(3.0, 0.5, 40), "code": RNG.normal(2.0, 0.8, 25)}
+B = {domain: losses - 0.02 + RNG.normal(0, 0.05, len(losses)) for domain, losses in A.items()}
+
+
+def perplexity(losses: dict[str, np.ndarray]) -> float:
+    return float(np.mean([np.exp(np.mean(values)) for values in losses.values()]))
+
+
+def test_the_interval_is_that_of_a_loop_over_resamples() -> None:
+    rng, changes = np.random.default_rng(7), []
+    for _ in range(4000):
+        picked = {domain: rng.integers(len(losses), size=len(losses)) for domain, losses in A.items()}
+        a, b = (perplexity({d: x[picked[d]] for d, x in losses.items()}) for losses in (A, B))
+        changes.append(b / a - 1)
+    found = paired_difference(A, B)
+    assert found.change == pytest.approx(perplexity(B) / perplexity(A) - 1, rel=1e-12)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])), abs=5e-4)
+    assert found == paired_difference(A, B)
+
+
+def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(100):
+        a = rng.normal(3, 0.5, 30)
+        b = a + rng.normal(0.01, 0.05, 30)
+        found = paired_difference({"d": a}, {"d": b})
+        covered += found.low <= np.expm1(0.01) <= found.high
+    assert 88 <= covered <= 99
+
+
+def test_every_domain_has_its_own_difference() -> None:
+    found = differences_by_domain(A, B)
+    assert list(found) == ["prose", "code", "all"]
+    assert found["code"] == paired_difference({"code": A["code"]}, {"code": B["code"]})
+    assert found["all"] == paired_difference(A, B)
+
+
+def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = paired_difference({"d": A["code"]}, {"d": B["code"]})
+    monkeypatch.setattr("loriini.evaluate.intervals.BLOCK", 100)
+    assert paired_difference({"d": A["code"]}, {"d": B["code"]}) == whole
+
+
+def test_domains_are_resampled_independently() -> None:
+    same = dict.fromkeys("abcdefgh", A["code"]), dict.fromkeys("abcdefgh", B["code"])
+    one, eight = paired_difference({"a": A["code"]}, {"a": B["code"]}), paired_difference(*same)
+    assert eight.change == pytest.approx(one.change)
+    assert (eight.high - eight.low) / (one.high - one.low) == pytest.approx(1 / np.sqrt(8), rel=0.1)
+
+
+def test_one_instance_gives_no_interval() -> None:
+    found = paired_difference({"d": [3.0]}, {"d": [2.9]})
+    assert not found.decided
+    assert found.to_dict() == {"change": pytest.approx(np.expm1(-0.1)), "low": None, "high": None}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decided"), [(-0.2, -0.1, True), (0.1, 0.2, True), (-0.1, 0.1, False)]
+)
+def test_a_difference_is_decided_where_its_interval_excludes_zero(
+    low: float, high: float, decided: bool
+) -> None:
+    assert Difference(0.0, low, high).decided == decided
+
+
+def test_losses_that_are_no_pairs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"domains differ: \['code', 'prose'\] and \['code'\]"):
+        paired_difference(A, {"code": B["code"]})
+    with pytest.raises(ValueError, match=r"'code': losses of shapes \(25,\) and \(24,\)"):
+        differences_by_domain({"code": A["code"]}, {"code": B["code"][1:]})
