@@ -43,12 +43,12 @@ def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["--model.num_attention_heads", "3"], "no multiple of model.num_attention_heads 3"),
-        (["--model.num_experts", "0"], "model.num_experts is 0; it must be at least 1"),
+        (["--model.num_attention_heads", "3"], "is not a multiple of --model.num_attention_heads 3"),
+        (["--model.num_experts", "0"], "--model.num_experts is 0; it must be at least 1"),
         (["--routing.selection", "top_k", "--routing.top_k", "9"], "top_k is 9 but num_experts is 4"),
         (
             ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
-            "set warmup.dense_share to 0",
+            "set --warmup.dense_share 0",
         ),
         (["--micro_batch_size", "-1"], "micro_batch_size is -1; it must be at least 0"),
     ],

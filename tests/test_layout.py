@@ -16,10 +16,11 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Of all lines, in one room."""
 
-SHARED = {"atomic", "errors", "hardware", "progress"}
+SHARED = {"atomic", "errors", "fields", "hardware", "progress"}
 OPENS = {
     "atomic": set(),
     "errors": set(),
+    "fields": {"errors"},
     "hardware": set(),
     "progress": set(),
     "routing": set(),

@@ -1,6 +1,5 @@
 """A recipe from the command line to a finished run, and a run that goes on."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from loriini.train.corpora import read_corpora, small_corpus
 from loriini.train.loop import Corpus, train
 from loriini.train.measures import Measure
 from loriini.train.override import override
-from loriini.train.run import Run
+from loriini.train.run import RUN, Run, read_run
 from loriini.train.watch import check_sinks
 
 
@@ -57,11 +56,10 @@ def train_recipe(
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
     """Go on with the run in `out`; overrides may change only what leaves its training as it is."""
-    path = out / "run.json"
+    path = out / RUN
     if not path.exists():
-        raise InputError(f"{out}: no run to resume here (no run.json); start one with `loriini train RECIPE`")
-    run = override(Run.from_dict(json.loads(path.read_text())), overrides)
-    return train_run(run, out, minutes)
+        raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
+    return train_run(override(read_run(path)[0], overrides), out, minutes)
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:

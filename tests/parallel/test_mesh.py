@@ -138,10 +138,8 @@ def test_a_run_goes_on_in_another_mesh(alone: dict[str, Path], tmp_path: Path) -
     ("mesh", "world_size", "changes", "message"),
     [
         (ParallelConfig(shard=3), 4, {}, r"parallel.shard is 3, but 4 processes are no multiple of it"),
-        (ParallelConfig(shard=-1), 4, {}, r"parallel.shard is -1; it must be at least 0"),
         (ParallelConfig(shard=8), 4, {}, r"parallel.shard is 8, but 4 processes"),
         (ParallelConfig(experts=3), 4, {}, r"parallel.experts is 3, but the 4 processes that share a model"),
-        (ParallelConfig(experts=0), 4, {}, r"parallel.experts is 0; it must be at least 1"),
         (ParallelConfig(shard=1, experts=2), 4, {}, r"parallel.experts is 2, but the 1 processes"),
         (ParallelConfig(), 3, {}, r"batch_size is 4, no multiple of the 3 processes"),
         (ParallelConfig(experts=4), 4, {"intermediate_size": 18}, r"each expert's width is 18, no multiple"),

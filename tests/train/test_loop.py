@@ -276,6 +276,37 @@ def test_what_is_told_and_when_it_stops_may_change_on_the_way(corpus: Corpus, tm
     assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run
 
 
+def test_a_run_of_the_version_before_is_resumed(
+    corpus: Corpus, uninterrupted: Callable[[Run], Path], tmp_path: Path
+) -> None:
+    stop(tiny_run(), corpus, tmp_path, COPIED_AT + 1)
+    path = tmp_path / "run.json"
+    written = json.loads(path.read_text())
+    del written["order"], written["evaluate"]["skip"]
+    path.write_text(json.dumps({**written, "gone": 1}))
+    train(tiny_run(), corpus, tmp_path)
+    assert_same_run(tmp_path, uninterrupted(tiny_run()))
+
+
+@pytest.mark.parametrize(
+    ("order", "methods", "warned"),
+    [
+        ("random", ("random", "papers"), True),
+        ("random", ("random",), False),
+        ("similar", ("papers", "similar"), False),
+        ("similar", ("random",), True),
+        ("similar", ("given",), False),
+        (None, ("random", "similar"), False),
+    ],
+)
+def test_a_corpus_in_another_order_than_the_recipes_is_warned_of(
+    order: Any, methods: tuple[str, ...], warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = Corpus(Pattern(), VOCABULARY, EOS, "", Path(), methods)
+    loop.warn_of_order(tiny_run(order=order), corpus)
+    assert ("prepare it with --order" in capsys.readouterr().err) == warned
+
+
 def test_reading_a_checkpoint_leaves_what_was_written_down_after_it(corpus: Corpus, tmp_path: Path) -> None:
     run = tiny_run(checkpoint=CheckpointConfig(every=3))
     stop(run, corpus, tmp_path, 5, kill)
@@ -326,22 +357,3 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_told(corpus: Corpus)
 def fresh_state(run: Run) -> State:
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     return State(model, loop.make_optimizer(model, run.optimizer), Progress())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
-        ({"seed": -1}, "seed is -1; it must be at least 0"),
-        ({"warmup": WarmupConfig(dense_share=1.0)}, r"warmup.dense_share is 1.0; it must be in \[0, 1\)"),
-        ({"optimizer": OptimizerConfig(decay=0.0)}, r"optimizer.decay is 0.0; it must be in \(0, 1\]"),
-        ({"optimizer": OptimizerConfig(warmup=1.5)}, r"optimizer.warmup is 1.5; it must be in \[0, 1\]"),
-        ({"optimizer": OptimizerConfig(clip=0.0)}, r"optimizer.clip is 0.0; it must be above 0"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(
-    changes: dict[str, Any], message: str, corpus: Corpus, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=message):
-        train(tiny_run(**changes), corpus, tmp_path / "run")
-    assert not (tmp_path / "run").exists()

@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from loriini.errors import InputError
+from loriini.fields import Count, CountOrZero, check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
@@ -28,15 +29,16 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How processes share a model; one process alone holds all of it.
+    """How processes share a model; a single process holds all of it."""
 
-    - `shard`: how many share one copy of the parameters, gradients and optimizer state (FSDP; ZeRO-3).
-      0: all of them; 1: each holds a whole copy; in between: hybrid, for example the GPUs of a node.
-    - `experts`: how many of those share the width of every expert (Lory section 6); 1: none.
-    """
+    shard: CountOrZero = 0
+    """Processes that share one copy of parameters, gradients and optimizer state (FSDP, ZeRO-3). 0: all; 1:
+    each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
+    experts: Count = 1
+    """Processes, of those that share a copy, that share the width of every expert (Lory section 6)."""
 
-    shard: int = 0
-    experts: int = 1
+    def __post_init__(self) -> None:
+        check_fields(self, "parallel.")
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,6 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
         shard = experts = 1
     width, routing = model.expert_width, model.routing
     refusals = [
-        (config.shard < 0, f"parallel.shard is {config.shard}; it must be at least 0"),
-        (config.experts < 1, f"parallel.experts is {config.experts}; it must be at least 1"),
         (
             shard > world_size or world_size % max(1, shard) != 0,
             f"parallel.shard is {config.shard}, but {world_size} processes are no multiple of it; "

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from loriini.atomic import commit, write_json
+from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hash
 from loriini.parallel.mesh import ALONE, Parallel
 from loriini.parallel.sharding import whole_view
@@ -30,13 +31,15 @@ from loriini.progress import warn
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    """A checkpoint every `every` steps (0: only when interrupted), of which the last `keep` stay.
+    """When checkpoints are written, and how many are kept."""
 
-    The one of lowest evaluation loss stays too, where there are evaluations.
-    """
+    every: CountOrZero = 200
+    """Steps between checkpoints; 0: only when interrupted."""
+    keep: Count = 2
+    """Checkpoints kept: the newest, and besides them the best where the run is evaluated."""
 
-    every: int = 200
-    keep: int = 2
+    def __post_init__(self) -> None:
+        check_fields(self, "checkpoint.")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Corp
         eos_token_id=instances[0].eos_token_id,
         digest=digest([stages["instances"]["files"] for stages in files]),
         tokenizer=opened[0].tokenizer,
+        orders=tuple(corpus.manifest["settings"].get("order", "") for corpus in opened),
     )
 
 

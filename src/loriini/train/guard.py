@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from loriini.atomic import atomic
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
+from loriini.fields import Count, check_fields
 from loriini.model import LoriiniForCausalLM
 
 SKIPPED = "skipped"
@@ -17,9 +18,13 @@ SKIPPED = "skipped"
 
 @dataclass(frozen=True)
 class GuardConfig:
-    """After `max_skips` steps in a row without a finite gradient the run stops."""
+    """When a run gives up on gradients that are not finite."""
 
-    max_skips: int = 10
+    max_skips: Count = 10
+    """Stop the run after this many steps in a row without a finite gradient."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "guard.")
 
 
 def write_skipped(out: Path, step: int, batches: BatchLoader, position: Position) -> Path:

@@ -1,6 +1,5 @@
 """The training loop: two phases where a design admits them, else one; resumed exactly where it stopped."""
 
-import json
 import math
 import signal
 import time
@@ -34,13 +33,16 @@ from loriini.train.guard import check_skips, write_skipped
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, of_all, rewind, total
 from loriini.train.optimizer import make_optimizer, rate, set_rate
-from loriini.train.run import Run
+from loriini.train.run import RUN, Run, read_run
 from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, pace, recording
 
-CHANGEABLE = frozenset({"parallel", "watch", "guard"})
-"""Parts of a run that leave what is trained as it is."""
+CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order"})
+"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding."""
+
+ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
+"""The order of documents that a method of `loriini prepare --order` gives."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Corpus:
     eos_token_id: int
     digest: str
     tokenizer: Path
+    orders: tuple[str, ...] = ()
+    """The method by which each prepared corpus ordered its documents."""
 
 
 @dataclass
@@ -134,24 +138,25 @@ def train_to_the_end(
 
 
 def claim(run: Run, corpus: Corpus, out: Path) -> bool:
-    """Write `run.json`, or check that it is this run's; whether the run is finished already.
+    """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
-    InputError for another's or a run that cannot be. What is CHANGEABLE may change on the way and is noted.
+    Raises InputError for another run's folder and for a run that cannot be. The settings in CHANGEABLE may
+    have changed; `run.json` then follows.
     """
     run.check(run.label_names(corpus.instances), world_size())
-    settings = {**run.to_dict(), "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
-    settings = json.loads(json.dumps(settings))
-    path = out / "run.json"
+    path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
+    settings = {**run.to_dict(), **data}
     if path.exists():
-        there = json.loads(path.read_text())
-        changed = sorted(k for k in {*there, *settings} - CHANGEABLE if there.get(k) != settings.get(k))
+        before, written = read_run(path)
+        settings_before = {**before.to_dict(), **{name: written.get(name) for name in data}}
+        changed = sorted(k for k in settings.keys() - CHANGEABLE if settings_before[k] != settings[k])
         if changed:
             raise InputError(
                 f"{path}: this folder holds another run (different: {', '.join(changed)}); "
                 "choose another --out, or remove the folder"
             )
         finished = (out / "model").exists()
-        if there != settings and not finished:
+        if written != settings and not finished:
             write_json(path, settings)
         return finished
     if out.exists() and not out.is_dir():
@@ -161,9 +166,23 @@ def claim(run: Run, corpus: Corpus, out: Path) -> bool:
             f"the run's context is {run.length} tokens, but the corpus was cut into "
             f"{corpus.instances.length}; prepare it with --length {run.length}"
         )
+    warn_of_order(run, corpus)
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)
     return False
+
+
+def warn_of_order(run: Run, corpus: Corpus) -> None:
+    """Warn when a corpus's documents are in another order than the run is meant for.
+
+    A warning, since training on either order is sound: Lory's figure 4 compares them.
+    """
+    others = {ORDERS.get(method, run.order) for method in corpus.orders} - {run.order}
+    if run.order is not None and others:
+        warn(
+            f"{run.name} is meant for documents in {run.order} order, the corpus is in {others.pop()} order; "
+            f"prepare it with --order {run.order}"
+        )
 
 
 def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:

@@ -12,27 +12,33 @@ from typing import Any
 
 import torch
 
+from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
 from loriini.train.metrics import rewind
 
 
 @dataclass(frozen=True)
 class EvaluateConfig:
-    """What a run measures of itself.
-
-    Every `every` steps and after the last the perplexity of the documents `heldout`, at most `instances`
-    instances a domain, where there are documents; `skip` predictions at the start of each instance are left
-    out (None: the model's own segment 1; give runs that are compared the same). Every `sample_every` steps
-    (0: never) a continuation of `prompt` by `sample_tokens` tokens.
-    """
+    """Evaluation during training: perplexity of held-out documents, and samples."""
 
     heldout: tuple[Path, ...] = ()
-    every: int = 500
-    instances: int = 64
-    skip: int | None = None
-    sample_every: int = 0
+    """Held-out documents to evaluate on; none: no evaluation."""
+    every: Count = 500
+    """Steps between evaluations; there is one after the last step, too."""
+    instances: Count = 64
+    """Held-out instances of each domain, at most."""
+    skip: CountOrZero | None = None
+    """Predictions left out at the start of each instance; none: the model's own segment 1. Runs that are
+    compared need the same value."""
+    sample_every: CountOrZero = 0
+    """Steps between samples; 0: no samples."""
     prompt: str = ""
-    sample_tokens: int = 64
+    """Text that a sample continues."""
+    sample_tokens: Count = 64
+    """Tokens of a sample."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "evaluate.")
 
 
 @dataclass(frozen=True)

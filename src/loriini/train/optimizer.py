@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
+from loriini.errors import InputError
+from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Positive, check_fields
 from loriini.parallel.sharding import Expand, expand_as
 
 PEAK = "peak"
@@ -14,25 +16,40 @@ PEAK = "peak"
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW and its schedule.
+    """AdamW and its learning-rate schedule."""
 
-    `learning_rate` is the peak; it warms up linearly over `warmup` of the steps, then falls by a cosine to
-    `final_rate` of the peak, stays there (`constant`), or stays at the peak and falls linearly over the last
-    `decay` of the steps (`warmup_stable_decay`). `router_rate` and `expert_rate` multiply it for those
-    parameters.
-    """
-
-    learning_rate: float = 2e-4
-    router_rate: float = 1.0
-    expert_rate: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    warmup: float = 0.05
+    learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
+    """Peak learning rate."""
+    router_rate: NotNegative = 1.0
+    """Multiplies the learning rate of routers."""
+    expert_rate: NotNegative = 1.0
+    """Multiplies the learning rate of experts."""
+    betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
+    """AdamW's β₁ and β₂."""
+    eps: Annotated[float, Bounds(above=0, most=1)] = 1e-8
+    """AdamW's ε; experts use ε / E."""
+    weight_decay: NotNegative = 0.1
+    """Decoupled weight decay; norms and biases have none."""
+    clip: Positive = 1.0
+    """Largest norm of all gradients together; larger ones are scaled down to it."""
+    warmup: Fraction = 0.05
+    """Fraction of the steps over which the rate rises linearly to its peak."""
     schedule: Literal["cosine", "constant", "warmup_stable_decay"] = "cosine"
-    final_rate: float = 0.1
-    decay: float = 0.2
+    """After the warm-up: a cosine down to `final_rate`, the peak throughout, or the peak and then a linear
+    fall to `final_rate` over the last `decay` of the steps."""
+    final_rate: Fraction = 0.1
+    """Learning rate of the last step, as a fraction of the peak."""
+    decay: Annotated[float, Bounds(above=0, most=1)] = 0.2
+    """Fraction of the steps over which `warmup_stable_decay` falls."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "optimizer.")
+        largest = self.learning_rate * max(1.0, self.router_rate, self.expert_rate)
+        if largest * self.weight_decay >= 1:
+            raise InputError(
+                f"--optimizer.weight_decay is {self.weight_decay}; times the learning rate ({largest:g}) it "
+                "must be below 1, or a step would reverse the weights"
+            )
 
 
 def rate(config: OptimizerConfig, step: int, steps: int) -> float:

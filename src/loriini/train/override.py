@@ -1,22 +1,100 @@
-"""`--dotted.name value` from the command line onto a frozen dataclass of dataclasses."""
+"""`--dotted.name value` on the command line: changes to a run's settings, and the list of what can change."""
 
+import ast
+import inspect
+import re
+import textwrap
 import types
-from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loriini.errors import InputError
+from loriini.fields import as_argument
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.run import Run
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
+OPTIONS = {"corpus"}
+"""Settings that are options of the command line instead of overrides."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A setting of a run as the command line takes it: `--name value`."""
+
+    name: str
+    """Dotted, without the leading dashes."""
+    type: str
+    default: str
+    meaning: str
+
+
+def describe_overrides(run: Run) -> list[Override]:
+    """Every setting that the command line can change in `run`, with its value there as the default.
+
+    Meanings are the docstrings of the dataclasses' fields. The settings of the run itself come first.
+    """
+    return list(_describe(run, ""))
+
+
+def _describe(config: Any, section: str) -> Iterator[Override]:
+    meanings, hints = field_meanings(type(config)), get_type_hints(type(config))
+    parts = {name: getattr(config, name) for name in hints if is_dataclass(getattr(config, name))}
+    for name, hint in hints.items():
+        if name not in parts and name not in OPTIONS:
+            default = as_argument(getattr(config, name)) or '""'
+            yield Override(f"{section}{name}", type_text(hint), default, meanings.get(name, ""))
+    for name, part in parts.items():
+        if isinstance(part, RoutingConfig):
+            known = (design for design, routing in DESIGNS.items() if routing == part)
+            yield Override(f"{section}{name}", "design", next(known, "as below"), meanings.get(name, ""))
+        yield from _describe(part, f"{section}{name}.")
+
+
+def type_text(hint: Any) -> str:
+    """What the command line takes for a field of this type: `int`, `a|b`, `path,…`, `float|none`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
+    if origin in (Union, types.UnionType):
+        return "|".join(map(type_text, arguments))
+    names = {bool: "true|false", str: "text", types.NoneType: "none"}
+    return names.get(hint, hint.__name__.lower())
+
+
+def field_meanings(kind: type) -> dict[str, str]:
+    """The meaning of a dataclass's fields: the string below each, else their item of the class docstring."""
+    meanings = _listed(inspect.cleandoc(kind.__doc__ or ""))
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    for node, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(below.value, ast.Constant)
+            meanings[ast.unparse(node.target)] = " ".join(str(below.value.value).split())
+    return meanings
+
+
+def _listed(docstring: str) -> dict[str, str]:
+    """Field meanings from a docstring's list of "- `field`: meaning"; for fields named there, a reference."""
+    heads: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for item in re.split(r"(?m)^- ", docstring)[1:]:
+        head, _, meaning = " ".join(item.split()).partition(": ")
+        names = re.findall(r"`(\w+)`", head)
+        heads |= dict.fromkeys(names, meaning)
+        others |= dict.fromkeys(re.findall(r"`(\w+)`", meaning), f"See {names[0]}.")
+    return others | heads
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
     """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
 
-    A part is checked when all its overrides are in, so their order does not matter. `--routing NAME` takes a
-    design of that name, of which further overrides change fields.
+    A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
+    starts from the design of that name, of which further overrides change fields.
     """
     pairs = [part for a in arguments for part in (a.split("=", 1) if a.startswith("--") else [a])]
     if len(pairs) % 2:
@@ -27,7 +105,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
             raise InputError(f"unexpected argument {flag!r}; overrides look like --model.num_experts 8")
         path = flag.removeprefix("--").replace("-", "_").split(".")
         try:
-            _note(changes, type(config), path, text)
+            _add_change(changes, type(config), path, text)
         except (ValueError, TypeError) as error:
             raise InputError(f"{flag} {text}: {error}") from error
     try:
@@ -37,8 +115,8 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return changed
 
 
-def _note(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
-    """Put a parsed value into the nested `changes`; ValueError for a name or a value that cannot be."""
+def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
+    """Put a parsed value into the nested `changes`; ValueError for an unknown name or a wrong value."""
     name, *rest = path
     names = [field.name for field in fields(kind)]
     if name not in names:
@@ -47,7 +125,7 @@ def _note(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
     if rest:
         if not is_dataclass(part):
             raise ValueError(f"{name!r} has no parts")
-        _note(changes.setdefault(name, {}), part, rest, text)
+        _add_change(changes.setdefault(name, {}), part, rest, text)
     elif part is RoutingConfig:
         if text not in DESIGNS:
             raise ValueError(f"there is no such design; there are: {', '.join(DESIGNS)}")
@@ -75,7 +153,7 @@ def _parse(text: str, kind: Any) -> Any:
                 return choice
         raise ValueError(f"it is one of: {', '.join(map(str, get_args(kind)))}")
     if origin is tuple:
-        kinds, parts = get_args(kind), text.split(",")
+        kinds, parts = get_args(kind), [] if text == "none" else text.split(",")
         if kinds[-1] is not ... and len(parts) != len(kinds):
             raise ValueError(f"it takes {len(kinds)} values with commas between them")
         return tuple(_parse(part, kinds[0]) for part in parts)
@@ -87,4 +165,7 @@ def _parse(text: str, kind: Any) -> Any:
         return text == "true"
     if is_dataclass(kind):
         raise ValueError("it has parts; set one of them")
-    return kind(text)
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"it is not of type {type_text(kind)}") from None

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from operator import attrgetter
+from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from loriini.batches.loader import InstanceSource
 from loriini.errors import InputError
+from loriini.fields import Bounds, Count, CountOrZero, FractionBelowOne, Positive, check_fields
 from loriini.model import LoriiniConfig
-from loriini.model.loss import has_fused_loss
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
@@ -21,38 +20,53 @@ from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
 
+RUN = "run.json"
+
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The transformer's sizes; `intermediate_size` is each expert's, which is the dense model's too.
+    """The transformer's architecture; the fields are `LoriiniConfig`'s."""
 
-    The fields are `LoriiniConfig`'s: its docstring tells what `block` and what follows it mean.
-    """
-
-    hidden_size: int = 1024
-    intermediate_size: int = 2816
-    num_hidden_layers: int = 24
-    num_attention_heads: int = 16
-    num_experts: int = 1
+    hidden_size: Count = 1024
+    """Width of the residual stream."""
+    intermediate_size: Count = 2816
+    """Hidden width of each expert's FFN, and of the dense model's."""
+    num_hidden_layers: Count = 24
+    """Transformer blocks."""
+    num_attention_heads: Count = 16
+    """Attention heads of a block."""
+    num_experts: Count = 1
+    """Experts of a layer; 1: a dense model."""
     tie_word_embeddings: bool = False
+    """Use the input embedding as the output head."""
     block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
-    dropout: float = 0.0
-    low_rank: int | None = None
+    """Kind of transformer block: a Llama's; with norms of queries and keys (olmoe); with LayerNorm (phimoe);
+    or GPT-2's, with LayerNorm, GELU, learned positions and biases (gpt2)."""
+    dropout: FractionBelowOne = 0.0
+    """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
+    low_rank: Count | None = None
+    """Rank through which the experts' gate projections are factorised (AoE); none: the design's choice."""
     recompute_merge: bool = False
+    """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
+    more time."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model.")
+        if self.hidden_size % self.num_attention_heads:
+            raise InputError(
+                f"--model.hidden_size {self.hidden_size} is not a multiple of "
+                f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
+            )
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training run. `length` is the context in tokens, `batch_size` counts instances a step.
-
-    `micro_batch_size` instances go through the model at once, the rest is gradient accumulation; 0: all.
-    `corpus_weights` are how often an epoch comes round each corpus (`Joined`); none: once.
-    `metrics.jsonl` tells of every expert by itself in each `per_expert_every`-th step, of layers in all.
-    `precision` bf16 computes in bfloat16 over float32 weights; `auto` does so where the hardware has it.
-    """
+    """One training run. Each section checks itself; `check` checks how they fit together."""
 
     name: str
+    """Name in reports and trackers."""
     routing: RoutingConfig
+    """The routing design, by name; `--routing.FIELD` changes one field of it."""
     model: ModelShape = field(default_factory=ModelShape)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
@@ -62,15 +76,30 @@ class Run:
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
-    steps: int = 1000
-    batch_size: int = 16
-    micro_batch_size: int = 0
-    length: int = 1024
+    steps: Count = 1000
+    """Optimizer steps."""
+    batch_size: Count = 16
+    """Instances of a step, over all processes."""
+    micro_batch_size: CountOrZero = 0
+    """Instances that go through the model at once in each process, the rest being gradient accumulation;
+    0: all."""
+    length: Count = 1024
+    """Context length in tokens."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    seed: int = 0
-    per_expert_every: int = 10
+    """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
+    seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
+    """Seed of initialisation, dropout and the order of instances."""
+    per_expert_every: Count = 10
+    """Steps between statistics of every single expert in `metrics.jsonl`; every step has those of layers."""
     corpus: tuple[Path, ...] = ()
-    corpus_weights: tuple[float, ...] = ()
+    """Folders of the prepared corpora, as `--corpus` gives them."""
+    corpus_weights: tuple[Positive, ...] = ()
+    """How often an epoch reads each corpus; none: once."""
+    order: Literal["similar", "random"] | None = None
+    """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The run as a JSON object."""
@@ -79,22 +108,15 @@ class Run:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Run":
-        """The way back from `to_dict`; what else `run.json` tells is left out."""
+        """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
+
+        Raises InputError, ValueError or TypeError for values that no run has.
+        """
         run: Run = _from_json(cls, values)
         return run
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
-        """InputError for settings that cannot be, or that do not fit each other, labels or processes."""
-        numbers = {"steps": 1, "batch_size": 1, "length": 1, "micro_batch_size": 0, "seed": 0}
-        numbers |= {"checkpoint.every": 0, "checkpoint.keep": 1, "per_expert_every": 1}
-        numbers |= {"guard.max_skips": 1, "watch.every": 1}
-        numbers |= {f"evaluate.{name}": 1 for name in ("every", "instances", "sample_tokens")}
-        numbers |= {"evaluate.sample_every": 0}
-        sizes = {f"model.{f.name}": 1 for f in fields(self.model) if f.type is int}
-        for name, least in {**numbers, **sizes}.items():
-            value = attrgetter(name)(self)
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
+        """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""
         for refused, reason in self._refusals():
             if refused:
                 raise InputError(reason)
@@ -105,37 +127,23 @@ class Run:
         check_mesh(self.parallel, processes, self.batch_size, config)
 
     def _refusals(self) -> list[tuple[bool, str]]:
-        """(refused, reason) for settings that are wrong together, though each may be right."""
-        width, heads = self.model.hidden_size, self.model.num_attention_heads
-        share, mixture = self.warmup.dense_share, self.model.num_experts > 1
-        decay, warmup, clip = self.optimizer.decay, self.optimizer.warmup, self.optimizer.clip
+        """(refused, reason) for sections that are wrong together, though each is right alone."""
+        segmented = self.model.num_experts > 1 and self.routing.segmented
         return [
             (
-                width % heads != 0,
-                f"model.hidden_size {width} is no multiple of model.num_attention_heads {heads}; change one",
-            ),
-            (
-                self.speed.fused_loss == "on" and not has_fused_loss(),
-                "speed.fused_loss is on, but this torch has none; install torch 2.13, or set it to auto",
-            ),
-            (not 0 < decay <= 1, f"optimizer.decay is {decay}; it must be in (0, 1]"),
-            (not 0 <= warmup <= 1, f"optimizer.warmup is {warmup}; it must be in [0, 1]"),
-            (not clip > 0, f"optimizer.clip is {clip}; it must be above 0"),
-            (not 0 <= share < 1, f"warmup.dense_share is {share}; it must be in [0, 1)"),
-            (
                 self.copy_step > 0 and not self.routing.preserves_dense,
-                "a dense warm-up needs no shared experts and gates that sum to 1, unlike this routing; "
-                "set warmup.dense_share to 0",
+                "a dense warm-up needs gates that sum to 1 and no shared experts, unlike this routing; "
+                "set --warmup.dense_share 0",
             ),
             (
-                mixture and self.routing.segmented and self.length <= self.routing.segment_length,
+                segmented and self.length <= self.routing.segment_length,
                 f"the context of {self.length} tokens is no longer than a segment of "
-                f"{self.routing.segment_length}; set length higher or routing.segment_length lower",
+                f"{self.routing.segment_length}; raise --length or lower --routing.segment_length",
             ),
         ]
 
     def label_names(self, instances: InstanceSource) -> tuple[str, ...]:
-        """What the labels of some instances stand for; none where the run does not route by label."""
+        """The names of the instances' labels; empty where the run does not route by label."""
         by_label = self.routing.scorer == "label" and self.model.num_experts > 1
         return instances.label_names if by_label else ()
 
@@ -162,16 +170,29 @@ class Run:
 
     @property
     def copy_step(self) -> int:
-        """The step before which the dense model is copied into experts; 0: a mixture from the start."""
+        """The number of dense steps before the model is copied into experts; 0: a mixture from the start."""
         copied = min(round(self.warmup.dense_share * self.steps), self.steps - 1)
         return copied if self.model.num_experts > 1 else 0
 
 
+def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
+    """The run of a `run.json`, of this version or an earlier one, and the whole JSON object.
+
+    Raises InputError for a file that is not a run's.
+    """
+    try:
+        values = json.loads(path.read_text())
+        return Run.from_dict(values), values
+    except (InputError, ValueError, TypeError, AttributeError) as error:
+        message = " ".join(str(error).split())
+        raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
+
+
 def _from_json(kind: Any, value: Any) -> Any:
-    """A value of a field's type from its JSON; fields that it does not name take their defaults."""
+    """A value of a field's type from its JSON."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: _from_json(hints[name], part) for name, part in value.items() if name in hints})
-    if get_origin(kind) is tuple:
+    if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(_from_json(get_args(kind)[0], part) for part in value)
     return Path(value) if kind is Path else value

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from loriini.errors import InputError
+from loriini.fields import check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import has_fused_loss
@@ -10,18 +12,22 @@ from loriini.model.loss import has_fused_loss
 
 @dataclass(frozen=True)
 class SpeedConfig:
-    """Switches.
-
-    - `activation_checkpointing` keeps only the states between layers and makes the rest again in the
-      backward pass: a fraction of the memory for about a third more work.
-    - `compile` compiles every layer with torch.compile; the first steps are slow.
-    - `fused_loss` computes the loss in pieces without ever holding all logits, where torch can (2.13):
-      `auto` on a GPU, `on` everywhere.
-    """
+    """Trade-offs between memory and time that leave the result unchanged, up to rounding."""
 
     activation_checkpointing: bool = False
+    """Keep only the states between layers and recompute the rest in the backward pass: a fraction of the
+    memory for about a third more computation."""
     compile: bool = False
+    """Compile every layer with torch.compile; the first steps are slow."""
     fused_loss: Literal["auto", "on", "off"] = "auto"
+    """Compute head and loss in chunks, without holding all logits (torch 2.13); auto: on a GPU."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "speed.")
+        if self.fused_loss == "on" and not has_fused_loss():
+            raise InputError(
+                "--speed.fused_loss is on, but this torch has none; install torch 2.13, or set it to auto"
+            )
 
     @property
     def fuses_loss(self) -> bool:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 
+from loriini.fields import FractionBelowOne, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.parallel.mesh import ALONE, Parallel
@@ -14,13 +15,15 @@ from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimiz
 
 @dataclass(frozen=True)
 class WarmupConfig:
-    """The dense warm-up (Lory §3.1): `dense_share` of the steps train the dense model; 0: none.
+    """The dense warm-up (Lory section 4.1): a dense model trains first, then is copied into the experts."""
 
-    The optimizer moments of the copied FFN are `carried` over, scaled as the gradients are, or start `fresh`.
-    """
-
-    dense_share: float = 0.05
+    dense_share: FractionBelowOne = 0.05
+    """Fraction of the steps that train the dense model; 0: none."""
     moments: Literal["carried", "fresh"] = "carried"
+    """Optimizer moments of the copied FFN: carried over, scaled as the gradients are, or fresh."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "warmup.")
 
 
 def upcycle(

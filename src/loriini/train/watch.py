@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from loriini.atomic import write_text
 from loriini.errors import InputError
+from loriini.fields import Count, Positive, check_fields
 from loriini.hardware import peak_flops, peak_memory
 from loriini.model import LoriiniConfig
 from loriini.train.metrics import METRICS
@@ -27,14 +28,17 @@ PROJECT = "loriini"
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """Trackers that get every `every`-th step's scalars besides `metrics.jsonl`, which gets all.
-
-    `peak_flops` is what the device could do in a second, for MFU, where its name does not tell.
-    """
+    """Experiment trackers that get a run's metrics besides `metrics.jsonl`."""
 
     sinks: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    every: int = 10
-    peak_flops: float | None = None
+    """Trackers: tensorboard, wandb, trackio."""
+    every: Count = 10
+    """Steps between records sent to trackers; `metrics.jsonl` gets every step."""
+    peak_flops: Positive | None = None
+    """The device's peak FLOPs a second, for MFU; none: looked up by the GPU's name."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "watch.")
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""Fields of configurations: bounds declared in their types, and checked when a configuration is made.
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
+
+    def __post_init__(self) -> None:
+        check_fields(self, "optimizer.")
+"""
+
+import math
+import types
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from loriini.errors import InputError
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A finite number, `least` and `most` included, `above` and `below` excluded."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def admit(self, number: float) -> bool:
+        return self.least <= number <= self.most and self.above < number < self.below
+
+    def __str__(self) -> str:
+        ends = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{name} {end:g}" for name, end in ends.items() if math.isfinite(end))
+
+
+Count = Annotated[int, Bounds(least=1)]
+CountOrZero = Annotated[int, Bounds(least=0)]
+Positive = Annotated[float, Bounds(above=0)]
+NotNegative = Annotated[float, Bounds(least=0)]
+Fraction = Annotated[float, Bounds(least=0, most=1)]
+FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
+
+
+def check_fields(config: Any, section: str = "") -> None:
+    """Check every field of a dataclass against its annotated type.
+
+    Raises InputError naming the first wrong field as the command line does: `--`, `section`, the field.
+    """
+    kind: Any = type(config)
+    for name, hint in _hints(kind).items():
+        value = getattr(config, name)
+        if wanted := _mismatch(value, hint):
+            raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {wanted}")
+
+
+def as_argument(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(as_argument, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _mismatch(value: Any, hint: Any) -> str | None:
+    """What a value of this type must be; None when it is."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kind, bounds = arguments
+        return _mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
+    if origin is Literal:
+        return None if value in arguments else f"one of: {', '.join(map(str, arguments))}"
+    if origin in (Union, types.UnionType):
+        wanted = [_mismatch(value, kind) for kind in arguments]
+        return None if None in wanted else " or ".join(map(str, wanted))
+    if origin is tuple:
+        kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
+        if not isinstance(value, tuple) or len(value) != len(kinds):
+            return f"{len(kinds)} values"
+        wanted = [_mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
+        return next((f"values {each}" for each in wanted if each), None)
+    return _mismatch_of_class(value, hint)
+
+
+def _mismatch_of_class(value: Any, kind: type) -> str | None:
+    if kind is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return None if number and math.isfinite(value) else "a finite number"
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return None
+    return {int: "an integer", bool: "true or false", type(None): "none"}.get(kind, f"a {kind.__name__}")

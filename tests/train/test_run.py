@@ -1,0 +1,139 @@
+"""A run's sections refuse values that cannot be, and its JSON is read, today's and the version's before."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.parallel.mesh import ParallelConfig
+from loriini.recipes import RECIPES
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.guard import GuardConfig
+from loriini.train.measures import EvaluateConfig
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.run import ModelShape, Run, read_run
+from loriini.train.speed import SpeedConfig
+from loriini.train.upcycle import WarmupConfig
+from loriini.train.watch import WatchConfig
+from runs import tiny_run
+
+NOT_RATES = (0.0, -1e-3, 2.0, math.nan, math.inf)
+NOT_FRACTIONS = (-0.1, 1.5, math.nan)
+WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
+    OptimizerConfig: {
+        "learning_rate": NOT_RATES,
+        "router_rate": (-1.0, math.nan, math.inf),
+        "expert_rate": (-1.0, math.nan, math.inf),
+        "betas": ((0.9, 1.0), (-0.1, 0.9), (0.9,), (math.nan, 0.9)),
+        "eps": NOT_RATES,
+        "weight_decay": (-0.1, math.nan, math.inf, 5000.0),
+        "clip": (0.0, -1.0, math.nan, math.inf),
+        "warmup": NOT_FRACTIONS,
+        "schedule": ("linear",),
+        "final_rate": NOT_FRACTIONS,
+        "decay": (0.0, *NOT_FRACTIONS),
+    },
+    WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS), "moments": ("kept",)},
+    CheckpointConfig: {"every": (-1,), "keep": (0,)},
+    ParallelConfig: {"shard": (-1,), "experts": (0,)},
+    SpeedConfig: {"activation_checkpointing": (1,), "fused_loss": ("always",)},
+    EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
+    WatchConfig: {"sinks": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
+    GuardConfig: {"max_skips": (0,)},
+    ModelShape: {"hidden_size": (0, 1000), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
+    tiny_run: {
+        "steps": (0, 1.5, "9"),
+        "batch_size": (0,),
+        "micro_batch_size": (-1,),
+        "length": (0,),
+        "seed": (-1, 2**63),
+        "per_expert_every": (0,),
+        "corpus": (("here",),),
+        "corpus_weights": ((0.0,), (math.nan,)),
+        "order": ("sorted",),
+        "model": ({},),
+    },
+}
+SECTIONS = {
+    OptimizerConfig: "optimizer.",
+    WarmupConfig: "warmup.",
+    CheckpointConfig: "checkpoint.",
+    ParallelConfig: "parallel.",
+    SpeedConfig: "speed.",
+    EvaluateConfig: "evaluate.",
+    WatchConfig: "watch.",
+    GuardConfig: "guard.",
+    ModelShape: "model.",
+}
+
+
+@pytest.mark.parametrize("section", WRONG, ids=lambda section: section.__name__)
+def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) -> None:
+    for name, values in WRONG[section].items():
+        for value in values:
+            with pytest.raises(InputError) as refused:
+                section(**{name: value})
+            assert str(refused.value).startswith(f"--{SECTIONS.get(section, '')}{name} "), refused.value
+            assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OptimizerConfig(decay=0.0), "--optimizer.decay is 0.0; it must be above 0 and at most 1"),
+        (lambda: tiny_run(steps=0), "--steps is 0; it must be at least 1"),
+        (lambda: EvaluateConfig(skip=-1), "--evaluate.skip is -1; it must be at least 0 or none"),
+        (lambda: tiny_run(order="sorted"), "--order is sorted; it must be one of: similar, random or none"),
+        (
+            lambda: OptimizerConfig(betas=(0.9, 1.0)),
+            "--optimizer.betas is 0.9,1.0; it must be values at least 0 and below 1",
+        ),
+        (
+            lambda: tiny_run("lory", length=8).check(),
+            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
+            "--routing.segment_length",
+        ),
+        (
+            lambda: tiny_run("ec-segment").check(),
+            "a dense warm-up needs gates that sum to 1 and no shared experts, unlike this routing; "
+            "set --warmup.dense_share 0",
+        ),
+    ],
+    ids=range(7),
+)
+def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        make()
+    assert str(refused.value) == message
+
+
+def test_a_run_survives_its_way_through_json() -> None:
+    for make in RECIPES.values():
+        run = replace(make(), corpus=(Path("here"), Path("there")))
+        assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"name": "x"}',
+        '{"name": "x", "routing": {"unit": "word"}}',
+        '{"name": "x", "routing": {}, "steps": "many"}',
+        '{"name": "x", "routing": {}, "steps": 0}',
+        '{"name": "x", "routing": {}, "corpus": "here"}',
+        '{"name": "x", "routing": {}, "model": 3}',
+    ],
+)
+def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"^[^\n]*run.json: not the settings of a run \([^\n]+$"):
+        read_run(path)
