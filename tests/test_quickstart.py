@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cli.calls import PROGRESS
 from loriini import quickstart
 from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
@@ -84,7 +85,7 @@ def call(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> Ended:
     except SystemExit as end:
         code = int(end.code or 0)
     written = capsys.readouterr()
-    return Ended(code, written.out, written.err)
+    return Ended(code, written.out, PROGRESS.sub("", written.err))
 
 
 def interrupt(*_: Any) -> None:
@@ -165,7 +166,7 @@ def test_a_second_call_does_nothing_again(
     assert without_times(out) == found
     assert ended.out.endswith(f"{out / 'report.html'}\n")
     assert all(domain in ended.out for domain in ("cooking", "ledger", "mean"))
-    assert ended.err == f"Everything goes to {out}\n"  # no progress bars when piped
+    assert ended.err == f"Everything goes to {out}\n"
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,32 @@
-"""Exceptions that the command line tells in one line."""
+"""Errors whose message the command line prints in one line, and text from outside made safe to print."""
 
 
-class InputError(Exception):
-    """Wrong input, told in one line: what is wrong, where (file and place), and the remedy.
+def printable(text: object) -> str:
+    r"""Text as one line that a terminal shows as it is, for names, ids and messages from outside.
 
-    The command line prints the message and exits with status 2. It is never raised for our own faults.
+    Whatever `str.isprintable` rejects is escaped: line ends and other control characters (`\n`, the `\x1b`
+    of ANSI sequences), invisible and bidirectional marks (`\u202e`), and lone surrogates.
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+class OneLineError(Exception):
+    """An error with a message of one printable line."""
+
+    def __init__(self, message: object) -> None:
+        super().__init__(printable(message))
+
+
+class InputError(OneLineError):
+    """Wrong input: the message says what is wrong, where (file and place), and the remedy.
+
+    The command line prints it and exits with status 2. Never raised for a bug of the package.
     """
 
 
-class Unfinished(Exception):
-    """Work that stopped where it was told to. It is saved, and the message says how it goes on."""
+class Unfinished(OneLineError):
+    """Work that stopped as requested and is saved; the message says how to resume it."""
 
 
-class WorkerDied(RuntimeError):
-    """A process that was ended amid its work: the message says which, and how it goes on."""
+class WorkerDied(OneLineError, RuntimeError):
+    """A worker process that died: the message names its task and says how to resume."""

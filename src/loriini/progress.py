@@ -1,49 +1,139 @@
-"""Progress on a terminal's standard error; nothing at all when it is piped."""
+"""Progress and warnings on standard error: bars on a terminal, else a line every few seconds."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from datetime import timedelta
+from threading import Event, Thread
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
+
+from loriini.errors import printable
+
+SECONDS_BETWEEN_LINES = 10.0
+SPEED_WINDOW = 300.0
+"""Seconds over which the speed is averaged that the time left is estimated from."""
 
 console = Console(stderr=True)
+_display: ContextVar[Progress | None] = ContextVar("display", default=None)
+"""The display of the outermost stage in progress."""
 
 
 class Advance(Protocol):
-    """Move a progress bar by `count` and show `note` behind it."""
+    """Count `count` more units as done and show `note` beside the count."""
 
-    def __call__(self, count: int = 1, note: str = "") -> None:
-        """Count `count` more as done."""
+    def __call__(self, count: int = 1, note: str = "") -> None: ...
+
+
+class _Count(ProgressColumn):
+    """Units done of their total; nothing before the first when the total is unknown."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text(f"{task.completed:,.0f}" if task.completed else "")
+        return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if task.total else "")
+
+
+class _Time(ProgressColumn):
+    """Time elapsed and, where it can be estimated, time left."""
+
+    def render(self, task: Task) -> Text:
+        seconds = task.finished_time if task.finished else task.elapsed
+        elapsed = str(timedelta(seconds=round(seconds or 0)))
+        left = None if task.finished else task.time_remaining
+        return Text(elapsed if left is None else f"{elapsed}, {timedelta(seconds=round(left))} left")
 
 
 @contextmanager
-def progress(name: str, total: int | None = None, shown: bool = True) -> Iterator[Advance]:
-    """A bar for one stage: `with progress("tokens", total) as advance: ... advance(n, "12k tokens/s")`."""
-    columns = (
-        TextColumn("{task.description:<12}"),
+def progress(name: str, total: int | None = None, shown: bool = True, done: int = 0) -> Iterator[Advance]:
+    """Report a stage's progress: `with progress("tokens", total) as advance: advance(n, "12k tokens/s")`.
+
+    Args:
+        name: the stage's name. A stage inside another of the same name is not reported.
+        total: units of work, `done` among them; None when unknown.
+        shown: False reports nothing, as in ranks other than 0.
+        done: units that an earlier attempt finished.
+
+    On a terminal a bar is shown, which stays when the stage ends. Elsewhere a line is printed every
+    SECONDS_BETWEEN_LINES and at the end. A stage inside another one leaves no bar and no last line.
+    """
+    outer, name = _display.get(), printable(name)
+    if not shown or (outer and any(task.description == name for task in outer.tasks)):
+        yield lambda count=1, note="": None
+        return
+    on_terminal = console.is_terminal and not console.is_dumb_terminal
+    display = outer or _new_display(on_terminal)
+    stage = display.add_task(name, total=total, completed=done, note="")
+
+    def advance(count: int = 1, note: str = "") -> None:
+        display.update(stage, advance=count, note=printable(note))
+
+    token = _display.set(display)
+    try:
+        with (
+            nullcontext() if outer else display,
+            nullcontext() if on_terminal else _lines(display, stage),
+        ):
+            yield advance
+            if total is None:
+                display.update(stage, total=_find(display, stage).completed)
+        if not (outer or on_terminal):
+            _print_line(display, stage)
+    finally:
+        _display.reset(token)
+        if outer:
+            display.remove_task(stage)
+
+
+def warn(message: object) -> None:
+    """Print one line on standard error about something that was passed over while work continues."""
+    _print(f"warning: {printable(message)}", style="yellow")
+
+
+def _new_display(on_terminal: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<12}", markup=False),
         BarColumn(bar_width=12),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(elapsed_when_finished=True),
-        TextColumn("{task.fields[note]}"),
+        _Count(),
+        _Time(),
+        TextColumn("{task.fields[note]}", markup=False),
+        console=console,
+        disable=not on_terminal,
+        refresh_per_second=4,
+        speed_estimate_period=SPEED_WINDOW,
     )
-    with Progress(
-        *columns, console=console, disable=not (shown and console.is_terminal), refresh_per_second=4
-    ) as bar:
-        task = bar.add_task(name, total=total, note="")
-
-        def advance(count: int = 1, note: str = "") -> None:
-            bar.update(task, advance=count, note=note)
-
-        yield advance
 
 
-def warn(message: str) -> None:
-    """One line on standard error, piped or not: something was passed over and work goes on."""
-    console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+@contextmanager
+def _lines(display: Progress, stage: TaskID) -> Iterator[None]:
+    """Print a line every SECONDS_BETWEEN_LINES while inside, even when nothing advances."""
+    over = Event()
+
+    def report() -> None:
+        while not over.wait(SECONDS_BETWEEN_LINES):
+            _print_line(display, stage)
+
+    thread = Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _print_line(display: Progress, stage: TaskID) -> None:
+    task = _find(display, stage)
+    shown = (task.description, _Count()(task), task.fields["note"], _Time()(task))
+    _print("  ".join(text for text in map(str, shown) if text))
+
+
+def _find(display: Progress, stage: TaskID) -> Task:
+    return next(task for task in display.tasks if task.id == stage)
+
+
+def _print(line: str, style: str | None = None) -> None:
+    console.print(line, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.batches.loader import BatchLoader, JoinedInstances, Position, mixed
+from loriini.batches.joined import JoinedInstances
+from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.permutation import mixed_epochs
 from loriini.errors import InputError
 
 
@@ -76,7 +78,9 @@ def test_an_epoch_of_batches_holds_every_instance_once() -> None:
 
 
 def test_sources_of_different_lengths_are_not_joined() -> None:
-    with pytest.raises(ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; cut them alike"):
+    with pytest.raises(
+        ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; give them one length"
+    ):
         JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
 
 
@@ -86,14 +90,14 @@ def test_weights_are_how_often_an_epoch_comes_round_a_source(weights: tuple[floa
     shares = [round(w * n) for w, n in zip(weights, sizes, strict=True)]
     bounds = np.cumsum([0, *sizes])
     for epoch in range(3):
-        ids = mixed(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
+        ids = mixed_epochs(np.arange(sum(shares)) + epoch * sum(shares), sizes, weights, seed=5)
         assert np.histogram(ids, bounds)[0].tolist() == shares
 
 
 def test_a_source_comes_round_before_an_instance_comes_again() -> None:
     sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
     for epochs in (1, 2, 7):
-        ids = mixed(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
+        ids = mixed_epochs(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
         for own in (np.bincount(ids, minlength=46)[:40], np.bincount(ids, minlength=46)[40:]):
             assert own.max() - own.min() <= 1
 

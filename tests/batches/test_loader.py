@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loriini.batches.loader import BatchLoader, Position, permute
+from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.permutation import permute
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Calls of the command line in this process: how they end, and what they are called on."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,12 +9,13 @@ import pytest
 from loriini.cli import main
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
+PROGRESS = re.compile(r"^.*  \d+:\d\d:\d\d(, .* left)?\n", re.MULTILINE)
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code and what it wrote."""
+    """How a command ended: its exit code and what it wrote, except for progress."""
 
     code: int
     out: str
@@ -37,7 +39,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> Ended:
     except SystemExit as end:
         code = int(end.code or 0)
     written = capsys.readouterr()
-    return Ended(code, written.out, written.err)
+    return Ended(code, written.out, PROGRESS.sub("", written.err))
 
 
 def assert_refused(ended: Ended, *parts: str) -> None:

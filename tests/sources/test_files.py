@@ -9,7 +9,6 @@ from loriini.errors import InputError
 from loriini.sources.files import (
     files_at,
     fingerprint,
-    in_one_line,
     is_remote,
     is_special,
     local_path,
@@ -118,9 +117,3 @@ def test_a_pattern_here(tmp_path: Path) -> None:
     assert matching_paths(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
     with pytest.raises(InputError, match="no such file"):
         matching_paths(f"{tmp_path}/c*")
-
-
-def test_a_path_is_told_in_one_line() -> None:
-    assert [in_one_line(path) for path in ("a b", Path("é"), "a\nb", "\udce9")] == [
-        *("a b", "é", "'a\\nb'", "'\\udce9'")
-    ]

@@ -151,7 +151,7 @@ def test_pipes_in_folders_have_an_identity(tmp_path: Path) -> None:
 
 def test_a_message_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines.jsonl"
-    with pytest.raises(InputError, match=r"two\\nlines\.jsonl': no such file"):
+    with pytest.raises(InputError, match=r"two\\nlines\.jsonl: no such file"):
         input_files([path])
 
 

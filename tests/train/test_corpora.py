@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loriini.batches.loader import JoinedInstances
+from loriini.batches.joined import JoinedInstances
 from loriini.errors import InputError
 from loriini.train.corpora import read_corpora
 from runs import prepared

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.batches.loader import JoinedInstances
+from loriini.batches.joined import JoinedInstances
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model

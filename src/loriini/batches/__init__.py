@@ -1,1 +1,1 @@
-"""Instances → batches for training, and examples for other trainers."""
+"""Instances to batches for training, and to a data set for other trainers."""

@@ -1,19 +1,19 @@
-"""Instances as the examples of a trainer of your own: a dictionary of arrays for each."""
+"""Instances as a data set for other trainers."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.batches.loader import InstanceSource
+from loriini.batches.joined import InstanceSource
 
 
 @dataclass(frozen=True)
 class InstanceDataset:
-    """A map-style data set over instances, for `transformers.Trainer` or a `torch` DataLoader.
+    """A map-style data set of instances, for `transformers.Trainer` or a `torch` DataLoader.
 
-    Example i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
-    `labelled`, for designs that route by label, `routing_labels` () too. `length` cuts examples shorter.
+    Item i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
+    `labelled`, for designs that route by label, also `routing_labels` (). `length` truncates the instances.
     """
 
     source: InstanceSource
@@ -28,5 +28,5 @@ class InstanceDataset:
             raise IndexError(index)
         ids = np.array([index])
         tokens_L = self.source.read(ids)[0, : (self.length or self.source.length) + 1]
-        example = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}
-        return {**example, "routing_labels": self.source.labels(ids)[0]} if self.labelled else example
+        item = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}
+        return {**item, "routing_labels": self.source.labels(ids)[0]} if self.labelled else item

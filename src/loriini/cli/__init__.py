@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from loriini.cli import corpus, models, training
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
-from loriini.errors import InputError, Unfinished, WorkerDied
+from loriini.errors import InputError, Unfinished, WorkerDied, printable
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 RESUME = "run the same command again to resume"
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if remedy is None:
             raise
         reason = error.strerror or error.args[0]
-        _fail(f"loriini: {error.filename or 'the disk'}: {reason}; {remedy}", WRONG_INPUT)
+        _fail(f"loriini: {printable(error.filename or 'the disk')}: {reason}; {remedy}", WRONG_INPUT)
 
 
 def _run(argv: Sequence[str] | None) -> None:

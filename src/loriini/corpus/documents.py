@@ -38,7 +38,6 @@ from loriini.progress import Advance
 from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
-from loriini.sources.files import in_one_line
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
@@ -129,7 +128,7 @@ def _write(
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
     shards = list(_shards([parts / task.name for task in reads], read))
     if not shards:
-        raise no_documents(first_few([*map(in_one_line, inputs or [folder])]), _total(read, "skipped"))
+        raise no_documents(first_few([str(path) for path in inputs or [folder]]), _total(read, "skipped"))
     all_read = digest([task.name for task in reads])
     plan = Task(f"plan-{all_read}", partial(_compare, shards))
     run_tasks("compare", [plan], folder, execute)

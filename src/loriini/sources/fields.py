@@ -8,7 +8,6 @@ from typing import Any
 
 from loriini.errors import InputError
 from loriini.sources.document import Document
-from loriini.sources.files import in_one_line
 
 MAX_RECORD_BYTES = 1 << 30
 """Bytes of the longest record that is read: a file without line ends must not fill the memory."""
@@ -79,7 +78,7 @@ def import_optional(module: str, path: str) -> Any:
         return import_module(module)
     except ImportError as error:
         told = f"reading this needs {module} ({str(error).splitlines()[0]})"
-        raise InputError(f"{in_one_line(path)}: {told}; run: pip install 'loriini[inputs]'") from None
+        raise InputError(f"{path}: {told}; run: pip install 'loriini[inputs]'") from None
 
 
 def _names(field: str) -> tuple[str, str]:

@@ -26,12 +26,6 @@ def local_path(path: str | Path) -> str:
     return next((text.removeprefix(prefix) for prefix in _HERE if text.startswith(prefix)), text)
 
 
-def in_one_line(path: object) -> str:
-    """A path as messages have it: quoted when it holds line ends, or bytes that are no text."""
-    text = str(path)
-    return text if text.isprintable() else repr(text)
-
-
 def open_binary(path: str | Path) -> IO[bytes]:
     """Open a file to read its bytes. OSError when it cannot be."""
     if not is_remote(path):
@@ -50,7 +44,7 @@ def matching_paths(path: str | Path) -> list[str]:
         path = local_path(path)
         found = [path] if os.path.exists(path) else sorted(filter(os.path.exists, glob.glob(path)))
         if not found:
-            raise InputError(f"{in_one_line(path)}: no such file or folder; check the path")
+            raise InputError(f"{path}: no such file or folder; check the path")
         return found
     system, name = _system(str(path))
     if "*" not in name:
@@ -58,7 +52,7 @@ def matching_paths(path: str | Path) -> list[str]:
     with _reaching(path):
         found = system.glob(name)
     if not found:
-        raise InputError(f"{in_one_line(path)}: no file here; check the address")
+        raise InputError(f"{path}: no file here; check the address")
     return sorted(system.unstrip_protocol(file) for file in found)
 
 
@@ -72,10 +66,10 @@ def files_at(path: str | Path) -> list[str] | None:
     if not is_remote(path):
         path = local_path(path)
         if not os.path.exists(path):
-            raise InputError(f"{in_one_line(path)}: no such file or folder; check the path")
+            raise InputError(f"{path}: no such file or folder; check the path")
         if is_special(path):
             told = "neither a file nor a folder, and cannot be read twice"
-            raise InputError(f"{in_one_line(path)}: {told}; write it to a file, and give that")
+            raise InputError(f"{path}: {told}; write it to a file, and give that")
         return list(_walk(path, set())) if os.path.isdir(path) else None
     system, name = _system(str(path))
     with _reaching(path):
@@ -147,11 +141,9 @@ def _reaching(url: str | Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise InputError(f"{in_one_line(url)}: no such file or folder; check the address") from None
+        raise InputError(f"{url}: no such file or folder; check the address") from None
     except Exception as error:
-        raise InputError(
-            f"{in_one_line(url)}: cannot be reached ({error}); check the address and your access"
-        ) from None
+        raise InputError(f"{url}: cannot be reached ({error}); check the address and your access") from None
 
 
 def _system(url: str) -> tuple[Any, str]:
@@ -160,5 +152,5 @@ def _system(url: str) -> tuple[Any, str]:
         return fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise InputError(
-            f"{in_one_line(url)}: {error}; install what reads this protocol, as s3fs, gcsfs or fsspec[http]"
+            f"{url}: {error}; install what reads this protocol, as s3fs, gcsfs or fsspec[http]"
         ) from None

@@ -6,7 +6,6 @@ from typing import Any
 
 from loriini.errors import InputError
 from loriini.sources.fields import BadRecord, Fields, import_optional
-from loriini.sources.files import in_one_line
 from loriini.sources.records import Records
 
 PREFIX = "hf:"
@@ -67,6 +66,4 @@ def _split(path: str) -> tuple[str, str | None, str]:
 
 def _unreachable(path: str, error: Exception) -> InputError:
     said = " ".join(str(error).split())
-    return InputError(
-        f"{in_one_line(path)}: cannot be opened ({said}); check its name, split and your access"
-    )
+    return InputError(f"{path}: cannot be opened ({said}); check its name, split and your access")

@@ -17,7 +17,6 @@ from loriini.sources.fields import domain_from_name
 from loriini.sources.files import (
     files_at,
     fingerprint,
-    in_one_line,
     is_remote,
     local_path,
     matching_paths,
@@ -76,9 +75,9 @@ def parse_input(text: str | Path) -> InputSpec:
     path, weight = _weighted(path)
     share = _number(weight)
     if not 0 < share <= 1:
-        told = f"the weight {in_one_line(weight)} is not in (0, 1], the share of the documents to take"
+        told = f"the weight {weight} is not in (0, 1], the share of the documents to take"
         raise InputError(
-            f"{in_one_line(whole)}: {told}; "
+            f"{whole}: {told}; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
     return InputSpec(plain_name(local_path(path)), name, share)
@@ -140,7 +139,7 @@ def _parts(one: InputSpec) -> list[InputFile]:
             InputFile(one.path, name, one.name or domain_from_name(name), one.weight, size=size_of(one.path))
         ]
     if not files:
-        raise no_documents(in_one_line(one.path), {})
+        raise no_documents(one.path, {})
     if any(suffixes(file)[0] == ".arrow" for file in files):
         files = [file for file in files if os.path.basename(file) not in SAVED_NOTES]
     return [_part_in_folder(one, file) for file in files]

@@ -9,7 +9,6 @@ from loriini.errors import InputError
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, ignore_dropped
 from loriini.sources.fields import BadRecord, Fields
-from loriini.sources.files import in_one_line
 
 OnError = Literal["stop", "skip"]
 ON_ERROR = get_args(OnError)
@@ -32,7 +31,7 @@ class ReadOptions:
         """Raise InputError for `flaw` at `where`, or drop it."""
         if self.on_error == "stop" and flaw.mend:
             remedy = f"mend the {flaw.mend}, or pass --on-error skip to count it and go on"
-            raise InputError(f"{in_one_line(where)}: {' '.join(str(flaw).split())}; {remedy}")
+            raise InputError(f"{where}: {' '.join(str(flaw).split())}; {remedy}")
         self.on_drop(Dropped(None, where, flaw.reason, flaw.detail))
 
     def selected(self, document: Document, where: str, weight: float = 1.0) -> Iterator[Document]:

@@ -14,7 +14,7 @@ from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
 from loriini.sources.fields import BadRecord, Fields, to_document
-from loriini.sources.files import in_one_line, is_remote, is_special
+from loriini.sources.files import is_remote, is_special
 from loriini.sources.formats import read_text_file, reader_of
 from loriini.sources.hub import shard_records
 from loriini.sources.inputs import InputFile, input_files
@@ -44,7 +44,7 @@ def read_documents(inputs: Sequence[str | Path], reading: ReadOptions | None = N
             found = True
             yield document
         if not found:
-            raise no_documents(in_one_line(one), of_one)
+            raise no_documents(one, of_one)
         left_out += of_one
     if left_out and reading.on_drop is ignore_dropped:
         warn(describe_dropped(left_out))

@@ -12,7 +12,7 @@ from loriini.jobs.tasks import group_by_size
 from loriini.sources import InputFile, ReadOptions, input_files, input_identity, parse_input, read_file
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
-from loriini.sources.files import fingerprint, in_one_line, is_remote
+from loriini.sources.files import fingerprint, is_remote
 
 TASK_BYTES = 1 << 26
 """Of files that one task reads: more only when one file is larger."""
@@ -60,8 +60,8 @@ def _parts(given: str, out: Path) -> list[InputFile]:
     path = Path(parse_input(given).path)
     if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
         # its files would be read the next time
-        told = f"lies inside the input {in_one_line(path)}"
-        raise InputError(f"{in_one_line(out)}: {told}; choose another --out")
+        told = f"lies inside the input {path}"
+        raise InputError(f"{out}: {told}; choose another --out")
     return input_files([given])
 
 
@@ -84,7 +84,7 @@ def _read(
             drop(Dropped(None, part.path, "empty file"))
         if _state(part) != states[part.path]:
             told = "changed while it was read; rerun to read it as it is now"
-            raise InputError(f"{in_one_line(part.path)}: {told}")
+            raise InputError(f"{part.path}: {told}")
 
 
 def _state(part: InputFile) -> Fingerprint:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from loriini.batches.loader import JoinedInstances
+from loriini.batches.joined import JoinedInstances
 from loriini.corpus.prepare import PrepareSettings, open_corpus, prepare_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
@@ -12,7 +12,7 @@ from loriini.train.loop import Corpus
 
 
 def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Corpus:
-    """One or several prepared corpora as one, mixed by `weights` where there are any (see `Joined`).
+    """One or several prepared corpora as one, mixed by `weights` where there are any (see `JoinedInstances`).
 
     Raises InputError when their tokenizers or lengths are different, or the weights do not fit.
     """

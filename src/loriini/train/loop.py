@@ -17,7 +17,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from loriini.atomic import atomic, write_json
-from loriini.batches.loader import BatchLoader, InstanceSource, Position
+from loriini.batches.joined import InstanceSource
+from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError, Unfinished
 from loriini.hardware import autocast, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from loriini.batches.loader import InstanceSource
+from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
 from loriini.fields import Bounds, Count, CountOrZero, FractionBelowOne, Positive, check_fields
 from loriini.model import LoriiniConfig

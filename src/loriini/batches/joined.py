@@ -1,0 +1,99 @@
+"""Where batches take instances from: one source, or several joined."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.errors import InputError
+
+
+class InstanceSource(Protocol):
+    """Instances by number, such as `loriini.corpus.instances.Instances`."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def length(self) -> int:
+        """Tokens predicted in an instance: one fewer than it holds."""
+        ...
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The tokens of the given instances, int64 (B, length + 1)."""
+        ...
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The labels of the given instances, int64 (B,), indices into `label_names`."""
+        ...
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels. Used only by routing by label."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinedInstances:
+    """Several sources as one: the instances of `parts` in order, all of one length.
+
+    `weights`, if given, say how often an epoch of the whole reads each source: 2 reads it twice, 0.5 reads a
+    different half of it every epoch. Every instance of a source is read before one is read again.
+
+    Raises:
+        ValueError: other lengths, or a weight that is not positive or is missing.
+    """
+
+    parts: tuple[InstanceSource, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.weights and len(self.weights) != len(self.parts):
+            raise ValueError(f"{len(self.weights)} weights for {len(self.parts)} sources; give each one")
+        if any(not 0 < weight < math.inf for weight in self.weights):
+            raise ValueError(f"weights {self.weights} must be positive numbers")
+        lengths = {part.length for part in self.parts}
+        if len(lengths) != 1:
+            raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; give them one length")
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
+    def length(self) -> int:
+        return self.parts[0].length
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        tokens_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
+        for part, here_B, own_ids in self._owners(ids_B):
+            tokens_BL[here_B] = part.read(own_ids)
+        return tokens_BL
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        labels_B = np.empty(len(ids_B), dtype=np.int64)
+        for part, here_B, own_ids in self._owners(ids_B):
+            labels_B[here_B] = part.labels(own_ids)
+        return labels_B
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The sources' label names; InputError when they differ."""
+        names = list(dict.fromkeys(part.label_names for part in self.parts))
+        if len(names) > 1:
+            listed = "; ".join(", ".join(of_part) for of_part in names)
+            raise InputError(
+                f"routing by label needs corpora of the same domains, not {listed}; prepare them as one"
+            )
+        return names[0]
+
+    def _owners(
+        self, ids_B: NDArray[np.int64]
+    ) -> Iterator[tuple[InstanceSource, NDArray[np.bool_], NDArray[np.int64]]]:
+        """Each source that holds some of the instances, a mask (B,) of them, and their ids in the source."""
+        starts = np.cumsum([0, *map(len, self.parts)])
+        owners_B = np.searchsorted(starts, ids_B, side="right") - 1
+        for i in np.unique(owners_B):
+            here_B = owners_B == i
+            yield self.parts[i], here_B, ids_B[here_B] - starts[i]

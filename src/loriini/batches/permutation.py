@@ -1,0 +1,84 @@
+"""Orders of instances as functions of a place and a key, without a table of the whole epoch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROUNDS = 6
+
+
+def shuffled_epochs(places: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
+    """Which of `size` items is at each place of an endless sequence of epochs, each shuffled separately."""
+    epochs, indices = np.divmod(places, size)
+    ids = np.empty_like(places)
+    for epoch in np.unique(epochs):
+        ids[epochs == epoch] = permute(indices[epochs == epoch], size, (*key, int(epoch)))
+    return ids
+
+
+def mixed_epochs(
+    places: NDArray[np.int64], sizes: Sequence[int], weights: Sequence[float], seed: int
+) -> NDArray[np.int64]:
+    """Which instance is at each place of a mixture of sources, numbered consecutively over the sources.
+
+    An epoch gives source i round(weights[i] · sizes[i]) places, at least one, shuffled among the others'. A
+    source fills its places from its own endless sequence, so the next epoch reads what one leaves out.
+    """
+    shares = np.array([max(1, round(w * n)) for w, n in zip(weights, sizes, strict=True)])
+    ends, starts = np.cumsum(shares), np.cumsum([0, *sizes])
+    slots = shuffled_epochs(places, int(ends[-1]), seed)
+    owners = np.searchsorted(ends, slots, side="right")
+    turns = places // ends[-1] * shares[owners] + slots - (ends - shares)[owners]
+    ids = np.empty_like(places)
+    for i in np.unique(owners):
+        here = owners == i
+        ids[here] = starts[i] + shuffled_epochs(turns[here], sizes[i], seed, int(i) + 1)
+    return ids
+
+
+def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np.int64]:
+    """A keyed permutation of 0..size-1, applied to the given indices without building a table.
+
+    A Feistel network permutes the smallest power of four not below `size`; an index that lands outside is
+    permuted again until it lands inside (cycle walking: Black & Rogaway 2002, "Ciphers with arbitrary finite
+    domains"), fewer than four times on average. About 70 ns an index in large arrays.
+
+    Args:
+        index: integers in [0, size), any shape.
+        size: number of items, at least 1.
+        key: one or several non-negative integers; each key gives another permutation.
+
+    Returns:
+        int64 of `index`'s shape, a bijection on [0, size).
+
+    Raises:
+        ValueError: an index is out of range.
+    """
+    values = np.array(index, np.int64)
+    if values.size and not 0 <= values.min() <= values.max() < size:
+        raise ValueError(f"indices must lie in [0, {size}), got {values.min()} to {values.max()}")
+    keys = np.asarray(np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64), np.uint64)
+    half_bits = np.uint64(max(1, ((size - 1).bit_length() + 1) // 2))
+    permuted = _feistel(values.ravel().astype(np.uint64), half_bits, keys)
+    while len(outside := np.flatnonzero(permuted >= size)):
+        permuted[outside] = _feistel(permuted[outside], half_bits, keys)
+    return permuted.astype(np.int64).reshape(values.shape)
+
+
+def _feistel(
+    values: NDArray[np.uint64], half_bits: np.uint64, keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """A permutation of [0, 4**half_bits): each round inverts itself, whatever `_mix` is."""
+    mask = (np.uint64(1) << half_bits) - np.uint64(1)
+    left, right = values >> half_bits, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix(right ^ key) & mask)
+    return (left << half_bits) | right
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scatter 64 bits: the finaliser of MurmurHash3."""
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return values ^ (values >> np.uint64(33))
