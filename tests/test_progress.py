@@ -42,8 +42,8 @@ def wait_for(lines: int, output: StringIO) -> None:
 
 def test_elsewhere_a_short_stage_is_one_line(printed: Callable[..., StringIO]) -> None:
     output = printed(terminal=False)
-    with progress("tokens", 12_000, done=2_000) as advance:
-        for _ in range(5):
+    with progress("tokens", 12_000) as advance:
+        for _ in range(6):
             advance(2_000, "[/] loss 2\n:bell:")
         assert not output.getvalue()
     assert re.fullmatch(rf"tokens  12,000/12,000  \[/\] loss 2\\n:bell:  {TIME}\n", output.getvalue())
@@ -51,14 +51,14 @@ def test_elsewhere_a_short_stage_is_one_line(printed: Callable[..., StringIO]) -
 
 def test_elsewhere_a_long_stage_is_a_line_every_few_seconds(printed: Callable[..., StringIO]) -> None:
     output = printed(terminal=False, seconds=0.05)
-    with progress("train", 1000, done=10) as advance:
-        advance()
+    with progress("train", 10**9) as advance:
+        advance(10)
         time.sleep(0.01)
-        advance(1, "loss 3.2")
+        advance(2, "loss 3.2")
         wait_for(output.getvalue().count("\n") + 2, output)
     *_, line, last = output.getvalue().splitlines()
-    assert re.fullmatch(rf"train  12/1,000  loss 3.2  {TIME}, {TIME} left", line)
-    assert last.startswith("train  12/1,000")
+    assert re.fullmatch(rf"train  12/1,000,000,000  loss 3.2  {TIME}, [\d,]+ days.* left", line)
+    assert last.startswith("train  12/1,000,000,000")
 
 
 def test_elsewhere_an_unknown_total(printed: Callable[..., StringIO]) -> None:

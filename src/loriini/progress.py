@@ -23,7 +23,10 @@ _display: ContextVar[Progress | None] = ContextVar("display", default=None)
 
 
 class Advance(Protocol):
-    """Count `count` more units as done and show `note` beside the count."""
+    """Count `count` more units as done and show `note` beside the count.
+
+    The first call may count what an earlier attempt did: it is left out of the speed.
+    """
 
     def __call__(self, count: int = 1, note: str = "") -> None: ...
 
@@ -48,14 +51,13 @@ class _Time(ProgressColumn):
 
 
 @contextmanager
-def progress(name: str, total: int | None = None, shown: bool = True, done: int = 0) -> Iterator[Advance]:
+def progress(name: str, total: int | None = None, shown: bool = True) -> Iterator[Advance]:
     """Report a stage's progress: `with progress("tokens", total) as advance: advance(n, "12k tokens/s")`.
 
     Args:
         name: the stage's name. A stage inside another of the same name is not reported.
-        total: units of work, `done` among them; None when unknown.
+        total: units of work; None when unknown.
         shown: False reports nothing, as in ranks other than 0.
-        done: units that an earlier attempt finished.
 
     On a terminal a bar is shown, which stays when the stage ends. Elsewhere a line is printed every
     SECONDS_BETWEEN_LINES and at the end. A stage inside another one leaves no bar and no last line.
@@ -66,7 +68,7 @@ def progress(name: str, total: int | None = None, shown: bool = True, done: int 
         return
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     display = outer or _new_display(on_terminal)
-    stage = display.add_task(name, total=total, completed=done, note="")
+    stage = display.add_task(name, total=total, note="")
 
     def advance(count: int = 1, note: str = "") -> None:
         display.update(stage, advance=count, note=printable(note))

@@ -78,9 +78,7 @@ def test_an_epoch_of_batches_holds_every_instance_once() -> None:
 
 
 def test_sources_of_different_lengths_are_not_joined() -> None:
-    with pytest.raises(
-        ValueError, match=r"instances of \[3, 4\] tokens cannot be joined; give them one length"
-    ):
+    with pytest.raises(ValueError, match=r"of \[3, 4\] tokens cannot be joined; give them one length"):
         JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
 
 
