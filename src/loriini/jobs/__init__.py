@@ -1,1 +1,1 @@
-"""Durable work that knows no text: artifacts written whole or not at all, tasks, and where they run."""
+"""Durable work, independent of text: artifacts written whole or not at all, tasks, and their executors."""

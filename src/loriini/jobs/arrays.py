@@ -1,4 +1,4 @@
-"""Arrays on disk."""
+"""Arrays on disk whose space is reserved before they are written."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,9 @@ from numpy.typing import DTypeLike
 
 
 def new_array(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap:
-    """Map a new `.npy` file of zeros, to be written in any order.
+    """Memory-map a new `.npy` file of zeros, to be written in any order.
 
-    Its room is reserved: on a full disk this raises OSError. Writing to a page that has no room would kill
+    Its space is reserved, so that a full disk is an OSError here. Writing to a page without space would kill
     the process (SIGBUS).
     """
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)

@@ -1,11 +1,10 @@
-"""Finished stages: a folder of arrays and a manifest, written whole or not at all.
+"""Artifacts: folders of files with a manifest, written whole or not at all.
 
-A stage writes its files into a temporary sibling folder; they are hashed, synced to disk and renamed into
-place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage whose
-settings and inputs are unchanged is not done again. What its tasks have finished (`loriini.jobs.tasks`) lies
-in another sibling until then, and is kept for the next attempt if that has the same settings and inputs.
-Both siblings have a digest of these in their names: a task of other settings that still runs somewhere
-cannot write into them.
+A stage writes its files into a temporary folder beside the artifact; they are hashed, synced to disk and
+renamed into place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage
+with the same settings and inputs is not run again. What its tasks finish (`loriini.jobs.tasks`) is kept in
+another folder beside it for the next attempt with the same settings and inputs. A digest of these is in both
+folders' names, so that a task of other settings that still runs somewhere cannot write into them.
 """
 
 import errno
@@ -26,15 +25,18 @@ from loriini.errors import InputError
 MANIFEST = "manifest.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
-"""What numpy and libraries in Rust say of these, in errors without a number."""
+"""The messages of numpy and of Rust libraries for these errors, which carry no number."""
 DIGITS = 16
 CLAIM = "claim.json"
-"""An unfinished stage's settings and inputs, beside its parts; parts without it are nobody's."""
+"""The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished stage: its `folder` and what its manifest says."""
+    """A finished artifact: its `folder` and the contents of its manifest.
+
+    `files` maps file names to SHA-256 hashes, `inputs` names of other artifacts or files to digests.
+    """
 
     folder: Path
     settings: dict[str, Any]
@@ -44,11 +46,10 @@ class Artifact:
 
     @property
     def digest(self) -> str:
-        """Hash of the contents (not of the settings): equal arrays give equal digests."""
+        """Hash of the files, not of the settings: equal arrays give equal digests."""
         return digest(self.files)
 
     def path(self, name: str) -> Path:
-        """The path of one of the artefact's files."""
         return self.folder / name
 
 
@@ -64,12 +65,19 @@ def build_artifact(
     write: Callable[[Path], dict[str, Any]],
     named_parts: bool = False,
 ) -> Artifact:
-    """Return the artefact at `folder`, making it with `write(temporary_folder) -> counts` when it is absent.
+    """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
 
-    `settings` and `inputs` (names to digests) are JSON values that determine the contents. Raises InputError
-    when a finished artefact of other settings or inputs is in the way: nothing is overwritten. With
-    `named_parts` what tasks have finished is kept for other settings and inputs, too: then the names of tasks
-    must tell what they were made of.
+    Args:
+        folder: the artifact's folder.
+        settings: JSON values that, with `inputs`, determine the contents.
+        inputs: names to digests.
+        write: writes the files and returns the counts for the manifest, JSON values.
+        named_parts: keep the results of finished tasks for other settings and inputs, too. The name of a task
+            must then identify its result.
+
+    Raises:
+        InputError: the disk is full, or a finished artifact has other settings or inputs. Nothing is
+            overwritten.
     """
     wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
     claim: dict[str, Any] = {} if named_parts else wanted
@@ -99,13 +107,13 @@ def build_artifact(
 
 
 def first_few(names: list[str], shown: int = 5) -> str:
-    """The first of some names, and how many more there are."""
+    """The first names and the number of the others, as in "a, b, and 3 more"."""
     more = [f"and {len(names) - shown} more"] if len(names) > shown else []
     return ", ".join([*names[:shown], *more])
 
 
 def parts_folder(temporary: Path) -> Path:
-    """Where the finished tasks of the stage lie that is being written into `temporary`."""
+    """The folder of finished tasks for the artifact that is being written into `temporary`."""
     return temporary.with_suffix(".parts")
 
 
@@ -119,19 +127,19 @@ def full_disk_as_input_error(folder: Path) -> Iterator[None]:
             raise
         raise InputError(
             f"{folder}: the disk is full (or a quota, or ulimit -f); make room and rerun, "
-            "what is finished is kept"
+            "finished work is kept"
         ) from error
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether no more can be written: a full disk or quota, or a file as large as may be."""
+    """Whether an error means that nothing more can be written: full disk, quota, or file size limit."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in FULL
     return re.search(UNNUMBERED, str(error)) is not None
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read a finished artefact; InputError when it is absent, unfinished or unreadable."""
+    """Read an artifact's manifest; InputError when it is absent (so is the artifact) or unreadable."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         return Artifact(
@@ -139,7 +147,7 @@ def load_artifact(folder: Path) -> Artifact:
         )
     except FileNotFoundError:
         raise InputError(
-            f"{folder}: no finished artefact here ({MANIFEST} is absent); run the stage first"
+            f"{folder}: no finished artifact here ({MANIFEST} is absent); run the stage first"
         ) from None
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(
@@ -154,7 +162,7 @@ def file_hash(path: Path) -> str:
 
 
 def _claim(parts: Path, wanted: dict[str, Any]) -> None:
-    """Keep the parts of an earlier attempt, if they are whole."""
+    """Keep an earlier attempt's finished tasks if they belong to this artifact."""
     if not (parts / CLAIM).exists():
         _discard(parts)
         parts.mkdir()
@@ -162,13 +170,13 @@ def _claim(parts: Path, wanted: dict[str, Any]) -> None:
 
 
 def _discard_all(folder: Path, but: Path | None = None) -> None:
-    """Remove what attempts at the stage `folder` left beside it, of any settings."""
+    """Remove what earlier attempts at the artifact left beside it, whatever their settings."""
     for left in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * DIGITS}.*"):
         if left != but:
             _discard(left)
 
 
 def _discard(parts: Path) -> None:
-    """Remove parts, the claim first: what is left if this is interrupted belongs to nobody."""
+    """Remove finished tasks, the claim first: if interrupted, the rest is not used."""
     (parts / CLAIM).unlink(missing_ok=True)
     shutil.rmtree(parts, ignore_errors=True)

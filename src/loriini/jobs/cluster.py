@@ -1,7 +1,7 @@
 """Tasks on a Slurm or Ray cluster, by datatrove's executors (the extras `loriini[scale]`, `loriini[ray]`).
 
-Every machine must see the corpus's folder under the same path. The process that was started stays: it hands
-out a stage's tasks, waits until they are done, joins what they made and goes on with the next stage.
+Every machine must see the output folder under the same path. The process that the user started submits a
+stage's tasks, waits for them, joins their results and continues with the next stage.
 """
 
 import json
@@ -30,16 +30,16 @@ from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance
 
 OURS = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
-"""Arguments of datatrove's executors that are not the user's."""
+"""Arguments of datatrove's executors that are set here, not by the user."""
 BOOLEANS = {"true": True, "false": False}
 FAILED = "{}.failed.json"
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
-"""How long a file may take to be seen on another machine."""
+"""How long a file may take to become visible on another machine."""
 
 
 class TaskShare(PipelineStep):
-    """A rank's share of the tasks: every `world_size`-th."""
+    """The tasks of a rank: every `world_size`-th."""
 
     type = "LORIINI"
     name = "tasks"
@@ -49,35 +49,35 @@ class TaskShare(PipelineStep):
         self.tasks, self.parts = tasks, parts
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Do the rank's tasks that are not done; the first that fails is written down and ends it."""
+        """Run the rank's unfinished tasks; the first failure is written to a file and ends it."""
         for task in self.tasks[rank::world_size]:
             if is_finished(self.parts, task):
                 continue
             try:
-                run_task(task, self.parts, _in_silence)
+                run_task(task, self.parts, _no_progress)
             except Exception as error:
                 wrong = isinstance(error, InputError)
-                told = str(error) if wrong else traceback.format_exc()
-                write_json(self.parts / FAILED.format(task.name), {"wrong_input": wrong, "told": told})
+                message = str(error) if wrong else traceback.format_exc()
+                write_json(self.parts / FAILED.format(task.name), {"wrong_input": wrong, "message": message})
                 return
 
 
 @dataclass(frozen=True)
 class ClusterExecutor:
-    """Does tasks as `workers` jobs of a cluster, each with its share of them."""
+    """Runs tasks as up to `workers` jobs of a cluster, each with an equal share of them."""
 
     run: Callable[["ClusterExecutor", Sequence[Task], Path, Path], None]
     workers: int
     options: Mapping[str, Any]
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Do the tasks; raises what one of them raised, and WorkerDied when one is lost."""
+        """Run the tasks; raises what one of them raised, and WorkerDied when one is lost."""
         parts = parts.absolute()
         logs = parts / "logs" / tasks[0].name
         for task in tasks:
             (parts / FAILED.format(task.name)).unlink(missing_ok=True)
         logger.disable("datatrove")
-        with _watched(tasks, parts, advance):
+        with _progress_of(tasks, parts, advance):
             self.run(self, tasks, parts, logs)
         _check_failures(tasks, parts)
         if lost := [task.name for task in tasks if not is_finished(parts, task)]:
@@ -89,13 +89,13 @@ class ClusterExecutor:
             pipeline=[TaskShare(tasks, parts)],
             tasks=min(self.workers, len(tasks)),
             logging_dir=str(logs),
-            skip_completed=False,  # what is done is told by the tasks' own folders
+            skip_completed=False,  # the tasks' own folders show what is finished
             **self.options,
         )
 
 
 def slurm_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
-    """Jobs of a Slurm array. `options` must name its `partition` and its `time` limit."""
+    """Jobs of a Slurm array. `options` must give `partition` and `time`, the limit of a job."""
     parsed = _parse(options, SlurmPipelineExecutor)
     for name in ("partition", "time"):
         if name not in parsed:
@@ -104,22 +104,22 @@ def slurm_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
 
 
 def ray_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
-    """Ray's workers: of the cluster that RAY_ADDRESS names, or of this machine."""
+    """Ray workers of the cluster at RAY_ADDRESS, or of this machine."""
     return ClusterExecutor(_run_on_ray, workers, _parse(options, RayPipelineExecutor))
 
 
 class _Slurm(SlurmPipelineExecutor):
-    """Without the job that would sum up datatrove's own statistics."""
+    """Without the job that merges datatrove's own statistics."""
 
     def launch_merge_stats(self) -> None:
-        """There is nothing to merge."""
+        """Nothing to merge."""
 
 
 def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit an array of jobs and wait for it; what is left is cancelled when we stop before its end."""
+    """Submit an array of jobs and wait for it; when we stop earlier, the remaining jobs are cancelled."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
     try:
-        with environment_variables(WORKER_ENVIRONMENT):  # which sbatch hands on
+        with environment_variables(WORKER_ENVIRONMENT):  # sbatch passes it on
             jobs.run()
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         raise InputError(
@@ -132,7 +132,7 @@ def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, 
             queue = subprocess.run(["squeue", "-h", "-j", jobs.job_id], capture_output=True, text=True)
             gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
             if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
-                _cancel(jobs.job_id)  # should one be left all the same
+                _cancel(jobs.job_id)  # in case one is left
                 return
             time.sleep(POLL_SECONDS)
     except BaseException:
@@ -145,7 +145,7 @@ def _cancel(job: str) -> None:
 
 
 def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:
-    """Whether squeue knows of no such job any more; a squeue that fails for another reason tells nothing."""
+    """Whether squeue no longer lists the job; False when squeue fails for another reason."""
     if queue.returncode:
         return "invalid job id" in queue.stderr.lower()
     return not queue.stdout.strip()
@@ -165,44 +165,44 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
 
 
 def _check_failures(tasks: Sequence[Task], parts: Path) -> None:
-    """Raise the first task's failure, if one was written down."""
+    """Raise the failure of the first task that wrote one."""
     for task in tasks:
         path = parts / FAILED.format(task.name)
         if path.exists():
             failure = json.loads(path.read_text())
             if failure["wrong_input"]:
-                raise InputError(failure["told"])
-            raise RuntimeError(f"{task.name} failed:\n{failure['told']}")
+                raise InputError(failure["message"])
+            raise RuntimeError(f"{task.name} failed:\n{failure['message']}")
 
 
 @contextmanager
-def _watched(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[None]:
-    """Move the progress bar when a task is done."""
-    left = list(tasks)
+def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterator[None]:
+    """Advance the stage's progress when a task is finished."""
+    running = list(tasks)
     over = Event()
 
-    def look() -> None:
-        done = [task for task in left if is_finished(parts, task)]
+    def poll() -> None:
+        done = [task for task in running if is_finished(parts, task)]
         for task in done:
-            left.remove(task)
+            running.remove(task)
         advance(sum(task.size for task in done))
 
-    def watch() -> None:
+    def poll_until_over() -> None:
         while not over.wait(POLL_SECONDS):
-            look()
+            poll()
 
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
+    thread = Thread(target=poll_until_over, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        watcher.join()
-        look()
+        thread.join()
+        poll()
 
 
 def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str, Any]:
-    """`KEY=VALUE` as the executor's arguments; `sbatch_args.KEY=VALUE` goes into that dictionary."""
+    """`KEY=VALUE` as the executor's arguments; `sbatch_args.KEY=VALUE` is an item of a dictionary."""
     known = [name for name in signature(executor.__init__).parameters if name not in OURS]
     parsed: dict[str, Any] = {}
     for option in options:
@@ -218,5 +218,5 @@ def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str
     return parsed
 
 
-def _in_silence(count: int = 1, note: str = "") -> None:
-    """Progress that nobody sees."""
+def _no_progress(count: int = 1, note: str = "") -> None:
+    pass

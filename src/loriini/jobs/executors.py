@@ -1,4 +1,4 @@
-"""Where tasks are done: on this machine's processes, or on a cluster by datatrove's executors."""
+"""Executors by name: processes of this machine, or a cluster through datatrove."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,28 +14,22 @@ PACKAGES = {"slurm": ("datatrove",), "ray": ("datatrove", "ray")}
 EXTRAS = {"slurm": "scale", "ray": "ray"}
 
 
-def make_executor(where: ExecutorName = "local", workers: int = 1, options: Sequence[str] = ()) -> Executor:
-    """What does tasks, so many at once; `options` are `KEY=VALUE`, of the cluster's executor.
+def make_executor(name: ExecutorName = "local", workers: int = 1, options: Sequence[str] = ()) -> Executor:
+    """The executor of a name with `workers` tasks at once; `options` are `KEY=VALUE` for the cluster.
 
-    Raises InputError for an unknown place or option, and when the extra that it needs is not installed.
+    Raises InputError for an unknown name or option, and when the extra that it needs is not installed.
     """
-    if where not in EXECUTORS:
-        raise InputError(f"executor {where!r} is unknown; choose one of: {', '.join(EXECUTORS)}")
-    if where == "local":
+    if name not in EXECUTORS:
+        raise InputError(f"executor {name!r} is unknown; choose one of: {', '.join(EXECUTORS)}")
+    if name == "local":
         if options:
             raise InputError(
                 f"executor options {' '.join(options)}: the local executor has none; remove them"
             )
         return ProcessExecutor(workers)
-    for package in PACKAGES[where]:
+    for package in PACKAGES[name]:
         if not find_spec(package):
-            raise InputError(
-                f"executor {where!r} needs {package}; run: pip install 'loriini[{EXTRAS[where]}]'"
-            )
+            raise InputError(f"executor {name!r} needs {package}; run: pip install 'loriini[{EXTRAS[name]}]'")
     from loriini.jobs import cluster
 
-    return (
-        cluster.slurm_executor(workers, options)
-        if where == "slurm"
-        else cluster.ray_executor(workers, options)
-    )
+    return (cluster.slurm_executor if name == "slurm" else cluster.ray_executor)(workers, options)

@@ -1,4 +1,4 @@
-"""A folder that one process at a time writes into."""
+"""A lock that lets one process at a time write into a folder."""
 
 import fcntl
 import os
@@ -11,10 +11,10 @@ from loriini.errors import InputError
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder that is there; InputError while another process holds it.
+    """Lock an existing folder; InputError while another process holds the lock.
 
-    The operating system lets go of it when the process ends, however it ends, and no file is left. Where a
-    file system knows no such locks (some networks'), nothing is held.
+    The operating system releases the lock when the process ends, however it ends, and no file is left. On
+    file systems without such locks (some network file systems) nothing is locked.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Tasks on this machine's processes: started afresh (no fork), ended with the one that started them."""
+"""Tasks on processes of this machine: spawned, not forked, and ended with their parent."""
 
 import multiprocessing
 import os
@@ -23,37 +23,34 @@ WORKER_ENVIRONMENT = {
     "RAYON_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "true",
 }
-"""Of a worker: one thread; the tokenizers library keeps a pool, of one."""
+"""Of a worker: one thread, also in the pool of the tokenizers library."""
 
 
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, and the task it has."""
+    """A process, our end of its pipe, and its current task."""
 
     process: BaseProcess
     pipe: Connection
     task: Task
 
     def give(self, task: Task) -> None:
-        """Let it do a task."""
         self.task = task
-        with suppress(BrokenPipeError):  # a process that died: `_done` hears of it
+        with suppress(BrokenPipeError):  # the process died: `_is_done` raises
             self.pipe.send(task)
 
 
 @dataclass(frozen=True)
 class ProcessExecutor:
-    """Does tasks on `workers` processes; here, where one is enough.
+    """Runs tasks on up to `workers` processes; in this process when one is enough.
 
-    A task's InputError is raised as it is, any other exception as a RuntimeError that holds its traceback, a
-    process that died as a WorkerDied that names the task. The tasks then under way are lost, those finished
-    are not.
+    A task's InputError is raised as it is, any other exception as a RuntimeError with its traceback, and the
+    death of a process as a WorkerDied that names the task. Running tasks are then lost, finished ones kept.
     """
 
     workers: int
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Do the tasks, each by the first process that is free."""
         if min(self.workers, len(tasks)) <= 1:
             SERIAL(tasks, parts, advance)
             return
@@ -66,7 +63,7 @@ class ProcessExecutor:
             while busy:
                 for pipe in wait(list(busy)):
                     worker = busy[pipe]  # type: ignore[index]
-                    if _done(worker, advance):
+                    if _is_done(worker, advance):
                         if waiting:
                             worker.give(waiting.popleft())
                         else:
@@ -91,15 +88,15 @@ def _start(task: Task, parts: Path) -> _Worker:
     return worker
 
 
-def _done(worker: _Worker, advance: Advance) -> bool:
-    """Hear what a worker says: whether its task is done; raises what the task raised."""
+def _is_done(worker: _Worker, advance: Advance) -> bool:
+    """Receive a worker's message: whether its task is done. Raises what the task raised."""
     try:
         message = worker.pipe.recv()
     except (EOFError, ConnectionError):
         worker.process.join()
         raise WorkerDied(
-            f"the process that did {worker.task.name} died (exit code {worker.process.exitcode}; "
-            "is there enough memory?); rerun to go on"
+            f"the process of task {worker.task.name} died (exit code {worker.process.exitcode}; "
+            "is there enough memory?); rerun to continue"
         ) from None
     if isinstance(message, InputError):
         raise message
@@ -111,8 +108,8 @@ def _done(worker: _Worker, advance: Advance) -> bool:
 
 
 def _work(pipe: Connection, parts: Path) -> None:
-    """A worker's life: do the tasks that come, until there are no more or the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends us
+    """A worker: run the tasks received until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and terminates us
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def advance(count: int = 1, note: str = "") -> None:
@@ -133,7 +130,7 @@ def _work(pipe: Connection, parts: Path) -> None:
 
 @contextmanager
 def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes started meanwhile."""
+    """Set environment variables for the processes started inside the context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

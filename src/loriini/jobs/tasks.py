@@ -1,8 +1,8 @@
-"""A stage as independent tasks: each is done whole or not at all, and not again.
+"""Stages as independent tasks, each run whole or not at all, and only once.
 
 A task writes its files into a folder of its own, which is synced to disk and renamed into place with its
-`result.json`. What a task is, is decided by the data, never by who does it: the same tasks give the same
-bytes on one process, on many (`loriini.jobs.processes`), or on a cluster (`loriini.jobs.cluster`).
+`result.json`. The data decides how a stage is divided into tasks, not the executor: the same tasks give the
+same bytes in one process, in several (`loriini.jobs.processes`), or on a cluster (`loriini.jobs.cluster`).
 """
 
 import json
@@ -28,9 +28,9 @@ COPY_BYTES = 1 << 24
 class Task:
     """One piece of a stage.
 
-    `run(folder, advance)` writes its files into `folder` and returns its counts, a JSON object. To be done
-    elsewhere it must be picklable: a `functools.partial` of a module's function. `size` is how far it moves
-    the stage's progress bar in all.
+    `run(folder, advance)` writes files into `folder` and returns counts, a JSON object. To run in another
+    process it must be picklable, such as a `functools.partial` of a module's function. `size` is its share of
+    the stage's progress.
     """
 
     name: str
@@ -39,24 +39,23 @@ class Task:
 
 
 class Executor(Protocol):
-    """Does every one of some tasks, by `perform`, in any order and anywhere."""
+    """Runs tasks by `run_task`, in any order and anywhere."""
 
     @property
     def workers(self) -> int:
-        """How many tasks are done at once."""
+        """The number of tasks run at once."""
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Return when all are done; raise what a task raised."""
+        """Run all the tasks; raises what a task raises."""
 
 
 @dataclass(frozen=True)
 class SerialExecutor:
-    """Does one task after the other, here."""
+    """Runs the tasks in order, in this process."""
 
     workers: int = 1
 
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
-        """Do the tasks in order."""
         for task in tasks:
             run_task(task, parts, advance)
 
@@ -65,9 +64,9 @@ SERIAL = SerialExecutor()
 
 
 def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Executor) -> list[dict[str, Any]]:
-    """Do the tasks of the stage that is being written into `temporary`; returns their counts, in order.
+    """Run the tasks of the artifact that is being written into `temporary`; returns their counts, in order.
 
-    Those that an earlier attempt finished are not done again.
+    Tasks that an earlier attempt finished are not run again.
     """
     parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
@@ -79,13 +78,13 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
             execute(left, parts, advance)
     missing = [task.name for task in tasks if not is_finished(parts, task)]
     if missing:
-        raise RuntimeError(f"{parts}: {len(missing)} tasks were not done, {missing[0]} the first of them")
+        raise RuntimeError(f"{parts}: {len(missing)} tasks were not run, {missing[0]} the first of them")
     return [json.loads((parts / task.name / RESULT).read_text()) for task in tasks]
 
 
 def run_task(task: Task, parts: Path, advance: Advance) -> None:
-    """Do one task: its folder appears below `parts` whole or not at all. A full disk is an InputError."""
-    unique = parts / f".{task.name}.{uuid4().hex}"  # a job that was put back in a queue may run twice
+    """Run a task, whose folder appears below `parts` whole or not at all. A full disk is an InputError."""
+    unique = parts / f".{task.name}.{uuid4().hex}"  # a cluster may run a requeued job twice
     with full_disk_as_input_error(parts.parent):
         try:
             with atomic(parts / task.name, unique) as folder:
@@ -97,7 +96,7 @@ def run_task(task: Task, parts: Path, advance: Advance) -> None:
 
 
 def concatenate_files(sources: Iterable[Path], target: Path) -> None:
-    """Write files one after the other into one."""
+    """Write the contents of files one after another into one file."""
     with open(target, "wb") as out:
         for source in sources:
             with open(source, "rb") as file:
@@ -105,7 +104,7 @@ def concatenate_files(sources: Iterable[Path], target: Path) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file of a task to its stage without copying it, where the file system has hard links."""
+    """Make `target` a hard link to `source`, or a copy where the file system has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -113,14 +112,14 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def is_finished(parts: Path, task: Task) -> bool:
-    """Whether the task is done."""
+    """Whether the task's results are below `parts`."""
     return (parts / task.name / RESULT).exists()
 
 
 def group_by_size(
     items: Iterable[_Item], size_of: Callable[[_Item], int], size: int
 ) -> Iterator[list[_Item]]:
-    """Consecutive items, as many as it takes to reach `size` together."""
+    """Groups of consecutive items, each closed when its total size reaches `size`."""
     group: list[_Item] = []
     reached = 0
     for item in items:
