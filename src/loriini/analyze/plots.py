@@ -172,14 +172,14 @@ def histogram(values: Mapping[str, Sequence[float]], title: str, unit: str, doub
 
 
 @picture
-def gates_by_domain(mean_gates: ArrayLike, domains: Sequence[str]) -> Figure:
-    """One panel a layer: rows are domains, columns experts, colour the mean weight beside the even share 1/E.
+def shares_by_domain(shares: ArrayLike, domains: Sequence[str]) -> Figure:
+    """One panel a layer: rows are domains, columns experts, colour the share beside the even share 1/E.
 
-    `mean_gates` (layers, domains, E). The colour is that of log(weight · E): none where all weigh the same.
+    `shares` (layers, domains, E). The colour is that of log(share · E): none where all have the same.
     """
-    gates = np.asarray(mean_gates, np.float64)
-    layers, rows, experts = gates.shape
-    ratios = np.log(np.maximum(gates * experts, 1e-9))
+    values = np.asarray(shares, np.float64)
+    layers, rows, experts = values.shape
+    ratios = np.log(np.maximum(values * experts, 1e-9))
     scale = next((s for s in SCALES if math.log(s) >= np.abs(ratios).max()), SCALES[-1])
     figure, panels = _panels(layers, 0.24 * rows)
     numbered = np.arange(0, experts, math.ceil(experts * (2 if layers <= 8 else 4) / 16))

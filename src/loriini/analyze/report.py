@@ -30,7 +30,7 @@ def write_report(folder: Path) -> Path:
         "What was trained, on what": compare.setup(c),
         "Learning": learning(metrics),
         "Perplexity by domain": compare.perplexity(c),
-        "Use of experts": use_of_experts(metrics[c.design]),
+        "Use of experts": use_of_experts(metrics[c.design], _is_soft(runs[c.design])),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
         "Similar documents": compare.similar_documents(c, read_json(folder / "neighbors.json", [])),
         "Samples": compare.samples(c, read_json(folder / "samples.json", [])),
@@ -56,12 +56,12 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
         element("h1", name),
-        paragraph(strong("Remember: "), remark) if remark else "",
+        paragraph(strong("Note: "), remark) if remark else "",
         training_cards(metrics) if metrics else "",
     )
     sections = {
         "Learning": learning({name: metrics}),
-        "Use of experts": use_of_experts(metrics),
+        "Use of experts": use_of_experts(metrics, _is_soft(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], _flat(settings)) if settings else None,
     }
@@ -91,8 +91,13 @@ def read_json(path: Path, default: Any = None) -> Any:
 
 
 def read_routes(path: Path) -> Routes | None:
-    """The routes of a run, where they were measured."""
+    """The routes of a run, if they were measured."""
     return Routes.load(path) if path.exists() else None
+
+
+def _is_soft(run: Path) -> bool:
+    """Whether a run's design gives every unit every expert."""
+    return bool(read_json(run / "run.json", {}).get("routing", {}).get("selection") == "all")
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:

@@ -1,12 +1,22 @@
 """Numbers as people read them."""
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
+
+from loriini.evaluate.intervals import Difference
 
 
 def percent(change: float) -> str:
     """A relative change with its sign: −3.8 %."""
     return f"{100 * change:+.1f} %".replace("-", "−")
+
+
+def interval(difference: Difference) -> str:
+    """The bounds of a relative change: −5.0 to −2.6 %."""
+    if isnan(difference.low):
+        return "unknown (too few instances)"
+    return f"{percent(difference.low).removesuffix(' %')} to {percent(difference.high)}"
 
 
 def large(number: float) -> str:
