@@ -1,4 +1,4 @@
-"""Sections that reports share; None where there is nothing to show."""
+"""Sections that several reports have; None if there is nothing to show."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ MOST_DOMAINS = 40
 
 
 def training_cards(metrics: Metrics) -> Html:
-    """How far a run has come."""
+    """Steps, tokens, loss and experts at the end of a run."""
     last = metrics[-1]
     return p.cards(
         {
@@ -30,18 +30,18 @@ def training_cards(metrics: Metrics) -> Html:
 
 
 def learning(runs: Mapping[str, Metrics]) -> Html | None:
-    """Loss over training, and with two runs also the second's minus the first's."""
+    """Loss over training; with two runs, also their difference."""
     runs = {name: metrics for name, metrics in runs.items() if metrics}
     if not runs:
         return None
-    caption = "Every step faint, the running mean strong; the fall of the first steps is cut off."
+    caption = "Every step faint, the running mean strong; the initial drop is cut off."
     if any(metrics[0].get("experts", 1) < metrics[-1].get("experts", 1) for metrics in runs.values()):
-        caption += " Dotted: the dense model is copied into the experts."
+        caption += " Dotted line: the dense model is copied into the experts."
     curves = p.figure(plots.loss_curves(runs), caption)
     if len(runs) != 2:
         return curves
     (first, dense), (second, mixture) = runs.items()
-    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is ahead."
+    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is better."
     return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 
@@ -223,9 +223,9 @@ def _counted(routes: Routes) -> str:
 
 
 def document_and_nearest(document: Mapping[str, Any]) -> Html:
-    """The beginnings of a document and of those most similar to it."""
+    """The beginnings of a document and of its nearest neighbours."""
     return p.join(
-        p.element("h3", "A document and its nearest"),
+        p.element("h3", "A document and its nearest neighbours"),
         p.quotation(f"{document['domain']} · {document['id']}", document["text"]),
         p.pair(
             *(

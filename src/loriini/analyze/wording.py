@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as text."""
 
 from collections.abc import Mapping, Sequence
 from math import isnan
@@ -20,7 +20,7 @@ def interval(difference: Difference) -> str:
 
 
 def large(number: float) -> str:
-    """A count in three digits: 1.23 M; as it is below a thousand."""
+    """A count with three digits: 1.23 M; unchanged below a thousand."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return (
@@ -48,7 +48,7 @@ def listing(words: Sequence[str]) -> str:
 
 
 def counts(values: Any) -> str:
-    """A mapping as words, whatever its depth: a 1, b (c 2, d 3)."""
+    """A nested mapping of counts as text: a 1, b (c 2, d 3)."""
     if not isinstance(values, Mapping):
         return f"{values:,}" if isinstance(values, int) else str(values)
     inner = (
