@@ -149,7 +149,7 @@ def of_quickstart(folder: Path) -> dict[str, str]:
     return {
         "loss_difference": plots.loss_difference(metrics["dense"], metrics["lory"]),
         "utilisation": plots.utilisation_curves(metrics["lory"]),
-        "gates_by_domain": plots.gates_by_domain(routes.mean_gates, routes.domains),
+        "gates_by_domain": plots.shares_by_domain(routes.choice_shares, routes.domains),
     }
 
 

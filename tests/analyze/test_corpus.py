@@ -1,16 +1,15 @@
+"""A corpus described as a table and as a page, with hostile names and texts."""
+
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_report import HOSTILE, Page
 
-from loriini.analyze.corpus import inspect_and_write, summary
-from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
+from loriini.analyze.corpus import Inspection, inspect_and_write, summary, write_corpus_page
+from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
-
-SETTINGS = PrepareSettings(tokenizer="bpe:300", length=31, neighbors=4)
 
 
 def documents(drop: OnDrop) -> Iterator[Document]:
@@ -20,38 +19,39 @@ def documents(drop: OnDrop) -> Iterator[Document]:
         drop(Dropped(None, None, HOSTILE))
 
 
-def made(folder: Path, settings: PrepareSettings = SETTINGS) -> Corpus:
-    return prepare_documents(folder / "corpus", documents, {}, settings)
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Inspection, Path]:
+    folder = tmp_path_factory.mktemp("inspected") / "corpus"
+    settings = PrepareSettings(tokenizer="bpe:300", length=31, neighbors=4)
+    return inspect_and_write(prepare_documents(folder, documents, {}, settings))
 
 
-def test_a_page_with_neighbors_and_nothing_unescaped(tmp_path: Path) -> None:
-    found, path = inspect_and_write(made(tmp_path))
-    assert path == tmp_path / "corpus" / "inspect.html"
+def test_the_page_lets_nothing_through(inspected: tuple[Inspection, Path]) -> None:
+    _, path = inspected
+    assert path.name == "inspect.html"
     page = Page(path.read_text())
     assert "script" not in page.tags
     assert all(link.startswith("#") for link in page.links)
-    assert page.headings == [
-        "Corpus corpus",
-        "Documents",
-        "Lengths",
-        "Order and neighbours",
-        "Documents and their nearest",
-    ]
+    headings = ["Documents", "Lengths", "Order and neighbours", "Documents and their nearest neighbours"]
+    assert page.headings == ["Corpus corpus", *headings]
     assert f"{HOSTILE} number" in page.text
-    assert page.text.count("A document and its nearest") == 6
-    assert found["documents"]["dropped"][HOSTILE] == 2
+    assert page.text.count("A document and its nearest neighbours") == 6
 
 
-def test_a_corpus_in_random_order_has_less_to_show(tmp_path: Path) -> None:
-    _, path = inspect_and_write(made(tmp_path, replace(SETTINGS, order="random")))
-    assert Page(path.read_text()).headings == ["Corpus corpus", "Documents", "Lengths"]
+def test_the_summary_names_what_was_dropped(inspected: tuple[Inspection, Path]) -> None:
+    rows = summary(inspected[0])
+    assert rows["documents"] == "20, 20 of them in the order"
+    assert rows[f"dropped: {HOSTILE}"] == "2"
+    assert rows["tokens"] == "280, 24 left out at the end"
+    assert rows["order"] == "similar"
+    assert {"recall@10", "restarts", "cosine within an instance, random order"} <= rows.keys()
 
 
-@pytest.mark.parametrize("order", ["similar", "random"])
-def test_summary_tells_what_there_is(tmp_path: Path, order: str) -> None:
-    found, _ = inspect_and_write(made(tmp_path, replace(SETTINGS, order=order)))
-    told = summary(found)
-    assert told["documents"] == "20, 20 of them in the order"
-    assert told[f"dropped: {HOSTILE}"] == "2"
-    assert told["order"] == order
-    assert ("recall@10" in told) == (order == "similar")
+def test_a_corpus_without_neighbours_has_less_to_show(
+    inspected: tuple[Inspection, Path], tmp_path: Path
+) -> None:
+    order = {"method": None, "restarts": None, "jumps": None, "adjacent_cosine": None}
+    numbers = {**inspected[0], "neighbors": None, "order": order, "shared_instance_cosine": {}}
+    assert not {"recall@10", "encoder", "restarts"} & summary(numbers).keys()
+    page = Page(write_corpus_page(tmp_path, numbers, []).read_text())
+    assert page.headings[1:] == ["Documents", "Lengths"]

@@ -29,7 +29,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "one loss": lambda: plots.loss_curves({"lory": steps(1)}),
     "difference": lambda: plots.loss_difference(steps(40), steps(30, dense=5)),
     "perplexity": lambda: plots.perplexity_bars({"a": 9.0, "b": 20.0}, {"a": 8.0, "b": 21.0}, "lory"),
-    "gates": lambda: plots.gates_by_domain(GATES, ["a", "b"]),
+    "gates": lambda: plots.shares_by_domain(GATES, ["a", "b"]),
     "utilisation": lambda: plots.utilisation_curves(steps(40, dense=5)),
     "entropy": lambda: plots.entropy_curves(steps(40)[5:], "gate_entropy", "experts"),
     "load": lambda: plots.load_bands(steps(40)),
@@ -52,7 +52,7 @@ def test_pictures_are_well_formed_bare_and_deterministic(draw: Callable[[], str]
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "$x_1$", "日本語"])
 def test_names_are_drawn_as_they_are(name: str) -> None:
-    texts = ElementTree.fromstring(plots.gates_by_domain(GATES, [name, "b"])).iter(
+    texts = ElementTree.fromstring(plots.shares_by_domain(GATES, [name, "b"])).iter(
         "{http://www.w3.org/2000/svg}text"
     )
     assert plots._short(name, 14) in {text.text for text in texts}

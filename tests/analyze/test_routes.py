@@ -1,44 +1,110 @@
-"""Mean gates of a real, tiny model against those of one call, and information against hand values."""
+"""Routes of real, tiny models against a loop over texts, and information against hand values."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from loriini import LoriiniConfig, LoriiniForCausalLM, RoutingConfig
-from loriini.analyze.routes import Routes, mutual_information, routes_by_domain, top_experts
+from loriini import LoriiniForCausalLM
+from loriini.analyze.routes import (
+    Routes,
+    mutual_information,
+    routes_by_domain,
+    routes_of_sequences,
+    top_experts,
+)
 from loriini.errors import InputError
 from tiny import random_ids, tiny_model
 
 
-@pytest.fixture
-def model() -> LoriiniForCausalLM:
-    return LoriiniForCausalLM(
-        LoriiniConfig(
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_experts=4,
-            initializer_range=0.3,
-            routing=RoutingConfig(segment_length=8),
-        )
-    )
+def sums_by_hand(model: LoriiniForCausalLM, texts: list[Tensor]) -> dict[str, np.ndarray]:
+    """Choices, mean gates and confidence entropy of texts that are routed one at a time, for each layer."""
+    gates, entropies = [], []
+    for ids in texts:
+        routings = model(ids[None]).routings
+        gates.append(torch.stack([r.gates for r in routings], dim=1))
+        p = torch.stack([r.logits.softmax(-1) for r in routings], dim=1)
+        entropies.append(-(p * p.log()).sum(-1))
+    gates_ULE, entropy_UL = torch.cat(gates).double(), torch.cat(entropies).double()
+    soft = model.config.routing.selection == "all"
+    return {
+        "choices": (gates_ULE if soft else gates_ULE > 0).double().sum(0).numpy(),
+        "mean_gates": gates_ULE.mean(0).numpy(),
+        "confidence_entropy": entropy_UL.mean(0).numpy(),
+        "units": np.array(len(gates_ULE)),
+    }
 
 
-def test_means_are_over_all_units_whatever_the_batches(model: LoriiniForCausalLM) -> None:
-    ids = torch.randint(64, (5, 21))
-    at_once = torch.stack([routing.gates.mean(0) for routing in model.eval()(ids[:, :-1]).routings])
-    model.train()
-    routes = routes_by_domain(model, {"a": ids, "none": ids[:0], "b": ids[:2]}, batch_size=2)
+@pytest.mark.parametrize("design", ["lory", "mixtral", "sequence-top2", "aoe-top-p", "lory-top2"])
+@torch.no_grad()
+def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
+    model = tiny_model(design)
+    texts = {"a": [random_ids(1, n)[0] for n in (9, 3, 14, 1)], "b": [random_ids(1, 6)[0]], "none": []}
+    routes = routes_of_sequences(model.train(), texts, batch_size=3, precision="fp32")
     assert model.training
     assert routes.domains == ("a", "b")
-    assert routes.units.tolist() == [15, 6]
-    assert routes.mean_gates.shape == (2, 2, 4)
-    np.testing.assert_allclose(routes.mean_gates[:, 0], at_once.detach().numpy(), atol=0.01)
-    np.testing.assert_allclose(routes.mean_gates.sum(-1), 1, rtol=1e-5)
+    assert routes.sequences.tolist() == [4, 1]
+    for i, name in enumerate(routes.domains):
+        for field, expected in sums_by_hand(model.eval(), texts[name]).items():
+            found = getattr(routes, field)
+            found = found[i] if field == "units" else found[:, i]
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=field)
+
+
+@torch.no_grad()
+def test_instances_are_routed_without_their_last_token() -> None:
+    model, ids = tiny_model("mixtral"), random_ids(5, 9)
+    routes = routes_by_domain(model, {"a": ids}, batch_size=2)
+    expected = routes_of_sequences(model, {"a": list(ids[:, :-1])})
+    assert routes.units.tolist() == [5 * 8]
+    np.testing.assert_array_equal(routes.choices, expected.choices)
+
+
+def test_a_share_of_choices_is_no_mean_weight() -> None:
+    """Of two experts that each unit chooses, one gets most of the weight."""
+    gates = np.array([[[0.9, 0.1, 0.0], [0.9, 0.0, 0.1]]])
+    choices = np.array([[[10, 10, 0], [30, 0, 30]]])
+    routes = made(choices=choices, mean_gates=gates, units=np.array([10, 30]))
+    assert routes.choice_shares.tolist() == [[[0.5, 0.5, 0], [0.5, 0, 0.5]]]
+    assert routes.expert_load.tolist() == [[0.5, 0.125, 0.375]]
+    assert routes.load_range.tolist() == [0.375]
+    assert np.exp(routes.load_entropy[0]) == pytest.approx(2.6494, abs=1e-4)
+    assert top_experts(routes.choice_shares).tolist() == [[0, 0]]
+    assert routes.most_bits[0] == pytest.approx(np.log2(3 / 2))  # the second choice is another expert
+
+
+def made(**changes: np.ndarray) -> Routes:
+    """Routes of one layer, two domains, three experts; 7 and 2 units."""
+    values = {
+        "choices": np.array([[[7.0, 0, 0], [0, 0, 2.0]]]),
+        "mean_gates": np.array([[[1.0, 0, 0], [0, 0, 1.0]]]),
+        "confidence_entropy": np.zeros((1, 2)),
+        "chance_bits": np.zeros(1),
+        "units": np.array([7, 2]),
+        "sequences": np.array([3, 2]),
+    }
+    return Routes(**{**values, **changes}, domains=("日本", "b"), field="topic")
+
+
+def test_agreement_is_1_where_the_domain_decides_and_0_by_chance() -> None:
+    assert made().domain_agreement.tolist() == pytest.approx([1])
+    assert made(chance_bits=made().domain_bits).domain_agreement.tolist() == [0]
+    one = made(choices=np.array([[[7.0, 0, 0], [2.0, 0, 0]]]))
+    assert one.domain_bits.tolist() == one.domain_agreement.tolist() == [0]
+
+
+def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
+    """Of few texts chance alone gives bits; the permutations take them off."""
+    model, rng = tiny_model("sequence-top1"), torch.Generator().manual_seed(0)
+    texts = [torch.randint(3, 61, (6,), generator=rng) for _ in range(24)]
+    routes = routes_of_sequences(model, {"a": texts[:12], "b": texts[12:]})
+    assert (routes.chance_bits > 0.02).all()
+    assert np.abs(routes.domain_agreement).max() < 0.25
+    labels = tiny_model("label", label_names=["a", "b"])
+    assert routes_of_sequences(labels, {"b": texts[:12], "a": texts[12:]}).domain_agreement.min() > 0.99
 
 
 def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
@@ -46,44 +112,55 @@ def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
     routes = routes_by_domain(model, {"prose": random_ids(), "code": random_ids()}, batch_size=2)
     assert routes.domains == ("prose", "code")
     assert routes.mean_gates.tolist() == [[[0, 1, 0, 0], [1, 0, 0, 0]]] * 2
+    assert routes.choices.tolist() == [[[0, 3, 0, 0], [3, 0, 0, 0]]] * 2
 
 
-def test_no_instances_are_refused(model: LoriiniForCausalLM) -> None:
-    with pytest.raises(ValueError, match="no instances"):
-        routes_by_domain(model, {"a": torch.zeros(0, 9, dtype=torch.long)})
+def test_no_instances_are_refused() -> None:
+    with pytest.raises(ValueError, match="no sequences"):
+        routes_by_domain(tiny_model(), {"a": torch.zeros(0, 9, dtype=torch.long)})
 
 
 def test_routes_come_back_as_they_were_saved(tmp_path: Path) -> None:
-    routes = Routes(np.full((2, 1, 4), 0.25), ("日本",), np.array([7]))
+    routes = made()
     routes.save(tmp_path / "routes.npz")
     loaded = Routes.load(tmp_path / "routes.npz")
-    assert loaded.domains == routes.domains
-    assert np.array_equal(loaded.mean_gates, routes.mean_gates)
-    assert loaded.units.tolist() == [7]
-    assert [path.name for path in tmp_path.iterdir()] == ["routes.npz"]
+    assert json.dumps(loaded.to_dict()) == json.dumps(routes.to_dict())
+    assert (loaded.domains, loaded.field) == (("日本", "b"), "topic")
+    assert {path.name for path in tmp_path.iterdir()} == {"routes.npz", "routes.json"}
+    (layer,) = json.loads((tmp_path / "routes.json").read_text())["layers"]
+    assert layer["choice_shares"] == layer["mean_gates"] == {"日本": [1, 0, 0], "b": [0, 0, 1]}
+    assert layer["load"] == pytest.approx([7 / 9, 0, 2 / 9])
+    assert layer["domain_bits"] == pytest.approx(0.7642, abs=1e-4)
+
+
+def test_the_largest_domains_are_those_of_most_units() -> None:
+    routes = made(units=np.array([2, 7])).largest(1)
+    assert (routes.domains, routes.units.tolist()) == (("b",), [7])
+    assert routes.choices.tolist() == [[[0, 0, 2]]]
+    assert made().largest(2).choices.tolist() == made().choices.tolist()
 
 
 def test_a_file_of_something_else_is_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "routes.npz").write_text("not routes")
-    with pytest.raises(InputError, match=r"routes\.npz"):
+    with pytest.raises(InputError, match=r"routes\.npz: not readable routes .*; run loriini analyze again"):
         Routes.load(tmp_path / "routes.npz")
+    with open(tmp_path / "older.npz", "wb") as file:
+        np.savez(file, mean_gates=np.ones((1, 1, 2)), domains=np.array(["a"]), units=np.array([1]))
+    with pytest.raises(InputError, match=r"older\.npz: not readable routes .*choices"):
+        Routes.load(tmp_path / "older.npz")
 
 
 @pytest.mark.parametrize(
-    ("gates", "units", "bits"),
+    ("counts", "bits"),
     [
-        ([[1, 0], [0, 1]], [5, 5], 1),
-        ([[1, 0], [0, 1]], [1, 3], 0.25 * 2 + 0.75 * np.log2(4 / 3)),
-        ([[0.5, 0.5], [0.5, 0.5]], [5, 9], 0),
-        ([[2, 0], [0, 3]], [5, 5], 1),
-        ([[0.75, 0.25], [0.25, 0.75]], [4, 4], 1 + 0.75 * np.log2(0.75) + 0.25 * np.log2(0.25)),
-        ([[0, 0], [0.5, 0.5]], [5, 5], 0),
+        ([[5, 0], [0, 5]], 1),
+        ([[1, 0], [0, 3]], 0.25 * 2 + 0.75 * np.log2(4 / 3)),
+        ([[3, 3], [9, 9]], 0),
+        ([[3, 1], [1, 3]], 1 + 0.75 * np.log2(0.75) + 0.25 * np.log2(0.25)),
+        ([[0, 0], [5, 5]], 0),
+        ([[0, 0], [0, 0]], 0),
     ],
-    ids=["separate", "unequal domains", "alike", "gates beyond 1", "partly", "never routed"],
+    ids=["separate", "unequal domains", "alike", "partly", "one never routed", "nothing routed"],
 )
-def test_mutual_information_by_hand(gates: list[list[float]], units: list[int], bits: float) -> None:
-    assert mutual_information([gates], units).tolist() == pytest.approx([bits])
-
-
-def test_top_experts() -> None:
-    assert top_experts([[[0.1, 0.9], [0.6, 0.4]]]).tolist() == [[1, 0]]
+def test_mutual_information_by_hand(counts: list[list[float]], bits: float) -> None:
+    assert mutual_information([counts]).tolist() == pytest.approx([bits])

@@ -29,9 +29,38 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     assert json.loads(call(capsys, "evaluate", made.run / "model", *documents).out) == results
 
 
+def test_evaluate_compares_several_runs(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = (made.run, made.run / "model")
+    ended = call(capsys, "evaluate", *runs, "--documents", made.documents, "--domain-field", "topic")
+    first, second = json.loads(ended.out)
+    assert [first["run"], second["run"]] == list(map(str, runs))
+    assert second["difference"] == {name: {"change": 0, "low": 0, "high": 0} for name in ("all", *WORDS)}
+    lines = ended.err.splitlines()
+    assert "it does not cover the seed" in lines[0]
+    assert lines[1:] == [f"  {runs[1]}  {name}: +0.0 % (+0.0 to +0.0 %)" for name in (*WORDS, "all")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "--documents"),
+        ("analyze", "--documents"),
+        ("generate", "--prompt"),
+        ("export", "--to", "hf", "--out", "unwritten", "--prompt"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_device_that_is_not_there_is_refused(
+    command: tuple[str, ...], made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = command
+    ended = call(capsys, name, made.run, *options, made.documents, "--device", "cuda:99")
+    assert_refused(ended, "--device cuda:99: this machine has no such device; choose cpu")
+
+
 def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     prompt = ("generate", made.run, "--prompt", "the owl", "--max-new-tokens", 8)
-    for more in ((), ("--greedy",), ("--routing", "segment"), ("--seed", 3)):
+    for more in ((), ("--greedy",), ("--routing", "segment"), ("--seed", 3, "--device", "cpu")):
         ended = call(capsys, *prompt, *more)
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.startswith("the owl")
@@ -70,6 +99,12 @@ def test_analyze_writes_routes_and_a_report(
         np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
     assert call(capsys, "analyze", made.run, *documents).out == f"{made.run / 'report.html'}\n"
     assert (made.run / "routes.npz").exists()
+    fields = ("--domain-field", "topic", "--text-field", "topic", "--per-document", "--device", "cpu")
+    ended = call(capsys, "analyze", made.run, "--documents", made.documents, *fields)
+    assert ended.code == 0
+    routes = json.loads((made.run / "routes.json").read_text())
+    assert routes["field"] == "topic"
+    assert routes["sequences"] == {"birds": 120, "tools": 120}  # every document by itself
 
 
 @pytest.mark.parametrize(

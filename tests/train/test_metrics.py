@@ -46,7 +46,7 @@ def test_statistics_of_two_layers_by_hand() -> None:
     assert measured["confidence_entropy"] == [round(math.log(4), 4), pytest.approx(confidence, abs=1e-4)]
     assert measured["load"] == [[0.25] * 4, [0.25, 0.5, 0.0, 0.25]]
     assert measured["load_entropy"] == [round(math.log(4), 4), entropy(0.25, 0.5, 0.25)]
-    assert measured["active"] == [0, 0b1001]  # only weights over 2/4 count: expert 0's and expert 3's
+    assert measured["active"] == [0b1111, 0b1011]  # those that were chosen
     assert "activation_norms" not in measured
 
 
@@ -54,6 +54,7 @@ def test_where_every_expert_is_taken_the_load_is_the_weight() -> None:
     soft = routing([[0.7, 0.1, 0.1, 0.1], [0.5, 0.3, 0.1, 0.1]])
     measured = expert_metrics(expert_use((soft,)), DESIGNS["lory"])
     assert measured["load"] == measured["mean_gates"] == [[0.6, 0.2, 0.1, 0.1]]
+    assert measured["active"] == [0b0001]  # those with a gate above 2/4
 
 
 def test_experts_that_score_themselves_show_their_norms() -> None:

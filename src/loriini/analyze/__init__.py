@@ -1,1 +1,1 @@
-"""What the experts learnt: who routes where, pictures, report pages. Reads files, changes none."""
+"""Reports: which experts are used for what, plots and self-contained HTML pages."""

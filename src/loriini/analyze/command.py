@@ -1,30 +1,66 @@
-"""A trained model and held-out text to its routes and a report of one run."""
+"""From a trained model and held-out text to its routes and a report on the run."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
 from loriini.analyze.report import write_run_report
-from loriini.analyze.routes import ROUTES, routes_by_domain
+from loriini.analyze.routes import ROUTES, routes_of_sequences
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import tokenize_by_domain
-from loriini.model.loading import load_model
+from loriini.evaluate.perplexity import check_label, tokenize_by_domain
+from loriini.model.loading import load_model, run_precision
 from loriini.routing import not_causal
 from loriini.sources import Fields, ReadOptions, read_documents
+from loriini.sources.document import Document
 
 
-def analyze_run(run: Path, documents: Sequence[str], domain_field: str, out: Path | None = None) -> Path:
-    """Write `routes.npz` and `report.html` into `out` (default: the run's folder); return the report's path.
+def analyze_run(
+    run: Path,
+    documents: Sequence[str],
+    fields: Fields,
+    out: Path | None = None,
+    per_document: bool = False,
+    device: str | None = None,
+) -> Path:
+    """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
-    InputError for a dense model, and for documents that cannot be read or have no label where one is needed.
+    Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document` each is
+    routed by itself, cut to the model's context. Returns the report's path. InputError for a dense model,
+    and for documents that cannot be read or have no label where one is needed.
     """
-    model, tokenizer = load_model(run)
+    model, tokenizer = load_model(run, device)
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
-    read = read_documents(documents, ReadOptions(Fields(domain=domain_field)))
+    read = read_documents(documents, ReadOptions(fields))
     length, names = model.config.max_position_embeddings, model.config.label_names
-    heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
-    routes = routes_by_domain(model, {domain: text.ids for domain, text in heldout.items()})
+    if per_document:
+        sequences = sequences_by_domain(read, tokenizer, length, names)
+    else:
+        heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
+        sequences = {domain: list(text.ids[:, :-1]) for domain, text in heldout.items()}
+    routes = routes_of_sequences(model, sequences, precision=run_precision(run), field=fields.domain)
     out = out or run
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
     return write_run_report(run, out, not_causal(model.config.routing))
+
+
+def sequences_by_domain(
+    documents: Iterable[Document],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    label_names: Sequence[str] | None = None,
+) -> dict[str, list[Tensor]]:
+    """Each document's first `length` token ids as a sequence, by domain."""
+    sequences = defaultdict(list)
+    for document in documents:
+        if label_names is not None:
+            check_label(document, label_names)
+        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"][:length]
+        if ids:
+            sequences[document.domain].append(torch.tensor(ids))
+    return dict(sorted(sequences.items()))

@@ -1,7 +1,8 @@
-"""Sections of a report that sets a mixture beside a dense model."""
+"""Sections of a report that compares a mixture with a dense model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, median
 from typing import Any
 
@@ -10,21 +11,20 @@ from loriini.analyze import plots
 from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import counts, duration, large, listing, memory, percent
+from loriini.analyze.wording import counts, duration, interval, large, listing, memory, percent
+from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.evaluate.perplexity import check_comparable
 
 DENSE = "dense"
-"""The two models' names in the files, whatever the mixture's design."""
-EQUAL = 0.005
-"""A relative difference of perplexities that is called none."""
+"""The dense model's name in the files; the mixture's is its design."""
 
 CAUSALITY = {
     "strict": "Every token is predicted from earlier tokens alone.",
-    "after_first_segment": "The mixture routes segment 1, the first {T} tokens of each instance of {L}, by "
-    "its own text, which gives away a little of what is to be predicted: these tokens are left out for both "
-    "models. Every later token is predicted from earlier tokens alone.",
-    "none": "The mixture routes by text that includes the tokens to be predicted, so its perplexity is not "
-    "that of a causal model: do not set it against the dense model's.",
+    "after_first_segment": "The mixture routes the first segment, {T} of an instance's {L} tokens, by that "
+    "segment's own text, which reveals a little of what is to be predicted. These tokens are left out for "
+    "both models. Every later token is predicted from earlier tokens alone.",
+    "none": "The mixture routes by text that includes the tokens to be predicted. Its perplexity is not "
+    "that of a causal model and does not compare with the dense model's.",
 }
 SHAPE = {
     "hidden_size": "hidden width",
@@ -34,19 +34,20 @@ SHAPE = {
 }
 
 COMMANDS = {
-    "loriini quickstart --steps {steps}": "train four times as long: experts drift apart with time",
+    "loriini quickstart --steps {steps}": "train four times as long; experts differ more with time",
+    "loriini quickstart --seed 1": "train both models again with another seed",
     "loriini quickstart --size SIZE": "a smaller or a larger pair of models",
     "loriini quickstart --documents PATH…": "your own text",
-    "loriini quickstart --design {other}": "another routing design in the mixture's place",
-    "loriini designs": "all designs, and where they differ",
-    "loriini generate DIR/runs/{design} --prompt TEXT": "let the mixture write; DIR is this page's folder",
-    "loriini recipes": "the papers' models, and small ones, ready to train",
+    "loriini quickstart --design {other}": "another routing design for the mixture",
+    "loriini designs": "list all designs and how they differ",
+    "loriini generate DIR/runs/{design} --prompt TEXT": "continue a text; DIR is this page's folder",
+    "loriini recipes": "list the papers' models and small ones, ready to train",
 }
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a quickstart's files say; `metrics` by DENSE and the design.
+    """The content of a quickstart's files; `metrics` by DENSE and the design.
 
     InputError for models that were evaluated on different tokens.
     """
@@ -60,12 +61,12 @@ class Comparison:
 
     @property
     def design(self) -> str:
-        """The mixture's name to the reader."""
+        """The mixture's name."""
         return self.settings["design"]
 
     @property
     def counted(self) -> "Scores":
-        """Perplexity of the tokens that the comparison counts: those after segment 1, where there is one."""
+        """Perplexity of the tokens that are compared: those after the first segment, if there is one."""
         return Scores(self.results[DENSE]["perplexity"], self.results[self.design]["perplexity"])
 
     @property
@@ -75,8 +76,15 @@ class Comparison:
 
     @property
     def segmented(self) -> bool:
-        """Whether a segment 1 was left out."""
+        """Whether a first segment was left out."""
         return self.counted != self.whole
+
+    @cached_property
+    def differences(self) -> dict[str, Difference]:
+        """The difference to the dense model with its interval, by domain and over all; empty if not known."""
+        return {
+            name: Difference.from_dict(value) for name, value in self.results.get("difference", {}).items()
+        }
 
 
 @dataclass(frozen=True)
@@ -98,66 +106,88 @@ class Scores:
 
 
 def headline(c: Comparison) -> Html:
-    """The measured result in words, whichever wins, and what exactly was measured."""
-    scores, tokens = c.counted, c.results["tokens"]
-    dense, mixture = scores.means
+    """The measured result in words, and what exactly was measured; no more than the interval supports."""
+    tokens, (dense, mixture) = c.results["tokens"], c.counted.means
     change = mixture / dense - 1
-    won = [domain for domain, change in scores.changes.items() if change < 0]
+    overall = c.differences.get(OVERALL)
+    cards = {
+        f"perplexity, {c.design}": f"{mixture:.2f}",
+        "perplexity, dense": f"{dense:.2f}",
+        "difference": percent(change),
+    }
+    if overall:
+        cards["95 % interval"] = interval(overall)
     return p.join(
-        p.element("p", "Loriini · a mixture beside a dense model", class_="kicker"),
-        p.element("h1", f"{_verdict(c, change)}: perplexity {mixture:.2f} against {dense:.2f}"),
+        p.element("p", "Loriini · a mixture and a dense model", class_="kicker"),
+        p.element("h1", _verdict(c)),
         p.paragraph(
             f"Both models were trained for {c.settings['steps']:,} steps on {large(tokens['train'])} tokens. "
-            f"On {large(tokens['heldout'])} tokens of text that neither has seen, the mean perplexity of "
-            f"{c.design} is ",
+            f"On {large(tokens['heldout'])} tokens of text that neither has seen, the perplexity of "
+            f"{c.design}, averaged over domains, is ",
             p.strong(f"{percent(abs(change)).lstrip('+')} {'lower' if change < 0 else 'higher'}"),
-            f" than the dense model's. It is lower in {_won(won, len(scores.dense))}.",
+            f" than that of the dense model. {_domains(c)}",
         ),
-        p.cards(
-            {
-                f"perplexity, {c.design}": f"{mixture:.2f}",
-                "perplexity, dense": f"{dense:.2f}",
-                "difference": percent(change),
-                "domains won": f"{len(won)} of {len(scores.dense)}",
-            }
-        ),
+        p.cards(cards),
         p.note(
             CAUSALITY[c.settings["causality"]].format(T=c.settings["segment_length"], L=c.settings["length"]),
-            " The mean is over domains, each counting the same. This is one run of each model with one "
-            "seed: a difference of a per cent can be chance.",
+            " Every domain counts the same. ",
+            _uncertainty(c),
         ),
     )
 
 
-def _verdict(c: Comparison, change: float) -> str:
-    models = [f"the {c.design} mixture", "the dense model"]
+def _verdict(c: Comparison) -> str:
+    """The headline: a winner only where the interval of the overall difference excludes 0."""
+    dense, mixture = c.counted.means
+    scores = f"perplexity {mixture:.2f} against {dense:.2f}"
+    overall = c.differences.get(OVERALL)
     if c.settings["causality"] == "none":
-        return f"The {c.design} mixture sees ahead, so this is no contest"
-    if abs(change) < EQUAL:
-        return f"The {c.design} mixture and the dense model predict unseen text equally well"
-    better, worse = models if change < 0 else models[::-1]
-    return f"{better[0].upper()}{better[1:]} predicts unseen text better than {worse}"
+        return f"The {c.design} mixture sees later tokens, so its perplexity does not compare: {scores}"
+    if overall is None:
+        return f"The {c.design} mixture and the dense model: {scores}"
+    if not overall.decided:
+        return f"No clear difference between the {c.design} mixture and the dense model: {scores}"
+    better, worse = f"The {c.design} mixture", "the dense model"
+    if overall.change > 0:
+        better, worse = "The dense model", f"the {c.design} mixture"
+    return f"{better} predicts unseen text better than {worse}: {scores}"
 
 
-def _won(domains: Sequence[str], of: int) -> str:
-    if not domains:
-        return "no domain"
+def _domains(c: Comparison) -> str:
+    """Where the mixture is better or worse, as far as the intervals of the domains decide it."""
+    domains = {name: found for name, found in c.differences.items() if name != OVERALL}
+    if not domains or c.settings["causality"] == "none":
+        return ""
+    decided = {
+        "lower in": [name for name, found in domains.items() if found.high < 0],
+        "higher in": [name for name, found in domains.items() if found.low > 0],
+        "undecided in": [name for name, found in domains.items() if not found.decided],
+    }
+    return f"It is {'; '.join(f'{word} {listing(names)}' for word, names in decided.items() if names)}."
+
+
+def _uncertainty(c: Comparison) -> str:
+    seed = (
+        "these are single trainings with one seed, and another seed gives another difference, easily by a "
+        "per cent or more at this size."
+    )
+    if not c.differences:
+        return f"The uncertainty was not measured; besides, {seed}"
     return (
-        f"all {of} domains"
-        if len(domains) == of > 1
-        else f"{len(domains)} of {of} domains: {listing(domains)}"
+        "The interval says how far the difference could vary with the choice of held-out text (a paired "
+        f"bootstrap over instances). It does not cover the seed: {seed}"
     )
 
 
 def setup(c: Comparison) -> Html:
-    """The two models, the documents, the machine."""
+    """The two models, the documents and the machine."""
     s, parameters, rates = c.settings, c.results["parameters"], c.settings["learning_rates"]
     dense, total, active = (
         large(parameters[k]) for k in ("dense", f"{c.design}_total", f"{c.design}_active")
     )
     models = [
         ["parameters", dense, total],
-        ["parameters at work for a token", dense, active],
+        ["parameters active for a token", dense, active],
         ["experts in each layer", "1", str(s["num_experts"])],
         ["peak learning rate", f"{rates[DENSE]:g}", f"{rates[c.design]:g}"],
     ]
@@ -171,15 +201,15 @@ def setup(c: Comparison) -> Html:
             p.table(["", DENSE, c.design], models),
             p.join(
                 p.paragraph(
-                    f"Each step reads {s['batch_size']} instances. An instance is {s['length']:,} tokens of "
-                    f"joined documents{segments}."
+                    f"Each step trains on {s['batch_size']} instances. An instance is {s['length']:,} tokens "
+                    f"of concatenated documents{segments}."
                 ),
                 p.note(f"Both models: {shape}. Seed {s['seed']}."),
                 p.note(f"Machine: {machine}."),
             ),
         ),
-        p.table(["domain", "documents", "characters", "held out: documents", "characters"], texts),
-        p.note(f"Passed over: {counts(s['skipped'])}.") if s.get("skipped") else "",
+        p.table(["domain", "documents", "characters", "held-out documents", "characters"], texts),
+        p.note(f"Left out: {counts(s['skipped'])}.") if s.get("skipped") else "",
     )
 
 
@@ -188,68 +218,61 @@ def _amount(part: Mapping[str, int] | None) -> list[str]:
 
 
 def perplexity(c: Comparison) -> Html:
-    """Every domain as bars and as a table: the tokens that count, and all where that is not the same."""
-    changes = c.counted.changes
-    best, worst = min(changes, key=changes.__getitem__), max(changes, key=changes.__getitem__)
-    views = {"Tokens after segment 1, the measure above": c.counted} if c.segmented else {}
+    """Perplexity by domain as bars and tables: of the compared tokens, and of all if these differ."""
+    views = {"Tokens after the first segment, as compared above": c.counted} if c.segmented else {}
     views["All tokens"] = c.whole
     return p.join(
-        p.paragraph(
-            f"Lower is better. Beside the dense model, {c.design} does best in ",
-            p.strong(f"{best} ({percent(changes[best])})"),
-            " and worst in ",
-            p.strong(f"{worst} ({percent(changes[worst])})"),
-            ".",
-        ),
+        p.paragraph("Lower is better. Every domain counts the same in the mean."),
         p.pair(*(_view(c, name, scores) for name, scores in views.items())),
     )
 
 
 def _view(c: Comparison, name: str, scores: Scores) -> Html:
-    """Some tokens' perplexity by domain."""
-    rows = [
-        [d, f"{scores.dense[d]:.2f}", f"{scores.mixture[d]:.2f}", percent(x)]
-        for d, x in scores.changes.items()
-    ]
-    dense, mixture = scores.means
-    rows.append(["mean", f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1)])
+    """Perplexity of some tokens by domain; intervals belong to the compared tokens."""
+    found = c.differences if scores == c.counted else {}
+    rows = [_row(d, scores.dense[d], scores.mixture[d], found.get(d)) for d in scores.dense]
+    rows.append(_row("mean", *scores.means, found.get(OVERALL)))
+    columns = ["domain", DENSE, c.design, "difference", *(["95 % interval"] if found else [])]
     return p.join(
         p.element("h3", name),
         p.figure(
             plots.perplexity_bars(scores.dense, scores.mixture, c.design),
-            f"Held-out perplexity by domain, and how far {c.design} is from dense.",
+            f"Held-out perplexity by domain, with the difference of {c.design} to dense.",
         ),
-        p.table(["domain", DENSE, c.design, "difference"], rows),
+        p.table(columns, rows),
     )
 
 
+def _row(name: str, dense: float, mixture: float, difference: Difference | None) -> list[str]:
+    bounds = [interval(difference)] if difference else []
+    return [name, f"{dense:.2f}", f"{mixture:.2f}", percent(mixture / dense - 1), *bounds]
+
+
 def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> Html:
-    """What the order of documents does to an instance, and some documents with their nearest."""
+    """How similar the documents of an instance are, and some documents with their nearest neighbours."""
     order = c.results["order"]
     examples = [document_and_nearest(document) for document in neighbors]
     return p.join(
         p.pair(
             p.paragraph(
-                "Before documents are joined and cut into instances, similar ones are put side by side. Two "
-                "that share an instance then have a mean cosine of ",
+                "Documents are ordered so that similar ones follow each other, then concatenated and cut "
+                "into instances. The mean cosine similarity of documents that share an instance is ",
                 p.strong(f"{order['similar']:.3f}"),
-                f", against {order['random']:.3f} in random order: the text so far says more of the text to "
-                "come, and that is what a router which looks back can learn from.",
+                f", against {order['random']:.3f} in random order. A router that decides by earlier text "
+                "learns from text that says something about what follows.",
             ),
-            p.figure(
-                plots.order_bars(order), "Mean cosine of documents that share an instance, by their order."
-            ),
+            p.figure(plots.order_bars(order), "Mean cosine of documents that share an instance, by order."),
         ),
         *examples[:1],
-        p.folded("More documents and their nearest", *examples[1:]) if examples[1:] else "",
+        p.folded("More documents and their nearest neighbours", *examples[1:]) if examples[1:] else "",
     )
 
 
 def samples(c: Comparison, texts: Sequence[Mapping[str, str]]) -> Html | None:
-    """How both models go on with the same prompts; None without any."""
+    """How both models continue the same prompts; None without any."""
     if not texts:
         return None
-    lead = "The same prompts, taken up by both models. From models this small, expect form rather than sense."
+    lead = "Both models continue the same prompts. Models this small write the form of a text, not its sense."
     return p.join(p.paragraph(lead), *(part for text in texts for part in _sample(c, text)))
 
 
@@ -260,7 +283,7 @@ def _sample(c: Comparison, text: Mapping[str, str]) -> Iterator[Html]:
 
 
 def cost(c: Comparison) -> Html:
-    """Seconds and memory of each stage, the longest first, and the speed of both trainings."""
+    """Time and memory of each stage, the longest first, and the speed of both trainings."""
     seconds = dict(sorted(c.results["seconds"].items(), key=lambda stage: -stage[1]))
     peaks = c.settings.get("peak_memory_bytes", {})
     stages = {**seconds, "all": sum(seconds.values())}
@@ -270,8 +293,8 @@ def cost(c: Comparison) -> Html:
     ]
     dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))
     speeds = p.paragraph(
-        f"In training, {c.design} read {large(mixture)} tokens a second and the dense model {large(dense)} "
-        "(medians over steps): ",
+        f"In training, {c.design} processed {large(mixture)} tokens a second and the dense model "
+        f"{large(dense)} (medians over steps): ",
         p.strong(f"{mixture / (dense or 1):.2f} of the dense model's speed"),
         ".",
     )
@@ -292,7 +315,7 @@ def _speed(metrics: Metrics) -> float:
 
 
 def what_next(c: Comparison) -> Html:
-    """Commands that go on from here."""
+    """Commands to run next."""
     filled = {
         "design": c.design,
         "steps": 4 * c.settings["steps"],

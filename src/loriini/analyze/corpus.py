@@ -1,4 +1,4 @@
-"""A corpus as a table for a terminal, and as a page: lengths, domains, the order, neighbours one can read."""
+"""A description of a corpus, as a table for a terminal and as a page: domains, lengths, order, neighbours."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,82 +20,86 @@ SHOWN = 6
 
 
 def inspect_and_write(corpus: Corpus) -> tuple[dict[str, Any], Path]:
-    """What `inspect_corpus` found, and the page `inspect.html` in the corpus's folder that shows it."""
-    found = inspect_corpus(corpus)
-    return found, write_corpus_page(corpus.folder, found, neighbor_examples(corpus, SHOWN))
+    """The numbers of `inspect_corpus`, and the path of the page written into the corpus's folder."""
+    numbers = inspect_corpus(corpus)
+    return numbers, write_corpus_page(corpus.folder, numbers, neighbor_examples(corpus, SHOWN))
 
 
-def summary(found: Inspection) -> dict[str, str]:
-    """The numbers as words, by what they are."""
-    documents, tokens, instances = (found[part] for part in ("documents", "tokens", "instances"))
+def summary(numbers: Inspection) -> dict[str, str]:
+    """The numbers as text, by name."""
+    documents, tokens, instances = (numbers[part] for part in ("documents", "tokens", "instances"))
     return {
         "documents": f"{documents['in']:,}, {documents['ordered']:,} of them in the order",
         **{f"dropped: {reason}": f"{count:,}" for reason, count in documents["dropped"].items()},
         "tokens": f"{tokens['in']:,}, {tokens['left_out']:,} left out at the end",
         "instances": f"{instances['count']:,} of {instances['length']:,} tokens",
-        "tokens a document": _spread(found["tokens_per_document"]),
-        "documents an instance": _spread(found["documents_per_instance"]),
+        "tokens a document": _spread(numbers["tokens_per_document"]),
+        "documents an instance": _spread(numbers["documents_per_instance"]),
         **{
             f"domain {name}": f"{domain['documents']:,} documents, {domain['tokens']:,} tokens"
-            for name, domain in found["domains"].items()
+            for name, domain in numbers["domains"].items()
         },
-        **_similarity(found),
+        **_similarity(numbers),
     }
 
 
-def write_corpus_page(folder: Path, found: Inspection, examples: Sequence[Mapping[str, Any]]) -> Path:
-    """Write `inspect.html`; what the corpus does not have is left out. Returns its path."""
+def write_corpus_page(folder: Path, numbers: Inspection, examples: Sequence[Mapping[str, Any]]) -> Path:
+    """Write `inspect.html` and return its path; sections that the corpus has no data for are left out."""
     cards = {
-        "documents": large(found["documents"]["in"]),
-        "tokens": large(found["tokens"]["in"]),
-        "instances": large(found["instances"]["count"]),
-        "tokens an instance": large(found["instances"]["length"]),
+        "documents": large(numbers["documents"]["in"]),
+        "tokens": large(numbers["tokens"]["in"]),
+        "instances": large(numbers["instances"]["count"]),
+        "tokens an instance": large(numbers["instances"]["length"]),
     }
     opening = p.join(
         p.element("p", "Loriini", class_="kicker"), p.element("h1", f"Corpus {folder.name}"), p.cards(cards)
     )
     sections = {
-        "Documents": documents_section(found),
-        "Lengths": lengths_section(found),
-        "Order and neighbours": similarity_section(found) if found["neighbors"] else None,
-        "Documents and their nearest": p.join(*map(document_and_nearest, examples)) if examples else None,
+        "Documents": documents_section(numbers),
+        "Lengths": lengths_section(numbers),
+        "Order and neighbours": similarity_section(numbers) if numbers["neighbors"] else None,
+        "Documents and their nearest neighbours": p.join(*map(document_and_nearest, examples))
+        if examples
+        else None,
     }
     return write_page(folder / PAGE, f"Loriini: {folder.name}", opening, sections.items())
 
 
-def documents_section(found: Inspection) -> Html:
-    """Domains, and what was dropped for which reason."""
+def documents_section(numbers: Inspection) -> Html:
+    """Documents and tokens by domain, and documents dropped by reason."""
     domains = (
         [name, f"{domain['documents']:,}", f"{domain['tokens']:,}", f"{share:.1%}"]
-        for name, domain in found["domains"].items()
-        for share in [domain["tokens"] / found["tokens"]["in"]]
+        for name, domain in numbers["domains"].items()
+        for share in [domain["tokens"] / numbers["tokens"]["in"]]
     )
-    dropped = [[reason, f"{count:,}"] for reason, count in found["documents"]["dropped"].items()]
+    dropped = [[reason, f"{count:,}"] for reason, count in numbers["documents"]["dropped"].items()]
     return p.join(
         p.table(["domain", "documents", "tokens", "of all tokens"], domains),
         p.table(["dropped", "documents"], dropped) if dropped else p.note("No document was dropped."),
     )
 
 
-def lengths_section(found: Inspection) -> Html:
-    """How long documents are, and how many share an instance."""
+def lengths_section(numbers: Inspection) -> Html:
+    """Lengths of documents, and documents an instance."""
     spreads = {
-        "tokens a document": found["tokens_per_document"],
-        "documents an instance": found["documents_per_instance"],
+        "tokens a document": numbers["tokens_per_document"],
+        "documents an instance": numbers["documents_per_instance"],
     }
-    columns = list(found["tokens_per_document"])
+    columns = list(numbers["tokens_per_document"])
     rows = [[name, *(_short(spread[column]) for column in columns)] for name, spread in spreads.items()]
-    drawn = plots.histogram(found["histograms"]["tokens_per_document"], "documents by length", "tokens", True)
+    drawn = plots.histogram(
+        numbers["histograms"]["tokens_per_document"], "documents by length", "tokens", True
+    )
     return p.join(p.table(["", *columns], rows), p.figure(drawn, "Documents by their length in tokens."))
 
 
-def similarity_section(found: Inspection) -> Html:
-    """How alike documents are that share an instance, follow each other, or are nearest."""
-    drawn = found["histograms"]
+def similarity_section(numbers: Inspection) -> Html:
+    """Cosines of nearest documents, of adjacent ones, and of those that share an instance."""
+    drawn = numbers["histograms"]
     nearest = plots.histogram(drawn["nearest_cosine"], "cosine to the nearest document", "cosine")
     adjacent = plots.histogram(drawn["adjacent_cosine"], "cosine to the next document", "cosine")
     return p.join(
-        p.table(["", ""], [list(row) for row in _similarity(found).items()]),
+        p.table(["", ""], [list(row) for row in _similarity(numbers).items()]),
         p.pair(
             p.figure(nearest, "Documents by their cosine to the nearest one."),
             p.figure(adjacent, "Documents by their cosine to the next one in the order."),
@@ -103,16 +107,16 @@ def similarity_section(found: Inspection) -> Html:
     )
 
 
-def _similarity(found: Inspection) -> dict[str, str]:
-    order, neighbors = found["order"], found["neighbors"]
-    ordered = found["documents"]["ordered"]
+def _similarity(numbers: Inspection) -> dict[str, str]:
+    order, neighbors = numbers["order"], numbers["neighbors"]
+    ordered = numbers["documents"]["ordered"]
     values = {
         "order": order["method"],
         "restarts": _share(order["restarts"], ordered),
-        "adjacent pairs not linked": _share(order["jumps"], ordered),
+        "adjacent pairs that are not neighbours": _share(order["jumps"], ordered),
         "cosine of adjacent documents": _cosine(order["adjacent_cosine"]),
     }
-    for name, cosine in found["shared_instance_cosine"].items():
+    for name, cosine in numbers["shared_instance_cosine"].items():
         values[f"cosine within an instance, {name} order"] = _cosine(cosine)
     if neighbors:
         values |= {

@@ -1,11 +1,11 @@
-"""A page out of small functions. Text is escaped wherever it is put; only `Html` is taken for markup."""
+"""HTML from small functions. Every string is escaped unless it is `Html`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 
 class Html(str):
-    """Markup, as opposed to text. It is made by the functions here, or of pictures we drew ourselves."""
+    """Markup that is not escaped again: made by the functions here, or a plot of this package."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ summary { cursor: pointer; margin: 0.8rem 0; }
 
 
 def join(*children: str) -> Html:
-    """Children one after the other, text escaped."""
+    """The concatenation of the children, text escaped."""
     return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
 
 
@@ -67,53 +67,53 @@ def element(name: str, *children: str, **attributes: str) -> Html:
 
 
 def paragraph(*children: str) -> Html:
-    """A paragraph."""
+    """`<p>`."""
     return element("p", *children)
 
 
 def note(*children: str) -> Html:
-    """A paragraph in small, faint letters."""
+    """A paragraph in small, faint print."""
     return element("p", *children, class_="note")
 
 
 def code(text: str) -> Html:
-    """A command or a name, as it is typed."""
+    """A command or a name in monospace."""
     return element("code", text)
 
 
 def strong(text: str) -> Html:
-    """Words that carry the result."""
+    """Words in bold."""
     return element("strong", text)
 
 
 def items(children: Iterable[str]) -> Html:
-    """A list."""
+    """A bulleted list."""
     return element("ul", *(element("li", child) for child in children))
 
 
 def pair(*children: str) -> Html:
-    """Side by side where there is room, else one under the other."""
+    """Children side by side if the page is wide enough, else one below the other."""
     return element("div", *(element("div", child) for child in children), class_="pair")
 
 
 def quotation(label: str, text: str) -> Html:
-    """A text from the data as it stands, line breaks and all, under a faint label."""
+    """A text with its line breaks, below a label."""
     return element("div", note(label), element("pre", text), class_="text")
 
 
 def folded(summary: str, *children: str) -> Html:
-    """What opens on a click."""
+    """Children that a click on the summary shows."""
     return element("details", element("summary", summary), *children)
 
 
 def cards(values: Mapping[str, str]) -> Html:
-    """Large numbers, each under its name."""
+    """Numbers in large print, each below its name."""
     named = (join(element("dt", name), element("dd", value)) for name, value in values.items())
     return element("dl", *(element("div", card) for card in named), class_="cards")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
-    """A table whose first column names the rows; it scrolls where it is wider than the page."""
+    """A table whose first column names the rows; it scrolls if it is wider than the page."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
     body = (
         element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
@@ -124,13 +124,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
 
 
 def figure(svg: str, caption: str) -> Html:
-    """A picture of ours and its caption, which is also what a screen reader says of it."""
+    """A plot and its caption, which is also its label for screen readers."""
     labelled = svg.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return element("figure", Html(labelled), element("figcaption", caption))
 
 
 def section(title: str, *children: str) -> Html:
-    """A chapter of the page; `page` links to it by its title."""
+    """A section with a heading; its id is the `anchor` of its title."""
     return element("section", element("h2", title), *children, id=anchor(title))
 
 
@@ -140,7 +140,7 @@ def anchor(title: str) -> str:
 
 
 def page(title: str, opening: Html, sections: Sequence[tuple[str, Html]]) -> Html:
-    """A whole, self-contained page: opening, links to the sections, sections by (title, content)."""
+    """A self-contained page: the opening, links to the sections, and the sections as (title, content)."""
     links = (element("a", name, href=f"#{anchor(name)}") for name, _ in sections)
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),

@@ -1,7 +1,7 @@
-"""Numbers → pictures: SVG text for a page, clear on light and on dark paper, legible on a phone.
+"""Plots as SVG text for a page, legible in light and dark mode and on a phone.
 
-Pictures have no background, and what is drawn in INK takes the colour of the text around it. The same
-numbers give the same bytes.
+Plots have no background, and what is drawn in INK takes the colour of the text around it. The same numbers
+give the same bytes.
 """
 
 import math
@@ -28,13 +28,13 @@ from loriini.analyze.wording import duration, percent
 P = ParamSpec("P")
 
 INK = "#010203"
-"""Stands for the page's text colour."""
+"""Placeholder of the page's text colour."""
 DENSE, MIXTURE = "#8391a1", "#e5484d"
 LESS, MORE = "#3b7dd8", "#e5484d"
 CLEAR_AT_ZERO = [(0.0, to_rgba(LESS)), (0.5, to_rgba(LESS, 0)), (0.5, to_rgba(MORE, 0)), (1.0, to_rgba(MORE))]
 WIDTH = 4.8
 SCALES = (1.5, 2, 4, 8)
-"""How many times the even share the strongest colour of a heat map may stand for."""
+"""The multiples of the even share that a heat map's strongest colour can stand for."""
 
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
 STYLE: dict[Any, Any] = {
@@ -59,12 +59,12 @@ STYLE: dict[Any, Any] = {
 
 
 def picture(draw: Callable[P, Figure]) -> Callable[P, str]:
-    """Make a function that draws a figure return it as SVG text, in this module's style."""
+    """Decorate a function that draws a figure to return it as SVG text in this module's style."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
         with rc_context(STYLE), warnings.catch_warnings():
-            # The reader's fonts draw the text; it does not matter what ours lacks.
+            # The reader's browser draws the text with its own fonts.
             warnings.filterwarnings("ignore", "Glyph .* missing")
             return to_svg(draw(*args, **kwargs))
 
@@ -72,10 +72,10 @@ def picture(draw: Callable[P, Figure]) -> Callable[P, str]:
 
 
 def to_svg(figure: Figure) -> str:
-    """A figure as an `<svg>` element that takes the width it is given.
+    """A figure as an `<svg>` element that fills the width of its container.
 
-    Out go the XML head, metadata, styles that would act on the whole page, ids of groups (every figure has
-    the same) and the size in points.
+    The XML declaration, metadata, the size in points, styles that would apply to the whole page and ids of
+    groups, which repeat from figure to figure, are removed.
     """
     file = StringIO()
     figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
@@ -89,7 +89,7 @@ def to_svg(figure: Figure) -> str:
 
 @picture
 def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
-    """Training loss over tokens, every step faint and a running mean over it; the first plunge is cut off."""
+    """Training loss over tokens: every step faint, the running mean strong; the initial drop is cut off."""
     figure, axes = _axes(2.9)
     means = []
     for (name, metrics), color in zip(runs.items(), (DENSE, MIXTURE)[-len(runs) :], strict=True):
@@ -108,7 +108,7 @@ def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
 
 @picture
 def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
-    """The mixture's loss minus the dense model's over the steps both made; below zero the mixture leads."""
+    """The mixture's loss minus the dense model's over their common steps; below 0 the mixture is better."""
     figure, axes = _axes(2.9)
     steps = min(len(dense), len(mixture))
     tokens = column(mixture[:steps], "tokens")
@@ -126,7 +126,7 @@ def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
 
 @picture
 def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], name: str) -> Figure:
-    """Two bars a domain, the mixture's with its difference in per cent."""
+    """Two bars a domain; the mixture's is labelled with its difference in per cent."""
     figure, axes = _axes(0.7 + 0.55 * len(dense))
     places = np.arange(len(dense))
     differences = [f"{mixture[d]:.1f}, {percent(mixture[d] / dense[d] - 1)}" for d in dense]
@@ -139,7 +139,7 @@ def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], na
 
 @picture
 def bars(values: Mapping[str, float], labels: Sequence[str]) -> Figure:
-    """One bar a name, with its label behind it."""
+    """One labelled bar a name."""
     figure, axes = _axes(0.3 + 0.36 * len(values))
     _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE, height=0.6)
     _label_bars(axes, list(values))
@@ -152,13 +152,13 @@ def order_bars(order: Mapping[str, float]) -> str:
 
 
 def stage_bars(seconds: Mapping[str, float]) -> str:
-    """How long each stage took."""
+    """Time of each stage."""
     return bars(seconds, [duration(s) for s in seconds.values()])
 
 
 @picture
 def histogram(values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False) -> Figure:
-    """How many lie between one edge and the next; `doubling` edges get equal room."""
+    """A histogram of `counts` between `edges`; `doubling` makes the axis logarithmic."""
     figure, axes = _axes(2.4)
     axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE)
     axes.set_title(title)
@@ -172,14 +172,14 @@ def histogram(values: Mapping[str, Sequence[float]], title: str, unit: str, doub
 
 
 @picture
-def gates_by_domain(mean_gates: ArrayLike, domains: Sequence[str]) -> Figure:
-    """One panel a layer: rows are domains, columns experts, colour the mean weight beside the even share 1/E.
+def shares_by_domain(shares: ArrayLike, domains: Sequence[str]) -> Figure:
+    """One panel a layer: rows are domains, columns experts, colour the share relative to the even share 1/E.
 
-    `mean_gates` (layers, domains, E). The colour is that of log(weight · E): none where all weigh the same.
+    `shares` (layers, domains, E). The colour is that of log(share · E): none for an even share.
     """
-    gates = np.asarray(mean_gates, np.float64)
-    layers, rows, experts = gates.shape
-    ratios = np.log(np.maximum(gates * experts, 1e-9))
+    values = np.asarray(shares, np.float64)
+    layers, rows, experts = values.shape
+    ratios = np.log(np.maximum(values * experts, 1e-9))
     scale = next((s for s in SCALES if math.log(s) >= np.abs(ratios).max()), SCALES[-1])
     figure, panels = _panels(layers, 0.24 * rows)
     numbered = np.arange(0, experts, math.ceil(experts * (2 if layers <= 8 else 4) / 16))
@@ -248,13 +248,13 @@ def activation_norms(metrics: Metrics) -> Figure:
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:
-    """A figure of the usual width with one pair of axes."""
+    """A figure of the usual width with one plot."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
 def _panels(count: int, height: float, sharey: bool = True) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of `count` panels of a height, two or four beside each other."""
+    """A figure of `count` panels of a height, in two or four columns."""
     columns = min(count, 2 if count <= 8 else 4)
     lines = math.ceil(count / columns)
     figure = Figure(figsize=(WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")
@@ -265,12 +265,12 @@ def _panels(count: int, height: float, sharey: bool = True) -> tuple[Figure, Seq
 
 
 def _shades(count: int) -> NDArray[Any]:
-    """Colours from cool to warm."""
+    """Colours from blue to red."""
     return LinearSegmentedColormap.from_list("shades", [LESS, MORE])(np.linspace(0, 1, count))
 
 
 def _over_tokens(axes: Axes, title: str, ticks: int = 4) -> None:
-    """Title, and tokens with few ticks along the bottom of the figure."""
+    """Set the title, and tokens as the x axis with few ticks."""
     axes.set_title(title)
     place = axes.get_subplotspec()
     axes.set_xlabel("tokens" if place is None or place.is_last_row() else "")
@@ -279,14 +279,14 @@ def _over_tokens(axes: Axes, title: str, ticks: int = 4) -> None:
 
 
 def _mark_copy(axes: Axes, metrics: Metrics) -> None:
-    """A dotted line where the dense model was copied into experts."""
+    """Draw a dotted line where the dense model was copied into experts."""
     dense = [m["tokens"] for m in metrics if m.get("experts", 1) == 1]
     if 0 < len(dense) < len(metrics):
         axes.axvline(dense[-1], color=INK, linestyle=":", linewidth=1)
 
 
 def _layer_lines(axes: Axes, x: Floats, values: Floats) -> None:
-    """A thin line for each column of `values` (points, layers), cool to warm, and their mean in ink."""
+    """Draw a thin line for each column of `values` (points, layers), and their mean."""
     layers = values.shape[1]
     for layer, shade in enumerate(_shades(layers)):
         label = f"layer {layer}" if layer in (0, layers - 1) else None
@@ -304,13 +304,13 @@ def _bars(
     name: str = "",
     height: float = 0.36,
 ) -> None:
-    """Bars that lie, each with its label behind it."""
+    """Draw horizontal bars, each with its label behind it."""
     drawn = axes.barh(places, list(values), height=height, color=color, label=name)
     axes.bar_label(drawn, labels, padding=4, fontsize=9.5)
 
 
 def _label_bars(axes: Axes, names: Sequence[str]) -> None:
-    """Names in place of an axis, room for the bars' labels, the first bar on top."""
+    """Name the bars instead of an axis, leave room for their labels, put the first on top."""
     axes.set_yticks(range(len(names)), [_short(name, 20) for name in names])
     axes.set_xlim(0, axes.dataLim.xmax * 1.45)
     axes.xaxis.set_visible(False)
@@ -321,7 +321,7 @@ def _label_bars(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _tiles(axes: Axes, values: Floats, reach: float) -> PatchCollection:
-    """A tile for every value (rows, columns) between -reach and reach, clear at zero."""
+    """Draw a tile for every value (rows, columns) between -reach and reach, clear at zero."""
     rows, columns = values.shape
     tiles = PatchCollection(
         [Rectangle((j + 0.04, i + 0.06), 0.92, 0.88) for i in range(rows) for j in range(columns)],
@@ -340,5 +340,5 @@ def _tiles(axes: Axes, values: Floats, reach: float) -> PatchCollection:
 
 
 def _short(name: str, limit: int) -> str:
-    """A name that leaves room for the picture."""
+    """A name cut to `limit` characters."""
     return name if len(name) <= limit else f"{name[: limit - 1]}…"

@@ -1,11 +1,11 @@
-"""Report pages: one self-contained HTML file, from the files of a folder alone."""
+"""Report pages: self-contained HTML files, made from the files of a folder alone."""
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze import comparison as compare
+from loriini.analyze import comparison
 from loriini.analyze.comparison import Comparison
 from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
@@ -18,35 +18,35 @@ REPORT = "report.html"
 
 
 def write_report(folder: Path) -> Path:
-    """Write `report.html` about a quickstart's folder and return its path.
+    """Write a quickstart's `report.html` and return its path.
 
-    Needs `results.json` and `settings.json` (InputError without them); what else is absent is left out.
+    InputError without `results.json` and `settings.json`; sections without their files are left out.
     """
     settings = read_json(folder / "settings.json")
-    runs = {name: folder / "runs" / name for name in (compare.DENSE, settings["design"])}
+    runs = {name: folder / "runs" / name for name in (comparison.DENSE, settings["design"])}
     metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
     c = Comparison(read_json(folder / "results.json"), settings, metrics)
     sections = {
-        "What was trained, on what": compare.setup(c),
+        "What was trained, on what": comparison.setup(c),
         "Learning": learning(metrics),
-        "Perplexity by domain": compare.perplexity(c),
-        "Use of experts": use_of_experts(metrics[c.design]),
+        "Perplexity by domain": comparison.perplexity(c),
+        "Use of experts": use_of_experts(metrics[c.design], _is_soft(runs[c.design])),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
-        "Similar documents": compare.similar_documents(c, read_json(folder / "neighbors.json", [])),
-        "Samples": compare.samples(c, read_json(folder / "samples.json", [])),
-        "Time and memory": compare.cost(c),
-        "What to try next": compare.what_next(c),
+        "Similar documents": comparison.similar_documents(c, read_json(folder / "neighbors.json", [])),
+        "Samples": comparison.samples(c, read_json(folder / "samples.json", [])),
+        "Time and memory": comparison.cost(c),
+        "What to try next": comparison.what_next(c),
     }
     return write_page(
-        folder / REPORT, f"Loriini: {c.design} beside dense", compare.headline(c), sections.items()
+        folder / REPORT, f"Loriini: {c.design} and dense", comparison.headline(c), sections.items()
     )
 
 
 def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
-    """Write `out/report.html` about one run's training, and its routes if there is an `out/routes.npz`.
+    """Write `out/report.html` on one run's training, and on its routes if there is an `out/routes.npz`.
 
-    It opens with a `remark` that a reader must know. What is absent is left out: a plain model folder has
-    routes alone. InputError when nothing is there.
+    `remark` is shown at the top. Sections without their files are left out: a model folder has routes
+    alone. InputError if there is nothing to report.
     """
     settings, metrics = read_json(run / "run.json", {}), read_metrics(run / METRICS)
     routes = read_routes(out / ROUTES)
@@ -56,12 +56,12 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
         element("h1", name),
-        paragraph(strong("Remember: "), remark) if remark else "",
+        paragraph(strong("Note: "), remark) if remark else "",
         training_cards(metrics) if metrics else "",
     )
     sections = {
         "Learning": learning({name: metrics}),
-        "Use of experts": use_of_experts(metrics),
+        "Use of experts": use_of_experts(metrics, _is_soft(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], _flat(settings)) if settings else None,
     }
@@ -70,33 +70,38 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
 
 
 def write_page(path: Path, title: str, opening: Html, sections: Iterable[tuple[str, Html | None]]) -> Path:
-    """Write a page of the sections that have something to show."""
+    """Write a page of the sections that are not None; return its path."""
     shown = [(name, content) for name, content in sections if content is not None]
     write_text(path, page(title, opening, shown), errors="replace")
     return path
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """A file's value, or `default` where it is absent; InputError without one."""
+    """A JSON file's value, or `default` if the file is missing. InputError without a default."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if default is None:
             raise InputError(
-                f"{path}: is absent, so there is nothing to report; finish the run first"
+                f"{path}: missing, so there is nothing to report; finish the run first"
             ) from None
         return default
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}: is not JSON ({error}); make it anew") from None
+        raise InputError(f"{path}: not JSON ({error}); remove it and run the command again") from None
 
 
 def read_routes(path: Path) -> Routes | None:
-    """The routes of a run, where they were measured."""
+    """The routes of a run, if they were measured."""
     return Routes.load(path) if path.exists() else None
 
 
+def _is_soft(run: Path) -> bool:
+    """Whether a run's design gives every unit every expert."""
+    return bool(read_json(run / "run.json", {}).get("routing", {}).get("selection") == "all")
+
+
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:
-    """Nested settings as rows of dotted name and value, without where things lie on this machine."""
+    """Nested settings as rows of dotted name and value, without the corpus's path on this machine."""
     for key, value in settings.items():
         if key == "corpus":
             continue

@@ -1,109 +1,252 @@
-"""Who routes where: the mean weight of every expert in every layer for the text of each domain."""
+"""Which experts the held-out text of each domain is routed to, in every layer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from loriini.atomic import atomic
+from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.routing import Routing
-from loriini.routing.losses import mean_gates
+from loriini.routing.losses import entropy
+
+Floats = NDArray[np.float64]
 
 ROUTES = "routes.npz"
+PERMUTATIONS = 200
 
 
 @dataclass(frozen=True)
 class Routes:
-    """`mean_gates` (layers, domains, E), `domains`, and how many `units` (domains,) each mean is over."""
+    """Sums over the held-out units (tokens, segments or sequences) of each domain D, for layers L, experts E.
 
-    mean_gates: NDArray[np.float64]
-    domains: tuple[str, ...]
+    - `choices` (L, D, E): how many units chose each expert. A design that gives every unit every expert
+      makes no choices; there it is the sum of the units' gates.
+    - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
+    - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE section 4.3).
+    - `chance_bits` (L,): the domain information that a random assignment of the sequences to domains gives.
+    - `units` (D,), `sequences` (D,): how many were routed.
+    - `field`: what the domains are, the name of a field of the documents.
+    """
+
+    choices: Floats
+    mean_gates: Floats
+    confidence_entropy: Floats
+    chance_bits: Floats
     units: NDArray[np.int64]
+    sequences: NDArray[np.int64]
+    domains: tuple[str, ...]
+    field: str = "domain"
+
+    @property
+    def choice_shares(self) -> Floats:
+        """The share of a domain's choices that falls on each expert (L, D, E), Σ_E = 1."""
+        return _shares(self.choices)
+
+    @property
+    def expert_load(self) -> Floats:
+        """The share of all choices that falls on each expert (L, E), Σ = 1 (AoE section 4.2)."""
+        return _shares(self.choices.sum(1))
+
+    @property
+    def load_entropy(self) -> Floats:
+        """Entropy of the load in nats (L,): log E when it is even, 0 when one expert has it all."""
+        return entropy(torch.from_numpy(self.expert_load)).numpy()
+
+    @property
+    def load_range(self) -> Floats:
+        """The largest load minus the smallest (L,)."""
+        return np.ptp(self.expert_load, axis=-1)
+
+    @property
+    def domain_bits(self) -> Floats:
+        """Mutual information of expert choice and domain in bits (L,)."""
+        return mutual_information(self.choices)
+
+    @property
+    def most_bits(self) -> Floats:
+        """An upper bound of `domain_bits` (L,): the domains' entropy, or log2(E/k) with k choices a unit."""
+        per_unit = self.choices.sum((1, 2)) / self.units.sum()
+        shares = self.units / self.units.sum()
+        domains = -(shares * np.log2(shares)).sum()
+        return np.minimum(domains, np.log2(self.choices.shape[-1] / per_unit))
+
+    @property
+    def domain_agreement(self) -> Floats:
+        """Adjusted mutual information (L,): 0 as by chance, 1 where the domain decides the experts."""
+        above, room = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
+        return np.divide(above, room, out=np.zeros_like(above), where=room > 1e-9)
+
+    def largest(self, count: int) -> "Routes":
+        """The routes of the `count` domains with the most units, in their order."""
+        kept = np.sort(np.argsort(-self.units, kind="stable")[:count])
+        by_domain = ("choices", "mean_gates", "confidence_entropy")
+        return replace(
+            self,
+            **{name: getattr(self, name)[:, kept] for name in by_domain},
+            units=self.units[kept],
+            sequences=self.sequences[kept],
+            domains=tuple(self.domains[i] for i in kept),
+        )
 
     def save(self, path: Path) -> None:
-        """Write the routes to an `.npz` file atomically."""
-        domains = np.array(self.domains, np.str_)
+        """Write `path`, an npz of the fields, and beside it the statistics as `.json`; both atomically."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
         with atomic(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, mean_gates=self.mean_gates, domains=domains, units=self.units)
+            np.savez(file, **arrays | {"domains": np.array(self.domains, np.str_)})
+        write_json(path.with_suffix(".json"), self.to_dict())
 
     @classmethod
     def load(cls, path: Path) -> "Routes":
-        """Read what `save` wrote; InputError when that is not what it is."""
+        """Read what `save` wrote. InputError for another file, or one without the counts of choices."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
-                return cls(arrays["mean_gates"], tuple(arrays["domains"].tolist()), arrays["units"])
+                values = {field.name: arrays[field.name] for field in fields(cls)}
         except (KeyError, ValueError, OSError) as error:
             raise InputError(f"{path}: not readable routes ({error}); run loriini analyze again") from None
+        return cls(**values | {"domains": tuple(values["domains"].tolist()), "field": str(values["field"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statistics of every layer as a JSON object."""
+        per_layer = ("load_entropy", "load_range", "domain_bits", "chance_bits", "domain_agreement")
+        layers = [
+            {
+                "load": self.expert_load[layer].tolist(),
+                **{name: float(getattr(self, name)[layer]) for name in per_layer},
+                "confidence_entropy": self._of_domains(self.confidence_entropy[layer]),
+                "choice_shares": self._of_domains(self.choice_shares[layer]),
+                "mean_gates": self._of_domains(self.mean_gates[layer]),
+            }
+            for layer in range(len(self.choices))
+        ]
+        counts = {"units": self._of_domains(self.units), "sequences": self._of_domains(self.sequences)}
+        return {"field": self.field, **counts, "layers": layers}
+
+    def _of_domains(self, values: NDArray[Any]) -> dict[str, Any]:
+        return dict(zip(self.domains, values.tolist(), strict=True))
 
 
-@torch.no_grad()
 def routes_by_domain(
     model: LoriiniForCausalLM, instances_by_domain: Mapping[str, Tensor], batch_size: int = 8
 ) -> Routes:
-    """Run the model in evaluation mode over each domain's instances (n, L+1) and average its gates.
+    """The routes of instances (n, L+1) by domain: their first L tokens, as `evaluate` gives them."""
+    return routes_of_sequences(
+        model, {domain: list(ids[:, :-1]) for domain, ids in instances_by_domain.items()}, batch_size
+    )
 
-    All units that hold tokens count, those of segment 1 too. A domain without instances is left out;
-    ValueError when none has any, InputError for a domain that a label-routed model does not know.
+
+@torch.no_grad()
+def routes_of_sequences(
+    model: LoriiniForCausalLM,
+    sequences_by_domain: Mapping[str, Sequence[Tensor]],
+    batch_size: int = 8,
+    precision: str = "auto",
+    field: str = "domain",
+) -> Routes:
+    """Route sequences of token ids, of any lengths, in evaluation mode, and sum what each domain's choose.
+
+    All units that hold tokens count, those of segment 1 too. A domain without sequences is left out.
+    ValueError when there are none at all, InputError for a domain that a label-routed model does not know.
     """
-    parts = {name: ids for name, ids in instances_by_domain.items() if len(ids)}
-    if not parts:
-        raise ValueError("there are no instances to route")
+    sequences = {domain: ids for domain, ids in sequences_by_domain.items() if len(ids)}
+    if not sequences:
+        raise ValueError("there are no sequences to route")
     training = model.training
     model.eval()
     try:
-        means, units = zip(
-            *(_mean_gates(model, name, ids.split(batch_size)) for name, ids in parts.items()), strict=True
-        )
+        sums = {
+            domain: torch.cat(
+                [
+                    _batch_sums(model, ids[start : start + batch_size], domain, precision)
+                    for start in range(0, len(ids), batch_size)
+                ]
+            )
+            for domain, ids in sequences.items()
+        }
     finally:
         model.train(training)
-    return Routes(np.stack(means, axis=1), tuple(parts), np.array(units, np.int64))
+    counts = np.array([len(of_domain) for of_domain in sums.values()])
+    per_sequence = torch.cat(list(sums.values())).cpu().numpy()
+    E = model.config.num_experts
+    totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
+    units_D = totals_LDX[0, :, -1]
+    return Routes(
+        choices=totals_LDX[..., :E],
+        mean_gates=totals_LDX[..., E : 2 * E] / units_D[:, None],
+        confidence_entropy=totals_LDX[..., 2 * E] / units_D,
+        chance_bits=_chance_bits(per_sequence[..., :E], counts),
+        units=units_D.astype(np.int64),
+        sequences=counts.astype(np.int64),
+        domains=tuple(sequences),
+        field=field,
+    )
 
 
-def _mean_gates(
-    model: LoriiniForCausalLM, domain: str, batches: Sequence[Tensor]
-) -> tuple[NDArray[np.float64], int]:
-    """Mean gates (layers, E) over all units of a domain's batches, and how many those are."""
-    total: Tensor | float = 0.0
-    count = 0
-    for ids in batches:
-        with autocast("auto"):
-            labels_B = labels_of(model, domain, len(ids))
-            routings = model(ids[:, :-1].to(model.device), routing_labels=labels_B).routings
-        units = _units(routings[0])
-        total = total + units * torch.stack([mean_gates(r).double() for r in routings])
-        count += units
-    return np.asarray((torch.as_tensor(total) / count).cpu()), count
+def _batch_sums(
+    model: LoriiniForCausalLM, sequences: Sequence[Tensor], domain: str, precision: str
+) -> Tensor:
+    """Sums over the units of each sequence (B, L, 2E+2): choices, gates, confidence entropy, units."""
+    ids_BL = pad_sequence(list(sequences), batch_first=True).to(model.device)
+    lengths_B = torch.tensor([len(ids) for ids in sequences], device=model.device)
+    mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
+    labels_B = labels_of(model, domain, len(ids_BL))
+    with autocast(precision, model.device):
+        routings = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B).routings
+    soft = model.config.routing.selection == "all"
+    return torch.stack([_unit_sums(routing, soft) for routing in routings], dim=1)
 
 
-def _units(routing: Routing) -> int:
-    """How many units hold tokens."""
-    return len(routing.gates) if routing.valid is None else int(routing.valid.sum())
+def _unit_sums(routing: Routing, soft: bool) -> Tensor:
+    """One layer's `_batch_sums` (B, 2E+2)."""
+    gates, log_p = routing.gates.double(), routing.logits.double().log_softmax(-1)
+    chosen = gates if soft else (gates > 0).double()
+    confidence = -(log_p.exp() * log_p).sum(-1, keepdim=True)
+    values = torch.cat([chosen, gates, confidence, torch.ones_like(confidence)], dim=-1)
+    if routing.valid is not None:
+        values = values * routing.valid[:, None]
+    return values.view(*routing.unit_shape, -1).sum(1)
 
 
-def mutual_information(mean_gates: ArrayLike, units: ArrayLike) -> NDArray[np.float64]:
-    """Bits that the expert tells of the domain, per layer: I(domain; expert), domains weighed by their units.
+def _sums_of_domains(values_SLX: Floats, domain_S: NDArray[np.int64]) -> Floats:
+    """Sums (L, D, X) over the sequences of each domain."""
+    membership_DS = np.equal.outer(np.arange(domain_S.max() + 1), domain_S).astype(np.float64)
+    return np.einsum("ds,slx->ldx", membership_DS, values_SLX, optimize=True)
 
-    An expert is thought of as drawn by its weight, so p(expert | domain) is the domain's mean gates
-    (layers, domains, E), scaled to sum to 1. It is 0 when every domain is routed alike and at most the
-    smaller of log2 E and the entropy of the domains.
+
+def _chance_bits(choices_SLE: Floats, counts: NDArray[np.int64]) -> Floats:
+    """Mean domain information (L,) when whole sequences are assigned to domains at random.
+
+    Tokens of one text are alike, so it is texts that are permuted; of few texts, chance alone gives bits.
     """
-    gates, counts = np.asarray(mean_gates, np.float64), np.asarray(units, np.float64)
-    sums = gates.sum(-1, keepdims=True)
-    conditional = np.divide(gates, sums, out=np.full_like(gates, 1 / gates.shape[-1]), where=sums > 0)
-    joint = conditional * (counts / counts.sum())[:, None]
-    independent = joint.sum(1, keepdims=True) * joint.sum(2, keepdims=True)
+    domain_S = np.repeat(np.arange(len(counts)), counts)
+    rng = np.random.default_rng(0)
+    permuted = (_sums_of_domains(choices_SLE, rng.permutation(domain_S)) for _ in range(PERMUTATIONS))
+    return np.mean([mutual_information(choices_LDE) for choices_LDE in permuted], axis=0)
+
+
+def mutual_information(counts: ArrayLike) -> Floats:
+    """I(row; column) in bits of each table of counts (…, D, E): 0 when all rows are in proportion."""
+    joint = np.asarray(counts, np.float64)
+    joint = joint / np.maximum(joint.sum((-2, -1), keepdims=True), np.finfo(np.float64).tiny)
+    independent = joint.sum(-1, keepdims=True) * joint.sum(-2, keepdims=True)
     ratio = np.divide(joint, independent, out=np.ones_like(joint), where=joint > 0)
-    return np.maximum((joint * np.log2(ratio)).sum((1, 2)), 0)
+    return np.maximum((joint * np.log2(ratio)).sum((-2, -1)), 0)
 
 
-def top_experts(mean_gates: ArrayLike) -> NDArray[np.int64]:
-    """The expert that each layer weighs most for each domain (layers, domains)."""
-    return np.asarray(mean_gates).argmax(-1)
+def _shares(amounts: Floats) -> Floats:
+    """Amounts (…, E) as shares of their sum; zeros stay."""
+    return amounts / np.maximum(amounts.sum(-1, keepdims=True), np.finfo(np.float64).tiny)
+
+
+def top_experts(shares: ArrayLike) -> NDArray[np.int64]:
+    """The expert with the largest share in each layer for each domain (L, D), of shares (L, D, E)."""
+    return np.asarray(shares).argmax(-1)

@@ -1,6 +1,5 @@
-"""Sections that reports share; None where there is nothing to show."""
+"""Sections that several reports have; None if there is nothing to show."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +9,15 @@ from loriini.analyze import page as p
 from loriini.analyze import plots
 from loriini.analyze.curves import WINDOW, Metrics, column, routed_steps, running_mean, utilisation
 from loriini.analyze.page import Html
-from loriini.analyze.routes import Routes, mutual_information, top_experts
+from loriini.analyze.routes import Routes, top_experts
 from loriini.analyze.wording import large
+
+MOST_DOMAINS = 40
+"""Domains that are shown, those with the most text; the statistics are of all."""
 
 
 def training_cards(metrics: Metrics) -> Html:
-    """How far a run has come."""
+    """Steps, tokens, loss and experts at the end of a run."""
     last = metrics[-1]
     return p.cards(
         {
@@ -28,26 +30,32 @@ def training_cards(metrics: Metrics) -> Html:
 
 
 def learning(runs: Mapping[str, Metrics]) -> Html | None:
-    """Loss over training, and with two runs also the second's minus the first's."""
+    """Loss over training; with two runs, also their difference."""
     runs = {name: metrics for name, metrics in runs.items() if metrics}
     if not runs:
         return None
-    caption = "Every step faint, the running mean strong; the fall of the first steps is cut off."
+    caption = "Every step faint, the running mean strong; the initial drop is cut off."
     if any(metrics[0].get("experts", 1) < metrics[-1].get("experts", 1) for metrics in runs.values()):
-        caption += " Dotted: the dense model is copied into the experts."
+        caption += " Dotted line: the dense model is copied into the experts."
     curves = p.figure(plots.loss_curves(runs), caption)
     if len(runs) != 2:
         return curves
     (first, dense), (second, mixture) = runs.items()
-    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is ahead."
+    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is better."
     return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 
-def use_of_experts(metrics: Metrics) -> Html | None:
-    """How many experts are active over training, and how evenly they are weighed."""
+def use_of_experts(metrics: Metrics, soft: bool) -> Html | None:
+    """How the experts were used over training; `soft`: the design gives every unit every expert."""
     routed = routed_steps(metrics)
     if not routed:
         return None
+    return p.join(_activity(metrics) if soft else _busiest(routed), _loads(routed), _scores(routed))
+
+
+def _activity(metrics: Metrics) -> Html:
+    """How many experts of a soft design are active, and how evenly they are weighted."""
+    routed = routed_steps(metrics)
     experts = routed[-1]["experts"]
     active = utilisation(metrics)[1][-1].mean()
     effective = np.exp(routed[-1]["gate_entropy"]).mean()
@@ -55,96 +63,169 @@ def use_of_experts(metrics: Metrics) -> Html | None:
         p.paragraph(
             "At the end of training ",
             p.strong(f"{100 * active:.0f} % of the experts are active"),
-            ", averaged over layers, and a decision spreads its weight as if over "
-            f"{effective:.1f} of {experts}.",
+            f" (averaged over layers). A routing decision spreads its weight over {effective:.1f} of "
+            f"{experts} experts, measured by its entropy.",
         ),
         p.pair(
             p.figure(
                 plots.utilisation_curves(metrics),
-                f"Active: a weight over 2/{experts}, twice the even share, at least once in {WINDOW} steps.",
+                f"Active experts: a weight above 2/{experts}, twice the even share, at least once in "
+                f"{WINDOW} steps.",
             ),
             p.figure(
                 plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
-                "The exponential of the gates' mean entropy: 1 when one expert takes all, "
-                f"{experts} (dotted) when all weigh the same.",
+                "The exponential of the mean entropy of the weights: 1 if one expert gets all the weight, "
+                f"{experts} (dotted) if all get the same.",
             ),
         ),
-        _loads(routed),
-        _scores(routed),
+    )
+
+
+def _busiest(routed: Metrics) -> Html:
+    """The largest and the smallest load of a sparse design at the end of training."""
+    loads = [np.array(m["load"]) for m in routed if "load" in m]
+    if not loads:
+        return p.join()
+    load_LE = np.mean(loads[-WINDOW:], axis=0)
+    return p.paragraph(
+        "At the end of training the busiest expert of a layer gets ",
+        p.strong(f"{100 * load_LE.max(-1).mean():.1f} % of the choices"),
+        f" and the least busy {100 * load_LE.min(-1).mean():.1f} % (averaged over layers; "
+        f"{100 / load_LE.shape[-1]:.1f} % if the load were even).",
     )
 
 
 def _loads(routed: Metrics) -> Html:
-    """How the load falls on the experts over training, where enough steps tell it."""
+    """The load of the experts over training, where at least two steps recorded it."""
     if sum("load" in m for m in routed) < 2:
         return p.join()
     return p.pair(
         p.figure(
             plots.load_bands(routed),
-            "The load: a band for each expert, as high as its share of the choices (of the weights, where "
-            "every unit takes every expert). Bands of one height: an even load; one band alone: collapse.",
+            "Load: the height of a band is the expert's share of the choices (of the weights, if every token "
+            "gets every expert). Bands of the same height: an even load. One band alone: collapse.",
         ),
         p.figure(
             plots.entropy_curves(routed, "load_entropy", "experts that carry the load"),
-            "The exponential of the load's entropy: 1 when one expert has it all, "
-            f"{routed[-1]['experts']} (dotted) when it is even.",
+            "The exponential of the entropy of the load: 1 if one expert carries it all, "
+            f"{routed[-1]['experts']} (dotted) if it is even.",
         ),
     )
 
 
 def _scores(routed: Metrics) -> Html:
-    """How sure scores are, where gates do not tell it already, and norms where these are the scores."""
+    """The entropy of the scores where it differs from the gates', and norms that are scores."""
     last, figures = routed[-1], []
     if "confidence_entropy" in last and last["confidence_entropy"] != last["gate_entropy"]:
         figures.append(
             p.figure(
-                plots.entropy_curves(routed, "confidence_entropy", "experts in doubt"),
-                "The exponential of the entropy of the softmax of all scores, the confidence entropy: 1 when "
-                f"a decision is sure, {last['experts']} (dotted) when all scores are the same.",
+                plots.entropy_curves(routed, "confidence_entropy", "experts that score alike"),
+                "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
+                f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
             )
         )
     if sum("activation_norms" in m for m in routed) >= 2:
         figures.append(
             p.figure(
                 plots.activation_norms(routed),
-                "The mean norm of each expert's own activation, by which it is chosen: a line for each.",
+                "The mean norm of each expert's own activations, which is its score: a line for each expert.",
             )
         )
     return p.pair(*figures)
 
 
 def who_routes_where(routes: Routes | None) -> Html | None:
-    """Mean weights by domain, what they tell of the domain, and each domain's favourite experts."""
-    if routes is None or routes.mean_gates.shape[-1] == 1:
+    """Share of choices and mean weight by domain, and how far they depend on the domain."""
+    if routes is None or routes.choices.shape[-1] == 1:
         return None
-    domains, experts = routes.mean_gates.shape[1:]
-    bits = mutual_information(routes.mean_gates, routes.units)
-    shares = routes.units / routes.units.sum()
-    most = min(math.log2(experts), -(shares * np.log2(shares)).sum())
-    heat_map = p.figure(
-        plots.gates_by_domain(routes.mean_gates, routes.domains),
-        "Mean weight of each expert (columns) for each domain (rows) beside the even share: red is more, "
-        "blue is less, a clear tile is even.",
-    )
+    several, shown = len(routes.domains) > 1, routes.largest(MOST_DOMAINS)
+    left_out = len(routes.domains) - len(shown.domains)
     return p.join(
-        p.paragraph(
-            "Specialisation is ",
-            p.strong(f"{bits.mean():.3f} bits"),
-            f" of at most {most:.2f}, averaged over layers; layer {bits.argmax()} has most, "
-            f"{bits.max():.3f}. It is the mutual information of domain and expert: draw an expert by its "
-            "weight, and it tells so many bits of which domain the text is from. At 0, all are routed alike.",
+        _agreement(routes) if several else "",
+        _heat_maps(shown),
+        p.element("h3", "Load and agreement, by layer"),
+        _statistics(routes),
+        p.items(_explanations(routes)),
+        _set_apart(shown) if several else "",
+        p.element("h3", f"The expert that each {routes.field} chooses most"),
+        _favourites(shown),
+        p.note(
+            f"Measured on held-out text: {_counted(routes)}. Layers and experts are counted from 0. The "
+            "units of the first segment count too."
+            + (f" The {left_out} values of {routes.field} with least text are not shown." if left_out else "")
         ),
-        p.pair(heat_map, _set_apart(routes)) if domains > 1 else heat_map,
-        p.element("h3", "The expert each domain weighs most"),
-        _favourites(routes),
-        p.note("Layers and experts are counted from 0, as in the model. The units of segment 1 count too."),
     )
+
+
+def _agreement(routes: Routes) -> Html:
+    agreement, bits = routes.domain_agreement, routes.domain_bits
+    best = agreement.argmax()
+    return p.paragraph(
+        f"The choice of experts agrees with the {routes.field} by ",
+        p.strong(f"{agreement.mean():.2f}"),
+        f" (averaged over layers; 0 is chance, 1 means that the {routes.field} decides the experts). Layer "
+        f"{best} agrees most: {agreement[best]:.2f}, or {bits[best]:.3f} bits of at most "
+        f"{routes.most_bits[best]:.2f}.",
+    )
+
+
+def _heat_maps(routes: Routes) -> Html:
+    """Share of choices, and the mean weight if it is not the same."""
+    experts = routes.choices.shape[-1]
+    colours = f"beside the even share 1/{experts}: red is more, blue is less, clear is even."
+    cells = f"each expert (columns) for each {routes.field} (rows)"
+    weights = plots.shares_by_domain(routes.mean_gates, routes.domains)
+    if np.allclose(routes.choice_shares, routes.mean_gates, atol=1e-3):
+        return p.figure(weights, f"Mean weight of {cells}, {colours}")
+    choices = plots.shares_by_domain(routes.choice_shares, routes.domains)
+    return p.pair(
+        p.figure(choices, f"Share of choices: how much of all choices falls on {cells}, {colours}"),
+        p.figure(weights, f"Mean weight of {cells}, 0 where it is not chosen, {colours}"),
+    )
+
+
+def _statistics(routes: Routes) -> Html:
+    confidence = (routes.confidence_entropy * routes.units).sum(-1) / routes.units.sum()
+    columns = {
+        "experts in use": (np.exp(routes.load_entropy), ".2f"),
+        "max − min load": (routes.load_range, ".3f"),
+        "experts in doubt": (np.exp(confidence), ".2f"),
+        "bits": (routes.domain_bits, ".3f"),
+        "bits by chance": (routes.chance_bits, ".3f"),
+        "agreement": (routes.domain_agreement, ".2f"),
+    }
+    rows = (
+        [f"layer {layer}", *(f"{values[layer]:{form}}" for values, form in columns.values())]
+        for layer in range(len(routes.choices))
+    )
+    return p.table(["", *columns], rows)
+
+
+def _explanations(routes: Routes) -> list[Html]:
+    """A sentence for each column of the statistics."""
+    experts, field = routes.choices.shape[-1], routes.field
+    meanings = {
+        "Experts in use": f"the exponential of the load's entropy, {experts} if the load is even.",
+        "Max − min load": "the busiest expert's share of all choices minus the least busy one's.",
+        "Experts in doubt": "the exponential of the confidence entropy, the mean entropy of the softmax of "
+        f"a decision's scores: 1 if decisions are certain, {experts} if all scores are the same.",
+        "Bits": f"the mutual information of choice and {field}: what one choice says about the {field}.",
+        "Bits by chance": f"the same when whole texts are assigned to a {field} at random; with few texts, "
+        "this is well above 0.",
+        "Agreement": "the bits above chance as a share of the most that is possible (the adjusted mutual "
+        "information).",
+    }
+    return [p.join(p.strong(name), f": {meaning}") for name, meaning in meanings.items()]
+
+
+def _counted(routes: Routes) -> str:
+    return f"{routes.sequences.sum():,} sequences with {routes.units.sum():,} routing decisions in each layer"
 
 
 def document_and_nearest(document: Mapping[str, Any]) -> Html:
-    """The beginnings of a document and of those most similar to it."""
+    """The beginnings of a document and of its nearest neighbours."""
     return p.join(
-        p.element("h3", "A document and its nearest"),
+        p.element("h3", "A document and its nearest neighbours"),
         p.quotation(f"{document['domain']} · {document['id']}", document["text"]),
         p.pair(
             *(
@@ -156,25 +237,25 @@ def document_and_nearest(document: Mapping[str, Any]) -> Html:
 
 
 def _set_apart(routes: Routes) -> Html:
-    """For each domain, the expert to which it gives most beyond what the other domains give on average."""
-    gates_LDE = routes.mean_gates
-    others_LDE = (gates_LDE.sum(1, keepdims=True) - gates_LDE) / (gates_LDE.shape[1] - 1)
+    """For each domain, the expert that it chooses most often beyond the mean of the other domains."""
+    shares_LDE = routes.choice_shares
+    others_LDE = (shares_LDE.sum(1, keepdims=True) - shares_LDE) / (shares_LDE.shape[1] - 1)
     sentences = []
     for i, name in enumerate(routes.domains):
-        lead_LE = gates_LDE[:, i] - others_LDE[:, i]
+        lead_LE = shares_LDE[:, i] - others_LDE[:, i]
         layer, expert = np.unravel_index(lead_LE.argmax(), lead_LE.shape)
-        here, elsewhere = gates_LDE[layer, i, expert], others_LDE[layer, i, expert]
-        weights = f": expert {expert} of layer {layer} weighs {here:.2f}, elsewhere {elsewhere:.2f}"
-        sentences.append(p.join(p.strong(name), weights))
-    return p.join(p.element("h3", "What sets each domain apart"), p.items(sentences))
+        here, elsewhere = shares_LDE[layer, i, expert], others_LDE[layer, i, expert]
+        shares = f": expert {expert} of layer {layer} has a share of {here:.2f}, elsewhere {elsewhere:.2f}"
+        sentences.append(p.join(p.strong(name), shares))
+    return p.join(p.element("h3", f"What sets each {routes.field} apart"), p.items(sentences))
 
 
 def _favourites(routes: Routes) -> Html:
-    """The most weighed expert and its weight, by domain and layer."""
-    top_LD, weight_LD = top_experts(routes.mean_gates), routes.mean_gates.max(-1)
+    """The most chosen expert and its share, by domain and layer."""
+    top_LD, share_LD = top_experts(routes.choice_shares), routes.choice_shares.max(-1)
     layers = range(len(top_LD))
     rows = (
-        [name, *(f"{top_LD[layer, i]} ({weight_LD[layer, i]:.2f})" for layer in layers)]
+        [name, *(f"{top_LD[layer, i]} ({share_LD[layer, i]:.2f})" for layer in layers)]
         for i, name in enumerate(routes.domains)
     )
-    return p.table(["domain", *(f"layer {layer}" for layer in layers)], rows)
+    return p.table([routes.field, *(f"layer {layer}" for layer in layers)], rows)

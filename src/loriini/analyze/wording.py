@@ -1,7 +1,10 @@
-"""Numbers as people read them."""
+"""Numbers as text."""
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
+
+from loriini.evaluate.intervals import Difference
 
 
 def percent(change: float) -> str:
@@ -9,8 +12,15 @@ def percent(change: float) -> str:
     return f"{100 * change:+.1f} %".replace("-", "−")
 
 
+def interval(difference: Difference) -> str:
+    """The bounds of a relative change: −5.0 to −2.6 %."""
+    if isnan(difference.low):
+        return "unknown (too few instances)"
+    return f"{percent(difference.low).removesuffix(' %')} to {percent(difference.high)}"
+
+
 def large(number: float) -> str:
-    """A count in three digits: 1.23 M; as it is below a thousand."""
+    """A count with three digits: 1.23 M; unchanged below a thousand."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return (
@@ -38,7 +48,7 @@ def listing(words: Sequence[str]) -> str:
 
 
 def counts(values: Any) -> str:
-    """A mapping as words, whatever its depth: a 1, b (c 2, d 3)."""
+    """A nested mapping of counts as text: a 1, b (c 2, d 3)."""
     if not isinstance(values, Mapping):
         return f"{values:,}" if isinstance(values, int) else str(values)
     inner = (

@@ -2,114 +2,162 @@
 
 import argparse
 import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loriini.cli.parser import Add, output_path
 from loriini.errors import InputError
 
+MODEL = "a run's folder, or a Hugging Face model folder"
+DEVICE = "cpu, cuda or cuda:N (the GPU if there is one)"
+ROUTINGS = ("training", "prompt", "segment")
+
 
 def evaluate_arguments(add: Add) -> None:
-    """What `evaluate` takes."""
-    add("model", type=Path, metavar="RUN")
-    add("--documents", nargs="+")
-    add("--domain-field", default="domain")
-    add("--tasks", nargs="+")
-    add("--length", type=int, help="tokens in an instance (the model's context)")
-    add("--router-free", metavar="NODE[:NORM]", help="choose experts by their activations' norm: 1, 2 or inf")
-    add("--out", type=output_path)
+    """Arguments of `loriini evaluate`."""
+    add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
+    add("--documents", nargs="+", metavar="PATH", help="held-out text")
+    _document_fields(add)
+    add("--tasks", nargs="+", metavar="NAME")
+    add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
+    add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add("--routing", choices=ROUTINGS, default="training", help="prompt: the skipped tokens are the prompt")
+    router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
+    add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
+    add("--device", metavar="NAME", help=DEVICE)
+    add("--out", type=output_path, help="also write the JSON to this file")
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
-    """Perplexity of a model per domain."""
+    """Measure perplexity on held-out text, by domain."""
     from loriini.atomic import write_json
-    from loriini.evaluate.perplexity import evaluate as measure
-    from loriini.evaluate.perplexity import tokenize_by_domain
-    from loriini.model.loading import load_model
-    from loriini.progress import warn
-    from loriini.routing import not_causal
-    from loriini.sources import Fields, ReadOptions, read_documents
+    from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
+    from loriini.sources import Fields
 
     if arguments.tasks:
         raise InputError("--tasks is not there yet; use --documents")
     if not arguments.documents:
         raise InputError("give --documents PATH…")
-    model, tokenizer = load_model(arguments.model)
-    if arguments.router_free:
-        _drop_routers(model, arguments.router_free)
-    documents = read_documents(arguments.documents, ReadOptions(Fields(domain=arguments.domain_field)))
-    length = arguments.length or model.config.max_position_embeddings
-    heldout = tokenize_by_domain(documents, tokenizer, length, label_names=model.config.label_names)
-    if model.config.num_experts > 1 and (remark := not_causal(model.config.routing)):
-        warn(remark)
-    results = measure(model, heldout)
+    settings = EvaluationSettings(
+        documents=tuple(arguments.documents),
+        fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        length=arguments.length,
+        skip=arguments.skip,
+        routing=arguments.routing,
+        device=arguments.device,
+        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free else None,
+    )
+    results = evaluate_runs(arguments.runs, settings)
+    written = results if len(results) > 1 else results[0]
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(arguments.out, results)
-    print(json.dumps(results, indent=1))
+        write_json(arguments.out, written)
+    print(json.dumps(written, indent=1))
+    if len(results) > 1:
+        print("\n".join(_differences(results)), file=sys.stderr)
+
+
+def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The differences to the first run as lines of text."""
+    from loriini.analyze.wording import interval, percent
+    from loriini.evaluate.intervals import Difference
+
+    yield (
+        f"perplexity relative to {results[0]['run']}, with the 95 % interval over held-out instances "
+        "(it does not cover the seed: another training of the same model differs, too)"
+    )
+    for result in results[1:]:
+        for domain, values in result["difference"].items():
+            difference = Difference.from_dict(values)
+            yield f"  {result['run']}  {domain}: {percent(difference.change)} ({interval(difference)})"
 
 
 def analyze_arguments(add: Add) -> None:
-    """What `analyze` takes."""
-    add("model", type=Path, metavar="RUN")
-    add("--documents", nargs="+", required=True)
-    add("--domain-field", default="domain")
-    add("--out", type=output_path)
+    """Arguments of `loriini analyze`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
+    _document_fields(add)
+    add("--per-document", action="store_true", help="route each document by itself, cut to the context")
+    add("--device", metavar="NAME", help=DEVICE)
+    add(
+        "--out",
+        type=output_path,
+        metavar="DIR",
+        help="folder of routes.npz, routes.json and report.html (RUN)",
+    )
 
 
 def analyze(arguments: argparse.Namespace) -> None:
-    """Who routes where: routes.npz and a report."""
+    """Measure which experts each domain's text is routed to, and write a report."""
     from loriini.analyze.command import analyze_run
+    from loriini.sources import Fields
 
-    print(analyze_run(arguments.model, arguments.documents, arguments.domain_field, arguments.out))
+    fields = Fields(text=arguments.text_field, domain=arguments.domain_field)
+    report = analyze_run(
+        arguments.model,
+        arguments.documents,
+        fields,
+        arguments.out,
+        per_document=arguments.per_document,
+        device=arguments.device,
+    )
+    print(report)
 
 
 def generate_arguments(add: Add) -> None:
-    """What `generate` takes."""
-    add("model", type=Path, metavar="RUN")
-    add("--prompt", required=True)
-    add("--max-new-tokens", type=int, default=64)
-    add("--greedy", action="store_true")
-    add("--routing", choices=("prompt", "segment"), default="prompt")
-    add("--label", metavar="NAME", help="the domain whose expert writes, for a model that routes by label")
-    add("--seed", type=int, default=0)
+    """Arguments of `loriini generate`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("--prompt", required=True, metavar="TEXT", help="text to continue")
+    add("--max-new-tokens", type=int, default=64, metavar="N", help="longest continuation (%(default)s)")
+    add("--greedy", action="store_true", help="take the likeliest token instead of sampling")
+    add(
+        "--routing", choices=("prompt", "segment"), default="prompt", help="how often to route (prompt: once)"
+    )
+    add("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
+    add("--seed", type=int, default=0, help="seed of the sampling (%(default)s)")
+    add("--device", metavar="NAME", help=DEVICE)
 
 
 def generate(arguments: argparse.Namespace) -> None:
     """Continue a prompt."""
     from loriini.evaluate.samples import continue_text
-    from loriini.model.loading import load_model
+    from loriini.hardware import autocast
+    from loriini.model.loading import load_model, run_precision
 
-    model, tokenizer = load_model(arguments.model)
-    text = continue_text(
-        model,
-        tokenizer,
-        arguments.prompt,
-        arguments.max_new_tokens,
-        arguments.greedy,
-        arguments.routing,
-        arguments.seed,
-        arguments.label,
-    )
+    model, tokenizer = load_model(arguments.model, arguments.device)
+    with autocast(run_precision(arguments.model), model.device):
+        text = continue_text(
+            model,
+            tokenizer,
+            arguments.prompt,
+            arguments.max_new_tokens,
+            arguments.greedy,
+            arguments.routing,
+            arguments.seed,
+            arguments.label,
+        )
     print(arguments.prompt + text)
 
 
 def export_arguments(add: Add) -> None:
-    """What `export` takes."""
-    add("model", type=Path, metavar="RUN")
-    add("--to", choices=("hf", "llama"), required=True)
-    add("--prompt", default="")
-    add("--prompt-file", type=Path)
+    """Arguments of `loriini export`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("--to", choices=("hf", "llama"), required=True, help="hf: the model as it is; llama: merged experts")
+    add("--prompt", default="", metavar="TEXT", help="the text whose routing merges the experts of a llama")
+    add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="the prompt's domain, for a model that routes by label")
-    add("--out", type=output_path, required=True)
+    add("--device", metavar="NAME", help=DEVICE)
+    add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
 
 
 def export(arguments: argparse.Namespace) -> None:
-    """A Hugging Face folder, or a plain Llama specialised to a prompt."""
+    """Write a Hugging Face folder, or a plain Llama specialised to a prompt."""
     from loriini.model.export import export_hf, export_llama
     from loriini.model.loading import load_model
 
-    model, tokenizer = load_model(arguments.model)
+    model, tokenizer = load_model(arguments.model, arguments.device)
     if arguments.to == "hf":
         print(export_hf(model, tokenizer, arguments.out))
         return
@@ -117,19 +165,13 @@ def export(arguments: argparse.Namespace) -> None:
     print(export_llama(model, tokenizer, prompt, arguments.out, arguments.label))
 
 
-def _drop_routers(model: Any, node_and_norm: str) -> None:
-    """Let a mixture's activations choose its experts, told as NODE[:NORM]; InputError for what cannot be."""
-    from loriini.model.pretrained import router_free
-
-    node, _, norm = node_and_norm.partition(":")
-    try:
-        router_free(model, node, int(norm) if norm.isdigit() else norm or 2)
-    except ValueError as error:
-        raise InputError(f"--router-free {node_and_norm}: {error}") from error
+def _document_fields(add: Add) -> None:
+    add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
+    add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
 
 
 def _read(path: Path) -> str:
-    """A file's text; InputError when it has none."""
+    """A file's text. InputError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

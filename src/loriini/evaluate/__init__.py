@@ -1,1 +1,1 @@
-"""What a trained model is worth: perplexity per domain, and text it writes."""
+"""Evaluation of trained models: perplexity by domain, comparisons, causality, generated text."""

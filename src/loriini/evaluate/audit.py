@@ -1,4 +1,4 @@
-"""How far a trained model looks into the future: its logits before a change of what comes after them."""
+"""A measurement of causality: do a model's logits change when later tokens do?"""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from loriini.model import LoriiniForCausalLM
 from loriini.routing.design import Causality
 
 POSITIONS = 8
-"""After so many tokens of an instance, spread evenly, the future is changed."""
+"""Number of positions, evenly spaced, after which all tokens are changed."""
 
 ROUNDING = 1e-4
-"""Changes below this share of the largest logit are those of float32."""
+"""Relative to the largest logit; smaller changes are rounding errors of float32."""
 
 
 @dataclass(frozen=True)
 class Leak:
-    """The largest change of any logit at or before a position after which every token was changed.
+    """The largest change of a logit at or before a position after which every token was changed.
 
-    `segment_1` is that of segment 1's tokens (0 where a design has no segments), `later` of those after it;
-    `measured` is the causality that changes up to `tolerance` admit, `declared` the design's own.
+    `segment_1` is the change in segment 1 (0 for a design without segments), `later` that after it.
+    `measured` is the causality if changes up to `tolerance` do not count, `declared` that of the design.
     """
 
     declared: Causality
@@ -46,7 +46,7 @@ class Leak:
 def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     """Measure a model's leak in `eval()` on instances (B, L): change every token after t, for several t.
 
-    The model should be in float32; in bfloat16 rounding hides small leaks.
+    Use float32: in bfloat16, rounding hides small leaks.
     """
     model.eval()
     B, L = ids_BL.shape
@@ -77,7 +77,7 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
 
 
 def random_instances(model: LoriiniForCausalLM, instances: int = 4, seed: int = 0) -> Tensor:
-    """Random ids (B, L) for an audit: four segments long, or the model's context if that is shorter."""
+    """Random ids (B, L) for an audit, four segments long or the model's context if that is shorter."""
     length = min(model.config.max_position_embeddings, 4 * model.config.routing.segment_length)
     generator = torch.Generator().manual_seed(seed)
     ids_BL = torch.randint(model.config.vocab_size, (instances, length), generator=generator)

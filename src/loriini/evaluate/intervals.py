@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isnan
+from math import isnan, nan
 from zlib import crc32
 
 import numpy as np
@@ -39,6 +39,11 @@ class Difference:
     def to_dict(self) -> dict[str, float | None]:
         """The difference as a JSON object; bounds that are NaN become null."""
         return {name: None if isnan(value) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, float | None]) -> "Difference":
+        """The inverse of `to_dict`."""
+        return cls(**{name: nan if value is None else value for name, value in values.items()})
 
 
 def paired_difference(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]) -> Difference:

@@ -1,4 +1,4 @@
-"""Perplexity on held-out text, per domain, with and without the tokens of segment 1."""
+"""Perplexity on held-out text, by domain, with and without the first tokens of each instance."""
 
 import math
 from collections import defaultdict
@@ -24,7 +24,7 @@ ROUTINGS = get_args(EvaluationRouting)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A domain's held-out text as instances (n, L+1) of token ids, and how many bytes a token stands for."""
+    """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token."""
 
     ids: Tensor
     bytes_per_token: float
@@ -39,9 +39,9 @@ def tokenize_by_domain(
 ) -> dict[str, HeldOut]:
     """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
 
-    A domain's tail shorter than an instance is left out, unless it is all there is. With `most`, documents
+    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, documents
     are read until a domain has that many instances. InputError without text, and for a document whose domain
-    is not one of `label_names`, where those are given.
+    is not one of `label_names`, if they are given.
     """
     tokens: dict[str, list[int]] = defaultdict(list)
     size: dict[str, int] = defaultdict(int)
@@ -76,18 +76,18 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 
 
 def first_segment(config: LoriiniConfig) -> int:
-    """Tokens at the start of an instance that may have seen their own future: segment 1's, or none."""
+    """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
     return config.routing.segment_length if config.num_experts > 1 and config.routing.segmented else 0
 
 
 def check_lengths(heldout: Mapping[str, HeldOut], skip: int) -> None:
-    """InputError for a domain whose instances have no prediction after the first `skip`."""
+    """InputError for a domain whose instances are too short to skip `skip` predictions."""
     for domain, text in heldout.items():
         length = text.ids.shape[1] - 1
         if length <= skip:
             raise InputError(
-                f"domain {domain!r} has instances of {length} predicted tokens, none of them after "
-                f"segment 1 ({skip}); give it more held-out text"
+                f"domain {domain!r} has instances of {length} predicted tokens, and the first {skip} are "
+                "skipped; give it more held-out text"
             )
 
 

@@ -35,6 +35,7 @@ def export_llama(
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].long()
     if not ids.shape[1]:
         ids = torch.tensor([[model.config.eos_token_id]])
+    ids = ids.to(model.device)
     lengths_B, labels_B = torch.tensor([ids.shape[1]]), labels_of(model, label, 1)
     routings = model(ids, prompt_lengths=lengths_B, routing_labels=labels_B).routings
     try:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from transformers import (
     MixtralForCausalLM,
     OlmoeForCausalLM,
@@ -58,29 +59,35 @@ PRETRAINED = {
 
 
 def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
-    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a row of the space: the same weights and logits.
+    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a row of the space, with the same logits.
 
-    Its load-balancing loss keeps its weight, and is ours: per layer, where transformers pools all layers. Of
-    Phi-3.5-MoE's routing, what it does in evaluation is here; what it trains with, noise and an estimate of
-    the router's gradient, is not. ValueError for what our block has not.
+    The two models share their weights: nothing is copied. The load-balancing loss keeps its weight, and is
+    ours: per layer, where transformers pools all layers. Phi-3.5-MoE's routing is that of its evaluation;
+    the noise and the estimate of the router's gradient that it trains with are not supported. ValueError
+    for settings that our block does not have.
     """
-    theirs = mixture.config
+    config = mixture_config(mixture.config)
+    with torch.device("meta"):
+        weights = LoriiniForCausalLM(config).state_dict()
+    for name, weight in mixture.state_dict().items():
+        ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
+        weights[ours] = weight.view(weights[ours].shape)  # theirs stack gate and up, ours keep them apart
+    weights["model.draws"] = torch.zeros((), dtype=torch.long)
+    model = LoriiniForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=mixture.dtype)
+    return model.to(mixture.device).train(mixture.training)
+
+
+def mixture_config(theirs: PretrainedConfig) -> LoriiniConfig:
+    """The configuration of the row that a pretrained mixture is."""
     kind = PRETRAINED[theirs.model_type]
     _check(theirs, kind)
     given = [*SHARED, *(name for name in OPTIONAL if hasattr(theirs, name))]
-    config = LoriiniConfig(
+    return LoriiniConfig(
         **{name: getattr(theirs, name) for name in given},
         block=kind.block,
         num_experts=theirs.num_local_experts,
         routing=_design(theirs),
     )
-    model = LoriiniForCausalLM._from_config(config, dtype=mixture.dtype).to(mixture.device)
-    weights = model.state_dict()
-    for name, weight in mixture.state_dict().items():
-        ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
-        weights[ours] = weight.view_as(weights[ours])  # theirs stack gate and up, ours keep them apart
-    model.load_state_dict(weights)
-    return model.train(mixture.training)
 
 
 def _check(theirs: PretrainedConfig, kind: Pretrained) -> None:

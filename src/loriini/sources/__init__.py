@@ -1,6 +1,6 @@
 """Documents from inputs of any format; every flaw names its place, and nothing is left out unsaid.
 
-Reading is a stream: memory does not grow with the input.
+ReadOptions is a stream: memory does not grow with the input.
 """
 
 from loriini.sources.dropped import Dropped

@@ -1,4 +1,4 @@
-"""One JSON object a step in `metrics.jsonl`, and what it says of the experts."""
+"""`metrics.jsonl`, one JSON object a step, and the statistics of experts in it."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ METRICS = "metrics.jsonl"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Every step's object; a last line cut short by a kill is left out."""
+    """Every step's object, without a last line cut short by a kill; empty if there is no file."""
     return list(_whole_lines(path)) if path.exists() else []
 
 
@@ -30,32 +30,32 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def rewind(path: Path, step: int) -> None:
-    """Drop the steps after `step`, which a resumed run makes again, so that none is there twice."""
+    """Drop the steps after `step`, which a resumed run will write again."""
     kept = [m for m in read_metrics(path) if m["step"] <= step]
     write_text(path, "".join(json.dumps(m) + "\n" for m in kept))
 
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """How some text used its experts, as sums, so that those of micro-batches and of ranks add up.
+    """How some text used its experts, as sums, which add up over micro-batches and ranks.
 
-    `units` (layers,) counts those that hold tokens. Over them are summed: `gate_entropy` and
-    `confidence_entropy` (layers,), `choices`, `gates` and `logits` (layers, E). `active` (layers, E) counts
-    the micro-batches in which an expert's weight passed 2/E.
+    `units` (layers,) counts the units that hold tokens. The other fields are sums over them: `gate_entropy`
+    and `confidence_entropy` (layers,), `choices`, `gates` and `logits` (layers, E). `above` (layers, E)
+    counts the micro-batches in which some unit's gate was above 2/E.
     """
 
     units: Tensor
     choices: Tensor
     gates: Tensor
     logits: Tensor
-    active: Tensor
+    above: Tensor
     gate_entropy: Tensor
     confidence_entropy: Tensor
 
 
 @torch.no_grad()
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
-    """The sums of every layer's routing."""
+    """The sums over the units of one call, for every layer."""
 
     def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
         return torch.stack([statistic(r) for r in routings])
@@ -68,19 +68,19 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
         choices=layers(losses.choices),
         gates=summed(losses.mean_gates),
         logits=summed(losses.mean_logits),
-        active=layers(losses.active_experts).float(),
+        above=layers(losses.active_experts).float(),
         gate_entropy=summed(losses.gate_entropy),
         confidence_entropy=summed(losses.confidence_entropy),
     )
 
 
 def total(uses: Sequence[ExpertUse]) -> ExpertUse:
-    """Micro-batches together."""
+    """The sum over micro-batches."""
     return ExpertUse(*(torch.stack(parts).sum(0) for parts in zip(*map(_tensors, uses), strict=True)))
 
 
 def of_all(use: ExpertUse, parallel: Parallel) -> ExpertUse:
-    """All processes together."""
+    """The sum over processes."""
     return ExpertUse(*map(parallel.sum, _tensors(use)))
 
 
@@ -89,20 +89,22 @@ def _tensors(use: ExpertUse) -> list[Tensor]:
 
 
 def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = True) -> dict[str, Any]:
-    """A step's statistics, per layer; nothing for a dense model. Entropies are in nats.
+    """A step's statistics, per layer; empty for a dense model. Entropies are in nats.
 
-    - `gate_entropy`, `confidence_entropy`: means over units, of their gates and of the softmax of their
-      logits.
-    - `load_entropy`: of the load, log E when it is even.
-    - `active`: a bit mask, bit i for expert i, of those whose weight passed 2/E for any unit: utilisation
-      over a window of steps is their union.
+    - `gate_entropy`, `confidence_entropy`: means over units of the entropy of their gates, and of the
+      softmax of their logits.
+    - `load_entropy`: entropy of the load, log E when it is even.
+    - `active`: a bit mask of the active experts, bit i for expert i; over a window of steps, utilisation is
+      the union of its masks. An expert is active if a unit chose it; in a design that gives every unit
+      every expert, if a unit's gate is above 2/E (Lory appendix G.1).
 
-    With `per_expert`, also per expert: `load`, each one's share of the units' choices, or of their weights
-    where every unit takes every expert; `mean_gates`; and `activation_norms` where experts score themselves.
+    With `per_expert`, also per expert: `load`, its share of the units' choices (of the sum of their gates,
+    where every unit gets every expert); `mean_gates`; and `activation_norms` where experts score themselves.
     """
     if use.gates.shape[-1] == 1:
         return {}
-    load = losses.shares(use.gates if routing.selection == "all" else use.choices)
+    soft = routing.selection == "all"
+    load = losses.shares(use.gates if soft else use.choices)
     units = use.units[:, None]
     measured = {
         "gate_entropy": use.gate_entropy / use.units,
@@ -113,8 +115,9 @@ def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = Tr
         measured |= {"load": load, "mean_gates": use.gates / units}
     if per_expert and routing.scorer == "activation_norm":
         measured["activation_norms"] = use.logits / units
-    bits = [sum(1 << i for i, on in enumerate(layer) if on) for layer in use.active.tolist()]
-    return {"active": bits, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
+    active = use.above if soft else use.choices
+    masks = [sum(1 << i for i, on in enumerate(layer) if on) for layer in active.tolist()]
+    return {"active": masks, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
 
 
 def _rounded(values: Any) -> Any:

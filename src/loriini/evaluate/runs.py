@@ -1,0 +1,148 @@
+"""Held-out perplexity of one trained model, or of several on the same tokens."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from loriini.errors import InputError
+from loriini.evaluate.intervals import differences_by_domain
+from loriini.evaluate.perplexity import (
+    EvaluationRouting,
+    HeldOut,
+    check_lengths,
+    check_routing,
+    evaluate,
+    first_segment,
+    tokenize_by_domain,
+)
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.loading import find_device, load_config, load_model, load_tokenizer, run_precision
+from loriini.model.pretrained import router_free
+from loriini.progress import warn
+from loriini.routing import not_causal
+from loriini.sources import Fields, ReadOptions, read_documents
+from loriini.sources.document import Document
+
+DEFAULT_FIELDS = Fields()
+
+
+@dataclass(frozen=True)
+class RouterFree:
+    """Evaluation without routers: experts chosen by the `norm` of their activations at `node` (AoE §3.1)."""
+
+    node: str
+    norm: str = "2"
+    gates: str = "softmax_selected"
+
+    @classmethod
+    def parse(cls, text: str) -> "RouterFree":
+        """From `NODE[:NORM[:GATES]]`."""
+        return cls(*text.split(":", 2))
+
+    def apply(self, model: LoriiniForCausalLM) -> None:
+        """Drop the routers of a model, in place. InputError where its design does not admit it."""
+        try:
+            router_free(model, self.node, int(self.norm) if self.norm.isdigit() else self.norm, self.gates)
+        except ValueError as error:
+            raise InputError(f"--router-free {self.node}:{self.norm}:{self.gates}: {error}") from error
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What to evaluate on and how; InputError for a wrong number or device.
+
+    `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
+    `skip` the predictions left out at its start (default: the longest first segment of the models).
+    """
+
+    documents: tuple[str, ...]
+    fields: Fields = DEFAULT_FIELDS
+    length: int | None = None
+    skip: int | None = None
+    routing: EvaluationRouting = "training"
+    device: str | None = None
+    router_free: RouterFree | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("length", 1), ("skip", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"--{name} {value}: give at least {least}")
+        find_device(self.device)
+
+
+def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
+    """The evaluation of each run, in their order, all on the same tokens with the same `skip`.
+
+    Each result names its `run`; those after the first have a `difference` to the first: relative
+    differences of perplexity with their intervals, by domain and over `all`. One model is in memory at a
+    time. InputError where models have different tokenizers, whose perplexities do not compare.
+    """
+    configs = {run: load_config(run) for run in runs}
+    settings = replace(
+        settings,
+        length=settings.length or min(config.max_position_embeddings for config in configs.values()),
+        skip=max(map(first_segment, configs.values())) if settings.skip is None else settings.skip,
+    )
+    documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
+    heldout = _same_tokens(configs, documents, settings)
+    results = [_evaluate_run(run, heldout, settings, name=len(runs) > 1) for run in runs]
+    losses = [result.pop("instance_losses") for result in results]
+    for result, of_run in zip(results[1:], losses[1:], strict=True):
+        found = differences_by_domain(losses[0], of_run)
+        result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
+    return results
+
+
+def _same_tokens(
+    configs: Mapping[Path, LoriiniConfig], documents: Sequence[Document], settings: EvaluationSettings
+) -> dict[str, HeldOut]:
+    """The documents as the instances of every model. InputError where they are not the same for all."""
+    assert settings.length is not None
+    assert settings.skip is not None
+    first, heldout = next(iter(configs)), dict[str, HeldOut]()
+    for run, config in configs.items():
+        if config.block == "gpt2" and settings.length > config.max_position_embeddings:
+            raise InputError(
+                f"--length {settings.length}: {run} has learned positions up to "
+                f"{config.max_position_embeddings}; give no more"
+            )
+        check_routing(config, settings.routing, settings.skip)
+        tokenizer = load_tokenizer(run)
+        own = tokenize_by_domain(documents, tokenizer, settings.length, label_names=config.label_names)
+        heldout = heldout or own
+        if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
+            raise InputError(
+                f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
+                "evaluate each by itself and compare bits_per_byte"
+            )
+    check_lengths(heldout, settings.skip)
+    return heldout
+
+
+def _evaluate_run(
+    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, name: bool
+) -> dict[str, Any]:
+    """One run's evaluation with its instances' losses, and with its path where it is one of several."""
+    model, _ = load_model(run, settings.device)
+    if settings.router_free:
+        settings.router_free.apply(model)
+    remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
+    if remark and settings.routing != "prompt":
+        warn(f"{run}: {remark}" if name else remark)
+    started = time.perf_counter()
+    results = evaluate(
+        model,
+        heldout,
+        settings.skip,
+        precision=run_precision(run),
+        routing=settings.routing,
+        per_instance=True,
+    )
+    if settings.router_free:
+        results["seconds"] = round(time.perf_counter() - started, 3)
+    return {"run": str(run), **results} if name else results

@@ -1,0 +1,132 @@
+"""Several models on the same tokens: what they skip, what they differ by, and when they do not compare."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast
+
+from loriini.errors import InputError
+from loriini.evaluate.intervals import paired_difference
+from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
+from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
+from loriini.model.loading import find_device, load_config, load_model, run_precision
+from loriini.sources import read_documents
+from runs import EOS, VOCABULARY, write_tokenizer
+from tiny import SEGMENT, tiny_model
+
+SIZES = {"vocab_size": VOCABULARY, "eos_token_id": EOS, "max_position_embeddings": 32}
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "held-out.jsonl"
+    with open(path, "w") as file:
+        for domain, low in (("low", 0), ("high", 30)):
+            text = " ".join(f"w{i}" for i in rng.integers(low, low + 30, 200))
+            file.write(json.dumps({"text": text, "domain": domain}) + "\n")
+    return str(path)
+
+
+def saved(folder: Path, design: str, **changes: Any) -> Path:
+    experts = 1 if design == "dense" else 4
+    tiny_model(design, **{**SIZES, "num_experts": experts, **changes}).save_pretrained(folder)
+    return write_tokenizer(folder)
+
+
+def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> None:
+    runs = [saved(tmp_path / name, name) for name in ("dense", "lory", "mixtral")]
+    results = evaluate_runs(runs, EvaluationSettings((documents,), device="cpu"))
+    assert [result["run"] for result in results] == list(map(str, runs))
+    assert [result["skip"] for result in results] == [SEGMENT] * 3
+    assert results[0]["tokens"] == results[1]["tokens"] == results[2]["tokens"]
+    assert "difference" not in results[0]
+    losses = []
+    for run, result in zip(runs, results, strict=True):
+        model, tokenizer = load_model(run, "cpu")
+        heldout = tokenize_by_domain(read_documents([documents]), tokenizer, 32)
+        expected = evaluate(model, heldout, SEGMENT, per_instance=True)
+        losses.append(expected.pop("instance_losses"))
+        found = {key: value for key, value in result.items() if key not in ("run", "difference")}
+        assert found == expected
+    for result, of_run in zip(results[1:], losses[1:], strict=True):
+        assert result["difference"]["all"] == paired_difference(losses[0], of_run).to_dict()
+        assert result["difference"].keys() == {"low", "high", "all"}
+
+
+def test_one_value_decides_what_is_skipped(tmp_path: Path, documents: str) -> None:
+    lory, dense = saved(tmp_path / "lory", "lory"), saved(tmp_path / "dense", "dense")
+    (alone,) = evaluate_runs([dense], EvaluationSettings((documents,)))
+    assert (alone["skip"], "run" in alone) == (0, False)
+    for result in evaluate_runs([lory, dense], EvaluationSettings((documents,), skip=7, length=16)):
+        assert result["skip"] == 7
+        assert set(result["tokens"].values()) == {(201 // 17) * (16 - 7)}
+
+
+def test_the_shortest_context_is_that_of_all(tmp_path: Path, documents: str) -> None:
+    runs = [saved(tmp_path / str(n), "dense", max_position_embeddings=n) for n in (32, 24)]
+    for result in evaluate_runs(runs, EvaluationSettings((documents,))):
+        assert result["tokens"] == dict.fromkeys(("high", "low"), 201 // 25 * 24)
+    short = saved(tmp_path / "gpt2", "dense", block="gpt2", max_position_embeddings=24)
+    with pytest.raises(InputError, match=r"--length 32: .*gpt2 has learned positions up to 24"):
+        evaluate_runs([runs[0], short], EvaluationSettings((documents,), length=32))
+
+
+def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents: str) -> None:
+    runs = [saved(tmp_path / name, "dense") for name in ("a", "b")]
+    order = [*range(1, EOS), 0]
+    vocabulary = {f"w{i}": number for i, number in enumerate(order)} | {"<eos>": EOS}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(runs[1])
+    with pytest.raises(InputError, match=r"b: its tokenizer is not that of .*a, .*compare bits_per_byte"):
+        evaluate_runs(runs, EvaluationSettings((documents,)))
+
+
+def test_wrong_settings_are_refused() -> None:
+    for wrong in ({"length": 0}, {"skip": -1}, {"device": "gpu"}):
+        (name, value), *_ = wrong.items()
+        with pytest.raises(InputError, match=f"--{name} {value}: "):
+            EvaluationSettings((), **wrong)
+
+
+def test_without_routers_the_time_is_reported(tmp_path: Path, documents: str) -> None:
+    heads = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = MixtralConfig(**SIZES, **heads, intermediate_size=24, num_local_experts=5, initializer_range=0.3)
+    MixtralForCausalLM(config).save_pretrained(write_tokenizer(tmp_path / "mixtral"))
+    assert load_config(tmp_path / "mixtral").num_experts == 5
+    (routed,) = evaluate_runs([tmp_path / "mixtral"], EvaluationSettings((documents,)))
+    assert "seconds" not in routed
+    perplexities = set()
+    for text in ("hidden", "hidden:2:uniform", "hidden:inf", "gate"):
+        settings = EvaluationSettings((documents,), router_free=RouterFree.parse(text))
+        (free,) = evaluate_runs([tmp_path / "mixtral"], settings)
+        assert free["seconds"] > 0
+        perplexities.add(free["perplexity"]["low"])
+    assert len(perplexities | {routed["perplexity"]["low"]}) == 5
+    settings = EvaluationSettings((documents,), router_free=RouterFree.parse("hidden:2:even"))
+    with pytest.raises(InputError, match=r"--router-free hidden:2:even: routing.gates is 'even'"):
+        evaluate_runs([tmp_path / "mixtral"], settings)
+
+
+def test_a_model_is_placed_on_the_device_that_is_named(tmp_path: Path) -> None:
+    run = saved(tmp_path / "lory", "lory")
+    assert load_model(run, "cpu")[0].device == find_device("cpu") == torch.device("cpu")
+    assert load_model(run)[0].device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+    for name in ("gpu", "cuda:99", "meta", ""):
+        with pytest.raises(InputError, match=f"--device {name}: this machine has no such device; choose cpu"):
+            load_model(run, name)
+
+
+def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    saved(run / "model", "lory")
+    assert run_precision(run) == run_precision(run / "model") == "auto"
+    (run / "run.json").write_text('{"precision": "bf16"}')
+    assert run_precision(run) == run_precision(run / "model") == "bf16"
+    assert run_precision(saved(run / "other", "lory")) == "auto"
