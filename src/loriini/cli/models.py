@@ -8,6 +8,8 @@ from typing import Any
 from loriini.cli.parser import Add, output_path
 from loriini.errors import InputError
 
+ROUTER_FREE = "rank experts by the norm (1, 2, inf) of their activations at NODE, with uniform or other gates"
+
 
 def evaluate_arguments(add: Add) -> None:
     """What `evaluate` takes."""
@@ -16,7 +18,7 @@ def evaluate_arguments(add: Add) -> None:
     add("--domain-field", default="domain")
     add("--tasks", nargs="+")
     add("--length", type=int, help="tokens in an instance (the model's context)")
-    add("--router-free", metavar="NODE[:NORM]", help="choose experts by their activations' norm: 1, 2 or inf")
+    add("--router-free", metavar="NODE[:NORM[:GATES]]", help=ROUTER_FREE)
     add("--out", type=output_path)
 
 
@@ -117,15 +119,16 @@ def export(arguments: argparse.Namespace) -> None:
     print(export_llama(model, tokenizer, prompt, arguments.out, arguments.label))
 
 
-def _drop_routers(model: Any, node_and_norm: str) -> None:
-    """Let a mixture's activations choose its experts, told as NODE[:NORM]; InputError for what cannot be."""
+def _drop_routers(model: Any, choice: str) -> None:
+    """Rank a mixture's experts by their activations, as NODE[:NORM[:GATES]] says; InputError if it cannot."""
     from loriini.model.pretrained import router_free
 
-    node, _, norm = node_and_norm.partition(":")
+    node, _, rest = choice.partition(":")
+    norm, _, gates = rest.partition(":")
     try:
-        router_free(model, node, int(norm) if norm.isdigit() else norm or 2)
+        router_free(model, node, int(norm) if norm.isdigit() else norm or 2, gates or "softmax_selected")
     except ValueError as error:
-        raise InputError(f"--router-free {node_and_norm}: {error}") from error
+        raise InputError(f"--router-free {choice}: {error}") from error
 
 
 def _read(path: Path) -> str:
