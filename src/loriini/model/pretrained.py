@@ -86,7 +86,8 @@ def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
         ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
         weights[ours] = weight.view(shapes[ours])  # theirs stack gate and up, ours keep them apart
     model.load_state_dict(weights, assign=True)
-    model.tie_weights()
+    if config.tie_word_embeddings:
+        model.lm_head.weight = model.model.embed_tokens.weight
     return model.train(mixture.training)
 
 
