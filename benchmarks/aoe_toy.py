@@ -24,7 +24,7 @@ from loriini.atomic import write_json
 from loriini.hardware import describe_machine
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
-from loriini.routing.unit import Call, Grid
+from loriini.routing.unit import RoutingContext, UnitLayout
 
 MEANS_C = (1.0, -1.0, 0.0)
 """The mean of every coordinate, by class; the third class joins in the second stage."""
@@ -69,7 +69,7 @@ class Classifier(nn.Module):
 
     def forward(self, x_BD: Tensor) -> tuple[Tensor, Routing]:
         """Logits (B, C) and who computed what; every input is a sequence of one token."""
-        y_B1D, routing = self.mixture(x_BD[:, None], Call(len(x_BD), 1), Grid(1, 1))
+        y_B1D, routing = self.mixture(x_BD[:, None], RoutingContext(len(x_BD), 1), UnitLayout(1, 1))
         return self.head(y_B1D[:, 0]), routing
 
 

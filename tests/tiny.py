@@ -1,8 +1,10 @@
-"""The one place that says how small the tests' models are, and the designs that every grid runs over."""
+"""How small the tests' models are, and the designs and blocks that tests run over."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -13,13 +15,30 @@ SEGMENT = 4
 LENGTH = 11
 """Not a multiple of SEGMENT: the last segment is short."""
 
+EVERY = list(DESIGNS)
 GRID = [name for name, design in DESIGNS.items() if design.scorer != "activation_norm"]
 MERGED = [name for name in GRID if DESIGNS[name].combination == "parameters"]
 BLOCKS = ["llama", "olmoe", "gpt2"]
 
 
+def over_blocks(cases: Sequence[Any]) -> list[Any]:
+    """Parameters (*case, block): each case, a design first, on one block in turn; with `-m grid` on all.
+
+    Designs scored by activations have no gpt2 block: its experts have no gate.
+    """
+    parameters = []
+    for i, case in enumerate(cases):
+        name, *rest = (case,) if isinstance(case, str) else case
+        blocks = [b for b in BLOCKS if b != "gpt2" or DESIGNS[name].scorer != "activation_norm"]
+        for j, block in enumerate(blocks):
+            marks = () if j == i % len(blocks) else (pytest.mark.grid,)
+            values = (name, *rest, block)
+            parameters.append(pytest.param(*values, marks=marks, id="-".join(map(str, values))))
+    return parameters
+
+
 def tiny_config(routing: str | RoutingConfig = "lory", **changes: Any) -> LoriiniConfig:
-    """Two layers, four experts, segments of four tokens; weights so wide that routing tells tokens apart."""
+    """Two layers, four experts, segments of four tokens; weights so large that tokens differ in routing."""
     design = replace(DESIGNS[routing], segment_length=SEGMENT) if isinstance(routing, str) else routing
     sizes = {
         "vocab_size": VOCABULARY,
@@ -39,25 +58,25 @@ def tiny_model(routing: str | RoutingConfig = "lory", **changes: Any) -> Loriini
 
 
 def random_ids(batch: int = 3, length: int = LENGTH) -> Tensor:
-    """Token ids (B, L); 0 to 2 are left free for BOS, EOS and padding."""
+    """Token ids (B, L) from 3; 0 to 2 are BOS, EOS and padding."""
     return torch.randint(3, VOCABULARY, (batch, length))
 
 
 def label_arguments(model: LoriiniForCausalLM, batch: int) -> dict[str, Tensor]:
-    """The labels (B,) that a label-routed model asks for; nothing for another."""
+    """The labels (B,) that a label-routed model needs; nothing for another."""
     if model.config.routing.scorer != "label":
         return {}
     return {"routing_labels": torch.arange(batch) % model.config.num_experts}
 
 
 def run(model: LoriiniForCausalLM, ids: Tensor, **arguments: Any) -> Any:
-    """A forward pass with the labels its design asks for and, for a random scorer, always the same draw."""
+    """A forward pass with the labels its design needs and, for a random scorer, always the same draw."""
     model.model.draws.zero_()
     return model(ids, **{**label_arguments(model, len(ids)), **arguments})
 
 
 def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
-    """Every parameter's gradient; parameters without one are left out."""
+    """The gradient of every parameter that has one."""
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 

@@ -19,7 +19,7 @@ from loriini.hardware import autocast, has_bf16, keep_freed_memory, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.progress import progress
 from loriini.routing import DESIGNS
-from loriini.routing.unit import Call
+from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.run import ModelShape
 
@@ -302,15 +302,16 @@ def loss_of(model: nn.Module, ids: Tensor, precision: str) -> Tensor:
 
 def one_layer(model: LoriiniForCausalLM, size: Size) -> Work:
     """Forward and backward of a model's first mixture, its routing included."""
-    mixture, call = model.model.mixtures[0], Call(size.batch_size, size.length)
-    grid = call.grid(mixture.config.routing)
+    mixture = model.model.mixtures[0]
+    context = RoutingContext(size.batch_size, size.length, device=pick_device())
+    layout = unit_layout(mixture.design, context)
     shape = (size.batch_size, size.length, size.shape.hidden_size)
     x = torch.randn(shape, device=pick_device(), requires_grad=True)
     gradient = torch.randn(shape, device=pick_device())
 
     def work() -> None:
         with autocast("auto"):
-            y = mixture(x, call, grid)[0]
+            y = mixture(x, context, layout)[0]
         y.backward(gradient.to(y.dtype))
         x.grad = None
         mixture.zero_grad(set_to_none=True)

@@ -1,15 +1,18 @@
-"""The ways to infer, and the reference for all: one pass over a sequence, alone, without cache or padding."""
+"""The modes of inference, and the reference for all: one pass over a sequence alone, no cache, no padding."""
 
 import torch
 from torch import Tensor
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from tiny import GRID, SEGMENT, label_arguments
+from tiny import EVERY, SEGMENT, label_arguments
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-SEGMENTED = [name for name in GRID if DESIGNS[name].segmented]
-CASES = [*((name, "prompt") for name in GRID), *((name, "segment") for name in SEGMENTED)]
+SEGMENTED = [name for name in EVERY if DESIGNS[name].segmented]
+CASES = [*((name, "prompt") for name in EVERY), *((name, "segment") for name in SEGMENTED)]
 MERGING_CASES = [("lory", "prompt"), ("lory", "segment"), ("prefix", "segment"), ("ec-segment", "segment")]
+OTHERS = ["segment-then-token", "smear", "label", "global-top2", "aoe", "ec-token"]
+GENERATING_CASES = [*MERGING_CASES, *((name, "prompt") for name in OTHERS)]
+"""One design of every kind of unit and cache."""
 PROMPTS = [1, SEGMENT - 1, SEGMENT, 2 * SEGMENT + 1]
 
 

@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,19 @@ import torch
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
-from tiny import BLOCKS, GRID, tiny_config
+from tiny import EVERY, over_blocks, tiny_config
 
+AT_LEAST_ONE = [
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+    "num_experts",
+    "low_rank",
+]
+NOT_NEGATIVE = ["rms_norm_eps", "layer_norm_epsilon"]
 SIZES = {"0.3B": (24, 1024, 16, 2816), "1.5B": (48, 1536, 24, 4096), "7B": (32, 4096, 32, 11008)}
 
 
@@ -51,22 +63,29 @@ def test_parameters_of_the_papers_models(size: str, experts: int, billions: str)
     assert dense_total == dense_active == active - config.num_hidden_layers * experts * config.hidden_size
 
 
-@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize(("name", "block"), over_blocks(EVERY))
+def test_parameters_of_every_design(name: str, block: str) -> None:
+    config = tiny_config(name, block=block)
+    total, active = config.parameters()
+    assert total == held_by(config)
+    assert active <= total
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("block", "changes"),
     [
-        {},
-        {"num_experts": 1},
-        {"tie_word_embeddings": True},
-        {"num_attention_heads": 4, "num_key_value_heads": 2},
+        ("llama", {"num_experts": 1}),
+        ("gpt2", {"num_experts": 1}),
+        ("llama", {"tie_word_embeddings": True}),
+        ("gpt2", {"tie_word_embeddings": True}),
+        ("llama", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+        ("olmoe", {"num_attention_heads": 4, "num_key_value_heads": 2}),
+        ("phimoe", {"attention_bias": True, "lm_head_bias": True}),
     ],
-    ids=["plain", "one expert", "tied", "grouped queries"],
+    ids=str,
 )
-@pytest.mark.parametrize("block", BLOCKS)
-def test_parameters_of_every_row(name: str, block: str, changes: dict[str, int]) -> None:
-    if block == "gpt2" and "num_key_value_heads" in changes:
-        pytest.skip("a GPT-2 has no grouped queries")
-    config = tiny_config(name, block=block, **changes)
+def test_parameters_of_other_sizes(block: str, changes: dict[str, int]) -> None:
+    config = tiny_config("mixtral", block=block, **changes)
     total, active = config.parameters()
     assert total == held_by(config)
     assert active <= total
@@ -129,7 +148,7 @@ def test_parameters_of_gpt2_small(times: int, millions: float) -> None:
 
 
 @pytest.mark.parametrize("width", [0, 5])
-def test_parameters_of_a_scorer_of_its_own_width(width: int) -> None:
+def test_parameters_of_an_mlp_scorer(width: int) -> None:
     design = RoutingConfig(scorer="mlp", scorer_width=width)
     config = tiny_config(design)
     assert config.parameters()[0] == held_by(config)
@@ -137,7 +156,7 @@ def test_parameters_of_a_scorer_of_its_own_width(width: int) -> None:
     assert config.parameters()[0] - linear == 2 * (width or 16) * (16 + 4)
 
 
-def test_what_is_looked_up_costs_no_flops() -> None:
+def test_embedding_lookups_cost_no_flops() -> None:
     tied, untied = (
         tiny_config("dense", num_experts=1, block="gpt2", tie_word_embeddings=tie) for tie in (True, False)
     )
@@ -161,7 +180,6 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
         ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
         ({"block": "olmoe", "dropout": 0.1}, "dropout is 0.1, but block=olmoe has none"),
         ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but block=olmoe norms"),
-        ({"block": "gpt2", "dropout": 1.0}, r"it must be in \[0, 1\)"),
     ],
     ids=str,
 )
@@ -170,16 +188,39 @@ def test_what_a_block_lacks_is_refused(changes: dict[str, Any], reason: str) -> 
         tiny_config(**changes)
 
 
-def test_refusals_say_why() -> None:
-    with pytest.raises(ValueError, match="no design is named 'rory'; there are: dense, lory"):
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        *(({name: 0}, f"{name} is 0; it must be at least 1") for name in AT_LEAST_ONE),
+        ({"low_rank": -3}, "low_rank is -3; it must be at least 1"),
+        *(({name: math.nan}, f"{name} is nan; it must be at least 0") for name in NOT_NEGATIVE),
+        *(({name: -1e-6}, f"{name} is -1e-06; it must be at least 0") for name in NOT_NEGATIVE),
+        ({"initializer_range": 1.5}, r"initializer_range is 1\.5; it must be in \[0, 1\]"),
+        ({"initializer_range": math.nan}, r"initializer_range is nan; it must be in \[0, 1\]"),
+        ({"dropout": 1.0, "block": "gpt2"}, r"dropout is 1\.0; it must be in \[0, 1\)"),
+        ({"attention_dropout": math.nan}, r"attention_dropout is nan; it must be in \[0, 1\)"),
+        ({"num_attention_heads": 3}, "num_attention_heads is 3; it must divide hidden_size, which is 16"),
+        (
+            {"num_key_value_heads": 3},
+            "num_key_value_heads is 3; it must divide num_attention_heads, which is 2",
+        ),
+        ({"block": "bert"}, "block is 'bert'; it must be one of: llama, olmoe, phimoe, gpt2"),
+    ],
+    ids=str,
+)
+def test_fields_out_of_range_are_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        tiny_config(**changes)
+
+
+def test_designs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="routing is 'rory'; it must be one of: dense, lory"):
         LoriiniConfig(routing="rory")
-    with pytest.raises(ValueError, match="num_experts is 0"):
-        LoriiniConfig(num_experts=0)
-    with pytest.raises(ValueError, match="top_k is 3 but num_experts is 2"):
+    with pytest.raises(ValueError, match=r"routing\.top_k is 3; it must be at most num_experts, which is 2"):
         LoriiniConfig(num_experts=2, routing=RoutingConfig(selection="top_k", top_k=3, combination="outputs"))
 
 
-@pytest.mark.parametrize("name", GRID)
+@pytest.mark.parametrize("name", EVERY)
 def test_json_round_trip(name: str, tmp_path) -> None:  # type: ignore[no-untyped-def]
     config = tiny_config(name)
     config.save_pretrained(tmp_path)

@@ -6,7 +6,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts, from_gpt2, from_llama, to_llama
-from tiny import BLOCKS, SEGMENT, VOCABULARY, random_ids, run, tiny_config, tiny_model
+from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
     "lory",
@@ -27,8 +27,7 @@ def tiny_llama(**changes: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("name", COPIED)
+@pytest.mark.parametrize(("name", "block"), over_blocks(COPIED))
 def test_a_dense_model_copied_into_experts_computes_the_same(name: str, block: str) -> None:
     dense, ids = tiny_model("dense", num_experts=1, block=block), random_ids()
     mixture = copy_into_experts(dense, tiny_config(name, block=block)).eval()

@@ -8,6 +8,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from covering import grid
+from loriini.model.affine import grouped_linear, grouped_linear_loop
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -15,8 +17,6 @@ from loriini.model.experts import (
     SwigluExperts,
     by_outputs_loop,
     by_parameters_loop,
-    grouped_linear,
-    grouped_linear_loop,
 )
 from tiny import assert_same_gradients, gradients
 
@@ -25,10 +25,17 @@ TOLERANCE = {
     torch.float64: {"rtol": 1e-10, "atol": 1e-10},
     torch.float32: {"rtol": 1e-4, "atol": 1e-5},
 }
-SIZES = [pytest.param(16, 24, id="aligned"), pytest.param(13, 21, id="odd")]
+SIZES = [(16, 24), (13, 21)]
+"""(D, F) with rows of a multiple of 16 bytes, which the grouped kernel takes, and without."""
 DTYPES = [torch.float64, torch.float32]
 
 
+NODES = {
+    "swiglu": ["gate", "up", "activated_gate", "hidden", "output"],
+    "gelu": ["up", "hidden", "output"],
+    "factorized": ["low_rank", "output"],
+}
+CLOSE = {torch.float64: {}, torch.bfloat16: {"rtol": 0.05, "atol": 0.05}}
 KINDS = {"swiglu": SwigluExperts, "gelu": GeluExperts, "factorized": partial(FactorizedExperts, low_rank=8)}
 
 
@@ -56,20 +63,17 @@ def assert_twins(experts: Experts, fast: Path, naive: Path, x: Tensor, gates: Te
     assert_same_gradients(found, wanted, **TOLERANCE[x.dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("d", "f"), SIZES)
-@pytest.mark.parametrize("experts", [1, 4, 8])
-@pytest.mark.parametrize("kind", KINDS)
-def test_merging_equals_its_twin(kind: str, experts: int, d: int, f: int, dtype: torch.dtype) -> None:
-    module = make_experts(experts, d, f, dtype, kind)
+@grid(kind=list(KINDS), experts=[1, 4, 8], size=SIZES, dtype=DTYPES)
+def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int], dtype: torch.dtype) -> None:
+    module = make_experts(experts, *size, dtype, kind)
     gates = torch.randn(5, experts, dtype=dtype).softmax(-1)
-    x = torch.randn(5, 3, d, dtype=dtype)
+    x = torch.randn(5, 3, size[0], dtype=dtype)
     for recompute in (False, True):
         merged = partial(module.by_parameters, recompute=recompute)
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
-def test_a_merge_that_is_made_anew_is_not_kept() -> None:
+def test_a_recomputed_merge_is_not_kept() -> None:
     module, x = make_experts(4, 16, 24, torch.float32), torch.randn(5, 3, 16)
     gates = torch.randn(5, 4).softmax(-1).requires_grad_()
 
@@ -87,22 +91,24 @@ def test_a_recomputed_merge_under_autocast() -> None:
     module, x = make_experts(4, 16, 24, torch.float32), torch.randn(5, 3, 16)
     gates = torch.randn(5, 4).softmax(-1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        kept, anew = (outcome(module, partial(module.by_parameters, recompute=r), x, gates) for r in (0, 1))
-    assert kept[0].dtype == anew[0].dtype == torch.bfloat16
-    torch.testing.assert_close(anew[0], kept[0], rtol=0.02, atol=0.02)
+        kept, recomputed = (
+            outcome(module, partial(module.by_parameters, recompute=r), x, gates) for r in (0, 1)
+        )
+    assert kept[0].dtype == recomputed[0].dtype == torch.bfloat16
+    torch.testing.assert_close(recomputed[0], kept[0], rtol=0.02, atol=0.02)
     for name, gradient in kept[1].items():
-        assert anew[1][name].dtype == gradient.dtype
-        torch.testing.assert_close(anew[1][name], gradient, rtol=0.05, atol=0.1)
+        assert recomputed[1][name].dtype == gradient.dtype
+        torch.testing.assert_close(recomputed[1][name], gradient, rtol=0.05, atol=0.1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("d", "f"), SIZES)
-@pytest.mark.parametrize(
-    "chosen", ["some", "one expert never", "some tokens by nobody", "nothing", "one token"]
-)
-@pytest.mark.parametrize("kind", KINDS)
-def test_sparse_experts_equal_their_twin(kind: str, chosen: str, d: int, f: int, dtype: torch.dtype) -> None:
-    module = make_experts(4, d, f, dtype, kind)
+CHOSEN = ["some", "one expert never", "some tokens by nobody", "nothing", "one token"]
+
+
+@grid(kind=list(KINDS), chosen=CHOSEN, size=SIZES, dtype=DTYPES)
+def test_sparse_experts_equal_their_twin(
+    kind: str, chosen: str, size: tuple[int, int], dtype: torch.dtype
+) -> None:
+    module = make_experts(4, *size, dtype, kind)
     tokens = 1 if chosen == "one token" else 23
     gates = torch.rand(tokens, 4, dtype=dtype) * (torch.rand(tokens, 4) < 0.5)
     if chosen == "one expert never":
@@ -113,7 +119,7 @@ def test_sparse_experts_equal_their_twin(kind: str, chosen: str, d: int, f: int,
         gates[:] = 0
     elif chosen == "one token":
         gates[:] = torch.tensor([0.0, 0.5, 0.0, 0.25])
-    x = torch.randn(tokens, d, dtype=dtype)
+    x = torch.randn(tokens, size[0], dtype=dtype)
 
     chosen_gates = gates > 0
     y = module.by_outputs(x, gates)
@@ -123,7 +129,7 @@ def test_sparse_experts_equal_their_twin(kind: str, chosen: str, d: int, f: int,
     )
 
 
-def test_grouped_kernel_equals_one_product_an_expert() -> None:
+def test_grouped_kernel_equals_one_product_per_expert() -> None:
     x, weight = torch.randn(9, 16), torch.randn(4, 8, 16)
     ends = torch.tensor([0, 5, 5, 9], dtype=torch.int32)
     torch.testing.assert_close(grouped_linear(x, weight, ends), grouped_linear_loop(x, weight, ends))
@@ -170,21 +176,33 @@ def test_the_formulas_of_the_three_kinds() -> None:
         torch.testing.assert_close(module.single(x), expected[kind])
 
 
-@pytest.mark.parametrize("kind", ["swiglu", "gelu"])
-def test_activations_at_the_output_are_the_experts_outputs(kind: str) -> None:
-    module, x = make_experts(4, 16, 24, torch.float64, kind), torch.randn(5, 16, dtype=torch.float64)
-    outputs = torch.stack([module.of_expert(i, x) for i in range(4)], dim=1)
-    torch.testing.assert_close(module.activations(x, "output"), outputs)
-    assert module.activations(x, "up").shape == module.activations(x, "hidden").shape == (5, 4, 24)
+@pytest.mark.parametrize(("kind", "node"), [(kind, node) for kind in KINDS for node in NODES[kind]])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_experts_continue_from_what_is_known(kind: str, node: str, dtype: torch.dtype) -> None:
+    module, x = make_experts(4, 16, 24, dtype, kind), torch.randn(5, 16, dtype=dtype)
+    gates = torch.rand(5, 4, dtype=dtype) * (torch.rand(5, 4) < 0.7)
+    known = module.activations(x, node)
+    for expert in range(4):  # one by one, from the weights of each
+        weights = {name: weight[expert] for name, weight in module.stacked().items()}
+        alone = module.node(node, x, weights, torch.nn.functional.linear)
+        torch.testing.assert_close(known[:, expert], alone, **CLOSE[dtype])
+    expected = by_outputs_loop(module, x, gates)
+    torch.testing.assert_close(module.by_outputs(x, gates, {node: known}), expected, **CLOSE[dtype])
+    assert not torch.allclose(module.by_outputs(x, gates, {node: 2 * known}), expected, rtol=0.1)
 
 
-def test_factorized_experts_go_on_from_the_activations_they_are_given() -> None:
-    module, x = make_experts(4, 16, 24, torch.float64, "factorized"), torch.randn(5, 16, dtype=torch.float64)
-    gates = torch.rand(5, 4, dtype=torch.float64)
-    low = module.activations(x, "low_rank")
-    assert low.shape == (5, 4, 8)
-    torch.testing.assert_close(module.by_outputs(x, gates, low), module.by_outputs(x, gates))
-    assert not torch.allclose(module.by_outputs(x, gates, 2 * low), module.by_outputs(x, gates))
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_flow_through_what_is_known(kind: str) -> None:
+    module = make_experts(4, 16, 24, torch.float64, kind)
+    x, gates = torch.randn(7, 16, dtype=torch.float64), torch.rand(7, 4, dtype=torch.float64)
+    for node in NODES[kind]:
+        assert_twins(
+            module,
+            lambda x, g, node=node: module.by_outputs(x, g, {node: module.activations(x, node)}),
+            lambda x, g: by_outputs_loop(module, x, g),
+            x,
+            gates,
+        )
 
 
 def test_merging_weights_is_merging_outputs_of_each_matrix_by_itself() -> None:

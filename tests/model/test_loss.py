@@ -7,7 +7,7 @@ from torch import Tensor
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import IGNORED, fused_loss, has_fused_loss
-from tiny import BLOCKS, assert_same_gradients, gradients, random_ids, tiny_model
+from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 pytestmark = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 
@@ -26,12 +26,9 @@ def random_ids_of(targets: Tensor) -> Tensor:
     return targets.clamp(min=0)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("design", "changes"), [("lory", {}), ("mixtral", {"tie_word_embeddings": True})])
-def test_loss_and_gradients_are_those_of_the_naive_twin(
-    design: str, changes: dict[str, bool], block: str
-) -> None:
-    model = tiny_model(design, block=block, **changes).train()
+@pytest.mark.parametrize(("design", "tied", "block"), over_blocks([("lory", False), ("mixtral", True)]))
+def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool, block: str) -> None:
+    model = tiny_model(design, block=block, tie_word_embeddings=tied).train()
     targets = random_ids()
     targets[0, :3] = targets[-1, -1] = IGNORED
     naive, expected = trained_once(model, targets)

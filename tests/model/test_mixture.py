@@ -1,4 +1,4 @@
-"""A layer is Lory's as its paper tells it; a cache changes its speed alone, whatever happens to the cache."""
+"""A layer computes what Lory's paper says; a cache changes nothing, however it is cropped or reordered."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.model.mixture import Mixture
-from loriini.routing.unit import Call
+from loriini.routing.unit import RoutingContext, unit_layout
 from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, whole
-from tiny import BLOCKS, LENGTH, SEGMENT, label_arguments, random_ids, tiny_model
+from tiny import LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
 
 def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
@@ -22,13 +22,13 @@ def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
 
 @pytest.mark.parametrize("name", ["lory", "prefix"])
 def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> None:
-    layer, x_BLD, call = lory_layer(name), torch.randn(2, LENGTH, 16).double(), Call(2, LENGTH)
-    grid = call.grid(layer.config.routing)
-    gates = layer(x_BLD, call, grid)[1].gates.view(2, 3, 4)
+    layer, x_BLD, context = lory_layer(name), torch.randn(2, LENGTH, 16).double(), RoutingContext(2, LENGTH)
+    layout = unit_layout(layer.design, context)
+    gates = layer(x_BLD, context, layout)[1].gates.view(2, 3, 4)
     for segment in range(3):
         changed = x_BLD.clone()
         changed[0, segment * SEGMENT : (segment + 1) * SEGMENT] += 1
-        now = layer(changed, call, grid)[1].gates.view(2, 3, 4)
+        now = layer(changed, context, layout)[1].gates.view(2, 3, 4)
         affected = {0: [0, 1, 2] if name == "prefix" else [0, 1], 1: [2], 2: []}[segment]
         if name == "prefix" and segment > 0:
             affected = []
@@ -38,7 +38,7 @@ def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> No
 
 
 def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefix: bool = False) -> Tensor:
-    """Lory's layer for one instance as its paper tells it: segment by segment, expert by expert."""
+    """Lory's layer for one instance as its paper defines it: segment by segment, expert by expert."""
     segments = x_LD.split(SEGMENT)
     outputs = []
     for k, x_SD in enumerate(segments):
@@ -56,12 +56,12 @@ def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefi
 
 @pytest.mark.parametrize("name", ["lory", "prefix"])
 @pytest.mark.parametrize("length", [1, SEGMENT, LENGTH, 3 * SEGMENT])
-def test_the_layer_equals_lory_as_told(name: str, length: int) -> None:
+def test_the_layer_equals_its_definition_with_gradients(name: str, length: int) -> None:
     layer = lory_layer(name, experts=5)
     x_BLD = torch.randn(2, length, 16).double().requires_grad_()
     weights = [layer.router.scorer.weight, layer.experts.gate_up_proj, layer.experts.down_proj]
-    call = Call(2, length)
-    y = layer(x_BLD, call, call.grid(layer.config.routing))[0]
+    context = RoutingContext(2, length)
+    y = layer(x_BLD, context, unit_layout(layer.design, context))[0]
     expected = torch.stack([lory_twin(x_LD, *weights, prefix=name == "prefix") for x_LD in x_BLD])
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
     probe = torch.randn_like(y)
@@ -93,36 +93,36 @@ def cached(model: LoriiniForCausalLM, ids: Tensor, chunks: list[int], mode: str,
     return torch.cat(logits, dim=1)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), CASES)
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("chunk", [1, 3, SEGMENT + 2])
-@torch.no_grad()
-def test_a_cache_changes_nothing(name: str, mode: str, block: str, prompt: int, chunk: int) -> None:
-    model, ids = tiny_model(name, block=block), random_ids(2, prompt + 12)
-    found = cached(model, ids, [prompt] + [chunk] * (12 // chunk), mode)
-    for b, row in enumerate(ids):
-        expected = whole(model, row, prompt, mode, label_of(model, b, 2))
-        torch.testing.assert_close(found[b], expected, **CLOSE)
+CHUNKS = [3, 1, SEGMENT + 2, 3]
+"""Tokens a call after each of PROMPTS."""
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), CASES)
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize(("name", "mode", "block"), over_blocks(CASES))
 @torch.no_grad()
-def test_a_padded_batch_equals_its_rows_alone(
-    name: str, mode: str, block: str, side: str, use_cache: bool
-) -> None:
+def test_a_cache_changes_nothing(name: str, mode: str, block: str) -> None:
+    model = tiny_model(name, block=block)
+    steps = list(zip(PROMPTS, CHUNKS, strict=True))
+    for prompt, chunk in steps if (name, mode) in MERGING_CASES else steps[-1:]:
+        ids = random_ids(2, prompt + 12)
+        found = cached(model, ids, [prompt] + [chunk] * (12 // chunk), mode)
+        for b, row in enumerate(ids):
+            expected = whole(model, row, prompt, mode, label_of(model, b, 2))
+            torch.testing.assert_close(found[b], expected, **CLOSE)
+
+
+@pytest.mark.parametrize(("name", "mode", "block"), over_blocks(CASES))
+@torch.no_grad()
+def test_a_padded_batch_equals_its_rows_alone(name: str, mode: str, block: str) -> None:
     model, lengths, new, width = tiny_model(name, block=block), [9, 2, 5], 7, 9
     prompts, continuation = [random_ids(1, n)[0] for n in lengths], random_ids(3, new)
-    rows = [pad(p, (width - len(p), 0) if side == "left" else (0, width - len(p)), value=2) for p in prompts]
-    ids = torch.cat([torch.stack(rows), continuation], dim=1)
-    mask = (ids != 2).long()
-    if use_cache:
-        found = cached(model, ids, [width] + [1] * new, mode, attention_mask=mask)
-    else:
-        found = model(
+    for side in ("left", "right"):
+        rows = [
+            pad(p, (width - len(p), 0) if side == "left" else (0, width - len(p)), value=2) for p in prompts
+        ]
+        ids = torch.cat([torch.stack(rows), continuation], dim=1)
+        mask = (ids != 2).long()
+        with_cache = cached(model, ids, [width] + [1] * new, mode, attention_mask=mask)
+        without = model(
             ids,
             attention_mask=mask,
             position_ids=(mask.cumsum(1) - 1).clamp(min=0),
@@ -130,9 +130,11 @@ def test_a_padded_batch_equals_its_rows_alone(
             inference_routing=mode,
             **label_arguments(model, 3),
         ).logits
-    for b, prompt in enumerate(prompts):
-        alone = whole(model, ids[b][mask[b].bool()], len(prompt), mode, label_of(model, b, 3))
-        torch.testing.assert_close(found[b][mask[b].bool()], alone, **CLOSE)
+        for b, prompt in enumerate(prompts):
+            real = mask[b].bool()
+            alone = whole(model, ids[b][real], len(prompt), mode, label_of(model, b, 3))
+            for found in (with_cache, without):
+                torch.testing.assert_close(found[b][real], alone, **CLOSE)
 
 
 @torch.no_grad()
@@ -144,8 +146,7 @@ def test_equal_gates_for_segment_one_also_in_segment_mode() -> None:
     torch.testing.assert_close(cached(model, ids, [2, 3, 1, 5], "segment"), out.logits, **CLOSE)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
+@pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))
 @pytest.mark.parametrize("wrong", [1, SEGMENT + 1])
 @torch.no_grad()
 def test_cropped_tokens_were_never_there(name: str, mode: str, block: str, wrong: int) -> None:
@@ -172,8 +173,7 @@ def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:
     torch.testing.assert_close(logits, whole(model, ids[0], 5, "prompt"), **CLOSE)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
+@pytest.mark.parametrize(("name", "mode", "block"), over_blocks(MERGING_CASES))
 @pytest.mark.parametrize("change", ["repeat", "select", "reorder"])
 @torch.no_grad()
 def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: str, change: str) -> None:
@@ -202,7 +202,7 @@ def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -
     model, cache = tiny_model(num_experts=2), DynamicCache()
     ids = random_ids(batch, 6)
     model(ids, past_key_values=cache, use_cache=True)
-    assert all(("down_proj" in layer.routing) == (batch <= 2) for layer in cache.layers)
+    assert all(("down_proj" in layer.kept) == (batch <= 2) for layer in cache.layers)
     merges = 0
     for layer in model.model.layers:
         original = layer.mlp.experts.merge

@@ -1,11 +1,14 @@
 import json
-from dataclasses import asdict, replace
-from typing import Any
+import math
+from dataclasses import asdict, fields, replace
+from typing import Any, get_args
 
 import pytest
 
 from loriini import DESIGNS, RoutingConfig
-from loriini.routing import not_causal
+from loriini.routing import design, losses, not_causal
+from loriini.routing.scorer import SCORERS
+from loriini.routing.selection import GATES, SELECTIONS
 
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
@@ -73,11 +76,11 @@ def test_every_row_is_here() -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_are_the_papers(name: str) -> None:
-    design = DESIGNS[name]
-    assert [getattr(design, axis) for axis in AXES] == ROWS[name].split()
-    assert {k: getattr(design, k) for k in NUMBERS.get(name, {})} == NUMBERS.get(name, {})
-    losses = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0, "gate_l1": 0.0}
-    assert {k: getattr(design, k) for k in losses} == {**losses, **LOSSES.get(name, {})}
+    row = DESIGNS[name]
+    assert [getattr(row, axis) for axis in AXES] == ROWS[name].split()
+    assert {k: getattr(row, k) for k in NUMBERS.get(name, {})} == NUMBERS.get(name, {})
+    weights = {"load_balance": 0.0, "confidence_entropy": 0.0, "router_z": 0.0, "gate_l1": 0.0}
+    assert {k: getattr(row, k) for k in weights} == {**weights, **LOSSES.get(name, {})}
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -100,11 +103,18 @@ def test_json_round_trip(name: str) -> None:
     assert RoutingConfig(**json.loads(json.dumps(DESIGNS[name].to_dict()))) == DESIGNS[name]
 
 
+def test_every_choice_is_an_entry_of_its_table() -> None:
+    assert set(SCORERS) == set(get_args(design.Scorer))
+    assert set(SELECTIONS) == set(get_args(design.Selection))
+    assert set(GATES) == set(get_args(design.Gates))
+    assert set(losses.LOSSES) <= {field.name for field in fields(RoutingConfig)}
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
         ("mixtral", {"combination": "parameters"}, "would merge one FFN for every token"),
-        ("aoe", {"scope": "global"}, "say nothing of another layer's experts"),
+        ("aoe", {"scope": "global"}, "say nothing about another layer's experts"),
         ("aoe", {"unit": "sequence"}, "scores tokens by their own activations"),
         ("aoe", {"unit": "segment", "combination": "parameters"}, "scores tokens by their own activations"),
         ("lory", {"load_balance": 0.01}, "load_balance is constant with selection=all"),
@@ -115,35 +125,48 @@ def test_json_round_trip(name: str) -> None:
         ("mixtral", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"gates": "relu"}, "set selection=positive"),
         ("lory", {"gates": "sparse_mixer"}, "set selection=top_k"),
-        ("mixtral", {"jitter": -1.0}, r"jitter is -1\.0; it must not be negative"),
         ("mixtral", {"balance_bias": 0.001}, "it needs selection=top_k, gates=sigmoid"),
         ("deepseek-v3", {"selection": "top_p"}, "it needs selection=top_k, gates=sigmoid"),
-        ("deepseek-v3", {"balance_bias": -0.1}, "balance_bias is -0.1; it must not be negative"),
-        ("deepseek-v3", {"num_shared_experts": -1}, "num_shared_experts is -1; it must not be negative"),
         ("lory", {"scorer": "linear_segment"}, "scorer=linear_segment .* needs unit=token"),
-        ("lory", {"segment_length": 0}, "segment_length is 0"),
-        ("mixtral", {"top_k": 0}, "top_k is 0"),
-        ("token-top-p", {"top_p": 0.0}, r"top_p is 0\.0"),
-        ("token-top-p", {"top_p": 1.5}, r"top_p is 1\.5"),
-        ("ec-token", {"capacity_factor": 0.0}, "capacity_factor is 0"),
-        ("lory", {"unit": "paragraph"}, "it is one of: token, segment, prefix, sequence"),
-        ("lory", {"first_segment": "skip"}, "it is one of: self, uniform, skip_loss"),
-        ("lory", {"scope": "model"}, "it is one of: layer, global"),
+        ("lory", {"segment_length": 0}, "routing.segment_length is 0; it must be at least 1"),
+        ("lory", {"segment_length": 1.5}, r"routing.segment_length is 1\.5; it must be an integer"),
+        ("lory", {"scorer_width": -1}, "routing.scorer_width is -1; it must be at least 0"),
+        ("mixtral", {"top_k": 0}, "routing.top_k is 0; it must be at least 1"),
+        ("mixtral", {"top_k": "2"}, "routing.top_k is '2'; it must be an integer"),
+        ("mixtral", {"top_k": True}, "routing.top_k is True; it must be an integer"),
+        ("token-top-p", {"top_p": 0.0}, r"routing.top_p is 0\.0; it must be in \(0, 1\]"),
+        ("token-top-p", {"top_p": 1.5}, r"routing.top_p is 1\.5; it must be in \(0, 1\]"),
+        ("token-top-p", {"top_p": None}, "routing.top_p is None; it must be a number"),
+        ("ec-token", {"capacity_factor": 0.0}, r"routing.capacity_factor is 0\.0; it must be above 0"),
+        ("ec-token", {"capacity_factor": math.inf}, "routing.capacity_factor is inf; it must be above 0"),
+        (
+            "deepseek-v3",
+            {"num_shared_experts": -1},
+            "num_shared_experts is -1; it must be at least 0",
+        ),
+        *(
+            ("lory", {name: wrong}, f"routing.{name} is {wrong}; it must be at least 0")
+            for name in ("jitter", "balance_bias", *losses.LOSSES)
+            for wrong in (-0.1, math.nan)
+        ),
+        ("lory", {"unit": "paragraph"}, "it must be one of: token, segment, prefix, sequence"),
+        ("lory", {"first_segment": "skip"}, "it must be one of: self, uniform, skip_loss"),
+        ("lory", {"scope": "model"}, "it must be one of: layer, global"),
         ("lory", {"scorer": "cosine"}, "routing.scorer is 'cosine'"),
         ("lory", {"selection": "top"}, "routing.selection is 'top'"),
         ("lory", {"gates": "tanh"}, "routing.gates is 'tanh'"),
-        ("lory", {"combination": "logits"}, "it is one of: outputs, parameters"),
-        ("aoe", {"norm": 3}, "it is one of: 1, 2, inf"),
+        ("lory", {"combination": "logits"}, "it must be one of: outputs, parameters"),
+        ("aoe", {"norm": 3}, "it must be one of: 1, 2, inf"),
         ("aoe", {"node": "middle"}, "routing.node is 'middle'"),
     ],
 )
-def test_refusals_say_why(name: str, changes: dict[str, Any], reason: str) -> None:
+def test_what_has_no_meaning_is_refused(name: str, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         RoutingConfig(**{**asdict(DESIGNS[name]), **changes})
 
 
 def test_dense_warm_up_needs_gates_that_sum_to_one() -> None:
-    assert {name for name, design in DESIGNS.items() if not design.preserves_dense} == {
+    assert {name for name, row in DESIGNS.items() if not row.preserves_dense} == {
         "ec-token",
         "ec-segment",
         "token-ec2",
@@ -164,6 +187,6 @@ def test_a_copy_needs_gates_that_sum_to_one(gates: str, sums_to_one: bool) -> No
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-def test_what_is_not_causal_is_told_in_words(name: str) -> None:
+def test_what_is_not_causal_has_a_warning(name: str) -> None:
     assert (not_causal(DESIGNS[name]) is not None) == (name in LEAKY)
     assert (not_causal(DESIGNS[name], training=True) is not None) == (name in LEAKY | LEAKY_IN_TRAINING)

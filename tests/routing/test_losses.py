@@ -85,7 +85,7 @@ def test_statistics_by_hand() -> None:
     gates = torch.tensor([[0.75, 0.25, 0.0, 0.0], [0.4, 0.0, 0.6, 0.0]])
     routing = Routing(torch.zeros(2, 4), gates, (1, 2))
     assert losses.choices(routing).tolist() == [2.0, 1.0, 1.0, 0.0]
-    assert losses.load(routing).tolist() == [0.5, 0.25, 0.25, 0.0]
+    assert losses.shares(losses.choices(routing)).tolist() == [0.5, 0.25, 0.25, 0.0]
     assert losses.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
     assert losses.active_experts(routing).tolist() == [True, False, True, False]
     assert losses.units(routing).item() == 2
@@ -96,7 +96,6 @@ def test_statistics_by_hand() -> None:
 STATISTICS = [
     losses.units,
     losses.choices,
-    losses.load,
     losses.mean_gates,
     losses.mean_logits,
     losses.gate_entropy,
@@ -110,6 +109,13 @@ def test_padding_is_left_out(statistic) -> None:  # type: ignore[no-untyped-def]
     logits, valid = torch.randn(6, 4), torch.tensor([True, False, True, True, False, True])
     padded = statistic(routing_of(logits, valid=valid))
     torch.testing.assert_close(padded, statistic(routing_of(logits[valid])))
+
+
+def test_averaged_shares_make_load_balance_that_of_all_processes() -> None:
+    shards = [torch.randn(6, 4), torch.randn(6, 4)]
+    f = torch.stack([(routing_of(logits).gates > 0).float().mean(0) for logits in shards]).mean(0)
+    of_each = [losses.load_balance(routing_of(logits), lambda _: f) for logits in shards]
+    torch.testing.assert_close(sum(of_each) / 2, losses.load_balance(routing_of(torch.cat(shards))))
 
 
 def test_auxiliary_loss_weighs_and_averages_over_layers() -> None:

@@ -3,18 +3,24 @@ import torch
 from torch.nn.functional import gelu
 
 from loriini import RoutingConfig
-from loriini.routing.scorer import MLP, Frozen, Label, Linear, Random, make_scorer
+from loriini.routing.router import router_parameters
+from loriini.routing.scorer import SCORERS, FrozenScorer, LabelScorer, RouterSettings, Scorer
+from loriini.routing.unit import RoutingContext
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
 D, E = 8, 4
-OF_STATES = ["linear", "linear_segment", "mlp", "frozen", "random", "label"]
-SOURCE_WIDTHS = {"linear_segment": 2 * D}
-"""Of the scorers that take more than the mean of a unit."""
+OF_STATES = [name for name in SCORERS if name != "activation_norm"]
+STATES_PER_UNIT = {"linear_segment": 2}
+CONTEXT = RoutingContext(2, 3, labels_B=torch.tensor([0, E - 1]))
 
 
-def initialized(kind: str, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
-    scorer = make_scorer(RoutingConfig("token", combination="outputs", scorer=kind), D, E, layer=0).to(dtype)
+def settings(scorer: str) -> RouterSettings:
+    return RouterSettings(RoutingConfig("token", combination="outputs", scorer=scorer), D, E)
+
+
+def initialized(kind: str, dtype: torch.dtype = torch.float32) -> Scorer:
+    scorer = SCORERS[kind](settings(kind)).to(dtype)
     for weight in scorer.parameters():
         torch.nn.init.normal_(weight)
     return scorer
@@ -23,59 +29,106 @@ def initialized(kind: str, dtype: torch.dtype = torch.float32) -> torch.nn.Modul
 @pytest.mark.parametrize("kind", OF_STATES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_logits_are_float32_also_under_autocast(kind: str, dtype: torch.dtype) -> None:
-    scorer, h_BUD = initialized(kind, dtype), torch.randn(2, 3, SOURCE_WIDTHS.get(kind, D), dtype=dtype)
-    labels_B = torch.tensor([0, E - 1])
-    plain = scorer(h_BUD, labels_B, 0)
+    scorer = initialized(kind, dtype)
+    h_BUD = torch.randn(2, 3, STATES_PER_UNIT.get(kind, 1) * D, dtype=dtype)
+    plain = scorer(h_BUD, CONTEXT)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = scorer(h_BUD, labels_B, 0)
+        cast = scorer(h_BUD, CONTEXT)
     assert plain.dtype == torch.float32
     assert plain.shape == (2, 3, E)
     assert torch.equal(plain, cast)
 
 
-def test_linear_and_mlp_compute_what_they_say() -> None:
+def test_linear_and_mlp_by_hand() -> None:
     h_BUD = torch.randn(2, 3, D)
     linear, mlp = initialized("linear"), initialized("mlp")
-    assert isinstance(linear, Linear)
-    assert isinstance(mlp, MLP)
-    torch.testing.assert_close(linear(h_BUD, None, 0), torch.einsum("bud,ed->bue", h_BUD, linear.weight))
+    expected = torch.einsum("bud,ed->bue", h_BUD, linear.weight)
+    torch.testing.assert_close(linear(h_BUD, CONTEXT), expected)
     hidden = gelu(torch.einsum("bud,hd->buh", h_BUD, mlp.hidden))
-    torch.testing.assert_close(mlp(h_BUD, None, 0), torch.einsum("buh,eh->bue", hidden, mlp.weight))
+    torch.testing.assert_close(mlp(h_BUD, CONTEXT), torch.einsum("buh,eh->bue", hidden, mlp.weight))
 
 
-def test_random_scorer_is_a_function_of_its_draw() -> None:
-    scorer, h_BUD = Random(D, E, layer=0), torch.randn(2, 3, D)
-    torch.randn(7)
-    assert torch.equal(scorer(h_BUD, None, 5), scorer(h_BUD, None, 5))
-    assert not torch.equal(scorer(h_BUD, None, 5), scorer(h_BUD, None, 6))
+def test_a_new_scorer_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parameters are counted and initialised without a word elsewhere."""
+
+    class Bilinear(Scorer):
+        def __init__(self, settings: RouterSettings) -> None:
+            super().__init__(settings)
+            self.left = torch.nn.Parameter(torch.empty(3, settings.hidden_size))
+            self.right = torch.nn.Parameter(torch.empty(settings.num_experts, 3))
+
+        def forward(self, h_BUD: torch.Tensor, context: RoutingContext) -> torch.Tensor:
+            return h_BUD.float() @ self.left.T @ self.right.T
+
+    monkeypatch.setitem(SCORERS, "linear", Bilinear)
+    assert router_parameters(settings("linear")) == 3 * D + 3 * E
+    model = tiny_model("mixtral", hidden_size=64)
+    assert sum(p.numel() for p in model.parameters()) == model.config.parameters()[0]
+    assert model.model.mixtures[0].router.scorer.left.std().item() == pytest.approx(0.3, rel=0.2)
 
 
-def test_random_scorer_draws_anew_in_training_and_resumes_through_the_state() -> None:
-    model, ids = tiny_model("random").train(), random_ids()
+def drawn(model: torch.nn.Module) -> list[torch.Tensor]:
+    """The weights (E, D) that a random model's routers score by: their logits of unit vectors."""
+    seen: list[torch.Tensor] = []
+    eye = torch.eye(model.config.hidden_size)[None]
+    handles = [
+        mixture.router.scorer.register_forward_hook(
+            lambda scorer, inputs, _: seen.append(scorer.__class__.forward(scorer, eye, inputs[1])[0].T)
+        )
+        for mixture in model.model.mixtures
+    ]
+    model(random_ids())
+    for handle in handles:
+        handle.remove()
+    return seen
 
-    def gates(m: torch.nn.Module) -> torch.Tensor:
-        return m(ids).routings[0].gates
 
-    first, second = gates(model), gates(model)
-    assert not torch.equal(first, second)
+@pytest.mark.parametrize("std", [0.02, 0.3])
+def test_random_routers_are_drawn_from_the_distribution_of_frozen_ones(std: float) -> None:
+    sizes = {"hidden_size": 64, "num_experts": 64, "initializer_range": std}
+    frozen = tiny_model("frozen", **sizes).model.mixtures[0].router.scorer.weight
+    model = tiny_model("random", **sizes).train()
+    model.model.begin_step()
+    for weights_ED in drawn(model):
+        assert weights_ED.std().item() == pytest.approx(std, rel=0.05)
+        assert weights_ED.std().item() == pytest.approx(frozen.std().item(), rel=0.05)
+        assert abs(weights_ED.mean().item()) < 0.05 * std
+
+
+def test_random_routers_are_drawn_once_a_step_and_differ_between_layers() -> None:
+    model = tiny_model("random").train()
+    model.model.begin_step()
+    first, same_step = drawn(model), drawn(model)
+    model.model.begin_step()
+    second = drawn(model)
+    assert all(map(torch.equal, first, same_step))
+    assert not any(map(torch.equal, first, second))
+    assert not torch.equal(*first)
+
+
+def test_random_draws_continue_from_saved_state() -> None:
+    model = tiny_model("random").train()
+    model.model.begin_step()
     resumed = tiny_model("random").train()
     resumed.load_state_dict(model.state_dict())
-    assert torch.equal(gates(resumed), gates(model))
+    for m in (model, resumed):
+        m.model.begin_step()
+    assert all(map(torch.equal, drawn(resumed), drawn(model)))
 
 
-def test_random_scorer_is_fixed_at_evaluation() -> None:
+def test_random_routers_are_the_same_at_every_evaluation() -> None:
     model, ids = tiny_model("random"), random_ids()
     before = model(ids).logits
-    model.train()(ids)
-    draws = model.model.draws.clone()
+    model.train().model.begin_step()
+    assert not torch.equal(model(ids).logits, before)
     assert torch.equal(model.eval()(ids).logits, before)
-    assert torch.equal(model.model.draws, draws)
+    assert model.model.draws.item() == 1
 
 
 def test_frozen_scorer_is_left_alone_by_the_optimizer() -> None:
     model, ids = tiny_model("frozen").train(), random_ids()
     scorer = model.model.layers[0].mlp.router.scorer
-    assert isinstance(scorer, Frozen)
+    assert isinstance(scorer, FrozenScorer)
     before, experts_before = scorer.weight.clone(), model.model.layers[0].mlp.experts.down_proj.clone()
     optimizer = make_optimizer(model, OptimizerConfig(learning_rate=0.1))
     model(ids, labels=ids).loss.backward()
@@ -84,17 +137,23 @@ def test_frozen_scorer_is_left_alone_by_the_optimizer() -> None:
     assert not torch.equal(model.model.layers[0].mlp.experts.down_proj, experts_before)
 
 
+def labelled(labels: list[int] | None) -> RoutingContext:
+    return RoutingContext(2, 3, labels_B=None if labels is None else torch.tensor(labels))
+
+
 def test_label_scorer_gives_each_label_its_expert_alone() -> None:
-    labels_B = torch.tensor([2, 0])
-    probabilities = Label(D, E)(torch.randn(2, 3, D), labels_B, 0).softmax(-1)
-    assert torch.equal(probabilities, torch.eye(E)[labels_B][:, None].expand(-1, 3, -1))
+    probabilities = LabelScorer(settings("label"))(torch.randn(2, 3, D), labelled([2, 0])).softmax(-1)
+    assert torch.equal(probabilities, torch.eye(E)[[2, 0]][:, None].expand(-1, 3, -1))
 
 
-def test_label_scorer_refuses_missing_and_unknown_labels() -> None:
-    scorer, h_BUD = Label(D, E), torch.randn(2, 1, D)
-    with pytest.raises(ValueError, match="needs routing_labels"):
-        scorer(h_BUD, None, 0)
-    with pytest.raises(ValueError, match=r"routing_labels are 0\.\.4; with 4 experts they are 0\.\.3"):
-        scorer(h_BUD, torch.tensor([0, E]), 0)
-    with pytest.raises(ValueError, match=r"routing_labels are -1\.\.0"):
-        scorer(h_BUD, torch.tensor([0, -1]), 0)
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        (None, "needs routing_labels"),
+        ([0, E], r"routing_labels are 0\.\.4; with 4 experts they must be in 0\.\.3"),
+        ([0, -1], r"routing_labels are -1\.\.0"),
+    ],
+)
+def test_label_scorer_refuses_missing_and_unknown_labels(labels: list[int] | None, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LabelScorer(settings("label"))(torch.randn(2, 1, D), labelled(labels))

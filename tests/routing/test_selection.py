@@ -66,20 +66,43 @@ def test_positive(logits: Tensor, training: bool) -> None:
     assert as_sets(mask) == expected
 
 
-@given(LOGITS, st.floats(0.1, 8.0), st.data())
-def test_expert_choice_in_training(logits: Tensor, capacity_factor: float, data: st.DataObject) -> None:
+@given(LOGITS, st.floats(0.1, 8.0), st.sampled_from(["linear", "activation_norm"]), st.data())
+def test_expert_choice_in_training(
+    logits: Tensor, capacity_factor: float, scorer: str, data: st.DataObject
+) -> None:
     units, experts = logits.shape
     valid = data.draw(st.none() | st.lists(st.booleans(), min_size=units, max_size=units))
-    weights = [softmax(row) for row in logits.tolist()]
-    capacity = min(units, max(1, round(units * capacity_factor / experts)))
-    config = token_choice(selection="expert_choice", capacity_factor=capacity_factor)
-    valid_N = None if valid is None else torch.tensor(valid)
-    mask = SELECTIONS["expert_choice"](logits, config, valid_N, True)
+    real = [n for n in range(units) if valid is None or valid[n]]
+    capacity = min(len(real), max(1, round(len(real) * capacity_factor / experts)))
+    config = token_choice(selection="expert_choice", capacity_factor=capacity_factor, scorer=scorer)
+    mask = SELECTIONS["expert_choice"](logits, config, None if valid is None else torch.tensor(valid), True)
+    scores = [row if scorer == "activation_norm" else softmax(row) for row in logits.tolist()]
     for i, chosen in enumerate(as_sets(mask.T)):
-        assert len(chosen) == capacity
-        real = [n for n in range(units) if valid is None or valid[n]]
-        best = sorted(real, key=lambda n: -weights[n][i])[:capacity]
-        assert chosen.intersection(real) == set(best) or experts == 1
+        best = sorted(real, key=lambda n: -scores[n][i])[:capacity]
+        tied = scorer == "linear" and experts == 1  # every softmax is 1
+        assert chosen == set(best) or (tied and chosen <= set(real) and len(chosen) == capacity)
+
+
+def test_padding_does_not_count_in_an_experts_capacity() -> None:
+    logits, valid = torch.randn(87, 4), torch.arange(87) < 56
+    for scorer in ("linear", "activation_norm"):
+        config = token_choice(selection="expert_choice", scorer=scorer)
+        mask = SELECTIONS["expert_choice"](logits.abs(), config, valid, True)
+        assert mask.sum(0).tolist() == [14] * 4
+        assert not mask[56:].any()
+
+
+def test_experts_compare_activation_norms_themselves() -> None:
+    """Token 0 has the larger norms, token 1 the larger softmax for expert 0."""
+    norms = torch.tensor([[5.0, 6.0], [2.0, 1.0]])
+    chosen = {
+        scorer: SELECTIONS["expert_choice"](
+            norms, token_choice(selection="expert_choice", scorer=scorer), None, True
+        ).tolist()
+        for scorer in ("linear", "activation_norm")
+    }
+    assert chosen["linear"] == [[False, True], [True, False]]
+    assert chosen["activation_norm"] == [[True, True], [False, False]]
 
 
 @given(LOGITS, st.floats(0.1, 8.0))
@@ -118,7 +141,7 @@ def test_gates(logits: Tensor, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", GATES)
-def test_gates_of_a_unit_nobody_selected_are_zero_with_finite_gradients(name: str) -> None:
+def test_gates_of_a_unit_without_experts_are_zero_with_finite_gradients(name: str) -> None:
     logits = torch.randn(2, 3, requires_grad=True)
     mask = torch.tensor([[False, False, False], [True, False, True]])
     gates = GATES[name](logits, mask, CLOSE)

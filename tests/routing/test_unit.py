@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from loriini import DESIGNS, RoutingConfig
-from loriini.routing.router import Router, sources
-from loriini.routing.unit import Call
+from loriini.routing.pooling import routing_states
+from loriini.routing.router import Router
+from loriini.routing.scorer import RouterSettings
+from loriini.routing.unit import RoutingContext, unit_layout
 
 D = 3
 
@@ -28,11 +30,11 @@ def calls(draw: st.DrawFn) -> tuple[list[list[bool]], int, int]:
     return rows, past, draw(st.integers(1, 5))
 
 
-def call_of(rows: list[list[bool]], past: int, **more: object) -> Call:
+def context_of(rows: list[list[bool]], past: int, **more: object) -> RoutingContext:
     counted = torch.tensor(rows).long()
     positions = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
     padded = not bool(counted.all())
-    return Call(len(rows), len(rows[0]) - past, past, positions if padded else None, **more)
+    return RoutingContext(len(rows), len(rows[0]) - past, past, positions if padded else None, **more)
 
 
 @given(calls())
@@ -41,24 +43,28 @@ def test_tokens_fall_into_segments_by_their_place_in_the_sequence(
 ) -> None:
     rows, past, T = case
     config = RoutingConfig(segment_length=T)
-    call = call_of(rows, past)
-    grid = call.grid(config)
-    x_BLD = torch.randn(len(rows), call.length, D)
-    grouped, segments = grid.group(x_BLD), call.segments_of_units(config, grid).expand(len(rows), -1)
+    context = context_of(rows, past)
+    layout = unit_layout(config, context)
+    x_BLD = torch.randn(len(rows), context.length, D)
+    grouped, segments = layout.group(x_BLD), layout.segments_BU
+    if context.length > 1:
+        assert layout.slots_per_unit == T
     for b, row in enumerate(rows):
         by_segment: dict[int, list[Tensor]] = {}
         for i, real in enumerate(row):
             if real and i >= past:
                 by_segment.setdefault(sum(row[:i]) // T, []).append(x_BLD[b, i - past])
         for u, segment in enumerate(segments[b].tolist()):
-            there = [x for x in grouped[b, u] if x.any()]
             expected = by_segment.pop(segment, [])
+            if layout.valid_BU is not None:
+                assert bool(layout.valid_BU[b, u]) == bool(expected)
+                if not expected:
+                    continue
+            there = [x for x in grouped[b, u] if x.any()]
             assert [x.tolist() for x in there] == [x.tolist() for x in expected]
-            if grid.valid_BU is not None:
-                assert bool(grid.valid_BU[b, u]) == bool(expected)
         assert not by_segment
     real_BL = torch.tensor(rows)[:, past:, None]
-    assert torch.equal(grid.ungroup(grouped, call.length) * real_BL, x_BLD * real_BL)
+    assert torch.equal(layout.ungroup(grouped, context.length) * real_BL, x_BLD * real_BL)
 
 
 @pytest.mark.parametrize("unit", ["segment", "prefix"])
@@ -66,15 +72,14 @@ def test_tokens_fall_into_segments_by_their_place_in_the_sequence(
 def test_segments_are_routed_by_the_one_before(unit: str, case: tuple[list[list[bool]], int, int]) -> None:
     rows, past, T = case
     config = RoutingConfig(unit=unit, segment_length=T)
-    call = call_of(rows, past)
-    grid = call.grid(config)
+    context = context_of(rows, past)
+    layout = unit_layout(config, context)
     states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
-    routed_by = sources(states, call, config, grid)
-    segments = call.segments_of_units(config, grid).expand(len(rows), -1)
+    routed_by = routing_states(states, context, config, layout)
     for b, row in enumerate(rows):
         tokens = states[b][torch.tensor(row)]
-        for u, segment in enumerate(segments[b].tolist()):
-            if grid.valid_BU is not None and not grid.valid_BU[b, u]:
+        for u, segment in enumerate(layout.segments_BU[b].tolist()):
+            if layout.valid_BU is not None and not layout.valid_BU[b, u]:
                 continue
             source = 0 if unit == "prefix" else max(segment - 1, 0)
             torch.testing.assert_close(routed_by[b, u], tokens[source * T : (source + 1) * T].mean(0))
@@ -86,9 +91,9 @@ def test_tokens_may_be_routed_by_themselves_and_the_segment_before(
 ) -> None:
     rows, past, T = case
     config = replace(DESIGNS["segment-then-token"], segment_length=T)
-    call = call_of(rows, past)
+    context = context_of(rows, past)
     states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
-    tokens, before = sources(states, call, config, call.grid(config)).split(D, dim=-1)
+    tokens, before = routing_states(states, context, config, unit_layout(config, context)).split(D, dim=-1)
     assert torch.equal(tokens, states[:, past:])
     for b, row in enumerate(rows):
         real = states[b][torch.tensor(row)]
@@ -103,10 +108,10 @@ def test_tokens_may_be_routed_by_themselves_and_the_segment_before(
 def test_a_prompt_is_pooled_without_its_padding(case: tuple[list[list[bool]], int, int], prompt: int) -> None:
     rows, _, T = case
     lengths = torch.tensor([min(prompt, sum(row)) for row in rows])
-    call = call_of(rows, 0, prompt_lengths_B=lengths, routing="prompt")
+    context = context_of(rows, 0, prompt_lengths_B=lengths)
     config = RoutingConfig(segment_length=T)
     states = torch.randn(len(rows), len(rows[0]), D, dtype=torch.float64)
-    pooled = sources(states, call, config, call.grid(config))
+    pooled = routing_states(states, context, config, unit_layout(config, context))
     assert pooled.shape == (len(rows), 1, D)
     for b, row in enumerate(rows):
         torch.testing.assert_close(pooled[b, 0], states[b][torch.tensor(row)][: lengths[b]].mean(0))
@@ -115,8 +120,9 @@ def test_a_prompt_is_pooled_without_its_padding(case: tuple[list[list[bool]], in
 def test_in_segment_mode_the_first_segment_is_routed_by_the_prompt_in_it() -> None:
     config = RoutingConfig(segment_length=4)
     states = torch.randn(3, 10, D, dtype=torch.float64)
-    call = Call(3, 10, prompt_lengths_B=torch.tensor([1, 3, 9]), routing="segment")
-    routed_by = sources(states, call, config, call.grid(config))
+    prompts_B = torch.tensor([1, 3, 9])
+    context = RoutingContext(3, 10, prompt_lengths_B=prompts_B, inference_routing="segment")
+    routed_by = routing_states(states, context, config, unit_layout(config, context))
     for b, counted in enumerate([1, 3, 4]):
         torch.testing.assert_close(routed_by[b, 0], states[b, :counted].mean(0))
         torch.testing.assert_close(routed_by[b, 1], states[b, :4].mean(0))
@@ -126,10 +132,10 @@ def test_in_segment_mode_the_first_segment_is_routed_by_the_prompt_in_it() -> No
 @pytest.mark.parametrize("first_segment", ["self", "skip_loss", "uniform"])
 def test_no_gradient_flows_through_the_first_segments_gates(first_segment: str) -> None:
     config = RoutingConfig(segment_length=4, first_segment=first_segment)
-    router = Router(D, 4, config)
+    router = Router(RouterSettings(config, D, 4))
     torch.nn.init.normal_(router.scorer.weight)
-    call = Call(2, 11)
-    routing = router(torch.randn(2, 3, D), call, call.grid(config))
+    context = RoutingContext(2, 11)
+    routing = router(torch.randn(2, 3, D), context, unit_layout(config, context))
     gates_BUE = routing.gates.view(2, 3, 4)
     weights = torch.randn(2, 4)
     (first,) = torch.autograd.grad((gates_BUE[:, 0] * weights).sum(), router.scorer.weight, retain_graph=True)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.configuration import SIZES
+from loriini.model.configuration import BLOCK_SIZES
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int
     if config.num_experts == 1 or config.routing.combination != "parameters":
         return 0
     units = -(-length // config.routing.segment_length) if config.routing.segmented else 1
-    return instances * units * SIZES[config.block](config).expert
+    return instances * units * BLOCK_SIZES[config.block](config).expert
 
 
 def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:

@@ -9,7 +9,7 @@ group's states instead, whose size does not depend on the number of experts.
 from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
-from loriini.model.configuration import SIZES
+from loriini.model.configuration import BLOCK_SIZES
 
 FLOAT32 = 4
 """Bytes of master weights, of gradients that are reduced, and of gates."""
@@ -68,7 +68,7 @@ class Exchange:
 
 def parts(config: LoriiniConfig) -> Parts:
     """Where a model's parameters live."""
-    sizes = SIZES[config.block](config)
+    sizes = BLOCK_SIZES[config.block](config)
     embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
     root = embeddings + sizes.positions + sizes.norm
     experts = config.num_hidden_layers * config.num_experts * sizes.expert

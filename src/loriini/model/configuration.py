@@ -1,4 +1,4 @@
-"""The model's configuration: a transformer of some kind of block, a number of experts, a row of the space."""
+"""The model's configuration: a kind of transformer block, a number of experts and a routing design."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,13 +8,18 @@ from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.ranges import AT_LEAST_ONE, NOT_NEGATIVE, Range, check_field
+from loriini.routing.router import router_parameters
+from loriini.routing.scorer import RouterSettings
+
+BlockKind = Literal["llama", "olmoe", "phimoe", "gpt2"]
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
-    """A design from itself, from its JSON object or from its name; ValueError for an unknown one."""
+    """A design from itself, its JSON object or its name; ValueError for an unknown name."""
     if isinstance(routing, str):
         if routing not in DESIGNS:
-            raise ValueError(f"no design is named {routing!r}; there are: {', '.join(DESIGNS)}")
+            raise ValueError(f"routing is {routing!r}; it must be one of: {', '.join(DESIGNS)}")
         return DESIGNS[routing]
     return routing if isinstance(routing, RoutingConfig) else RoutingConfig(**routing)
 
@@ -23,35 +28,33 @@ def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> Routi
 class LoriiniConfig(LlamaConfig):
     """A Llama whose FFNs are mixtures of `num_experts` FFNs of `intermediate_size` each.
 
-    `routing` is a `RoutingConfig`, its JSON object or a design's name. One expert makes the model a Llama.
+    - `routing`: a `RoutingConfig`, its JSON object or a design's name. With one expert the model is a Llama.
+    - `block`: `gpt2` has LayerNorm with `layer_norm_epsilon`, GELU, learned positions, biases, and `dropout`
+      of embeddings, attention weights and residual branches; `olmoe` is a Llama with an RMSNorm each on
+      queries and keys, over all heads together; `phimoe` is a Llama with LayerNorm and rotary positions that
+      may be scaled as Phi-3.5-MoE's are (`rope_parameters`).
+    - `tie_word_embeddings`, `attention_bias`, `lm_head_bias`: independent of the block; GPT-2 ties its head.
+    - `low_rank`: r of factorised experts (AoE); their width is `expert_width`, which keeps the parameters of
+      an expert of `intermediate_size`. A design scored by the norm of low-rank activations needs one; the
+      default is then a third of the hidden size.
+    - `recompute_merge`: the backward pass merges experts again instead of keeping the merged weights.
+    - `label_names`: what labels stand for; name i is routed to expert i.
 
-    `block` gpt2 makes it a GPT-2 instead: LayerNorm with `layer_norm_epsilon`, GELU, learned positions,
-    biases, and `dropout` of embeddings, attention weights and residual branches. Tying the head is a choice
-    of its own, `tie_word_embeddings`; GPT-2 ties it. `block` olmoe is a Llama whose queries and keys pass an
-    RMSNorm each, over all heads together; phimoe is a Llama with LayerNorm, whose rotary positions may be
-    scaled as Phi-3.5-MoE's are (`rope_parameters`). `attention_bias` and `lm_head_bias` add biases.
-
-    With `low_rank` r the experts' gate projection is factorised through r dimensions, as AoE's are, and their
-    width is `expert_width`, which keeps the parameters of an expert of `intermediate_size`. A design scored
-    by the norm of low-rank activations needs one; its default is a third of the hidden size.
-
-    With `recompute_merge` the backward pass merges experts again instead of keeping what the forward pass
-    merged, for less memory and a little more time.
-
-    `label_names` says what a label stands for, where routing is by label: name i is routed to expert i.
+    Raises ValueError for a field out of range and for fields that do not combine.
     """
 
     model_type = "loriini"
     base_model_tp_plan = None
-    # What transformers' GPT2Attention and OlmoeAttention ask of their configuration.
+    # Read by transformers' GPT2Attention and OlmoeAttention.
     attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
     clip_qkv = None
 
-    block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
+    block: str = "llama"
     lm_head_bias: bool = False
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
+    initializer_range: float = 0.02
     num_experts: int = 8
     low_rank: int | None = None
     recompute_merge: bool = False
@@ -62,7 +65,10 @@ class LoriiniConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.routing = resolve_routing(self.routing)
-        for refused, reason in _refusals(self):
+        for name, (kind, allowed) in RANGES.items():
+            if getattr(self, name) is not None:
+                check_field(name, getattr(self, name), kind, allowed)
+        for refused, reason in _conflicts(self):
             if refused:
                 raise ValueError(reason)
         if self.low_rank is None and self._scored_by_low_rank():
@@ -74,7 +80,7 @@ class LoriiniConfig(LlamaConfig):
 
     @property
     def scored_by_norm(self) -> bool:
-        """Whether experts score themselves, by the norm of their activations."""
+        """Whether experts are scored by the norm of their own activations."""
         return self.routing.scorer == "activation_norm"
 
     @property
@@ -108,52 +114,42 @@ class LoriiniConfig(LlamaConfig):
     @property
     def experts_per_token(self) -> float:
         """Routed FFNs of `intermediate_size` that a token passes through: its active experts."""
-        routing = self.routing
-        if self.num_experts == 1 or routing.combination == "parameters":
-            return 1
-        if routing.selection == "expert_choice":
-            return routing.capacity_factor
-        return min(routing.top_k, self.num_experts) if routing.selection == "top_k" else self.num_experts
+        merged = self.num_experts == 1 or self.routing.combination == "parameters"
+        return 1 if merged else self.routing.experts_per_unit(self.num_experts)
+
+    def router_settings(self, layer: int) -> RouterSettings:
+        """What the router of a layer is built from."""
+        std = self.initializer_range
+        return RouterSettings(self.routing, self.hidden_size, self.num_experts, layer, std)
 
     def parameters(self) -> tuple[int, int]:
-        """(total, active): parameters held, and those one token's forward pass uses.
+        """(total, active): parameters held, and those that one token's forward pass uses.
 
         A merged FFN counts once, and so does a tied head. With top_p and positive the number of experts
         varies; all are counted.
         """
-        sizes, layers = SIZES[self.block](self), self.num_hidden_layers
+        sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
         embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
         embeddings += self.vocab_size if self.lm_head_bias else 0
         rest = embeddings + sizes.positions + sizes.norm + layers * (sizes.attention + 2 * sizes.norm)
         rest += layers * sizes.shared
-        rest += self._router_parameters()
+        routers = layers if self.routing.scope == "layer" else 1
+        rest += routers * router_parameters(self.router_settings(layer=0))
         active = sizes.expert * self.experts_per_token
         if self._scored_by_low_rank():  # AoE's unselected experts compute this much too
             low = (self.low_rank or 0) * self.hidden_size
             active += low * (self.num_experts - self.experts_per_token)
         return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
 
-    def _router_parameters(self) -> int:
-        d, experts, width = self.hidden_size, self.num_experts, self.routing.scorer_width or self.hidden_size
-        sizes = {
-            "linear": d * experts,
-            "linear_segment": 2 * d * experts,
-            "frozen": d * experts,
-            "mlp": width * (d + experts),
-        }
-        routers = self.num_hidden_layers if self.routing.scope == "layer" else 1
-        routed = self.num_experts > 1 and not self.routing.fixed
-        return routers * sizes.get(self.routing.scorer, 0) if routed else 0
-
     def flops_per_token(self, length: int) -> float:
         """Training FLOPs a token (forward and backward, 6 a weight), attention and merging included.
 
-        Looked-up embeddings cost nothing; a tied one counts as the head. Attention over `length` positions
-        counts the causal half; merging costs E/T of the FFN (Lory appendix B), or E/`length` where a whole
-        sequence is one unit.
+        Embedding lookups cost nothing; a tied embedding counts as the head. Attention over `length` positions
+        counts the causal half; merging costs E/T of the FFN (Lory appendix B), or E/`length` where a unit is
+        a whole sequence.
         """
         _, active = self.parameters()
-        sizes, layers = SIZES[self.block](self), self.num_hidden_layers
+        sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
         attention = layers * self.hidden_size * length
         merging = 0.0
@@ -163,16 +159,48 @@ class LoriiniConfig(LlamaConfig):
         return 6 * (active - looked_up + attention + merging)
 
 
-def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
-    """(refused, reason) for what may not combine beyond the rules of routing itself."""
+RANGES: dict[str, tuple[Any, Range | None]] = {
+    "block": (BlockKind, None),
+    **dict.fromkeys(
+        (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+            "num_experts",
+            "low_rank",
+        ),
+        (int, AT_LEAST_ONE),
+    ),
+    "initializer_range": (float, Range(0, 1)),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon"), (float, NOT_NEGATIVE)),
+    **dict.fromkeys(("dropout", "attention_dropout"), (float, Range(0, 1, below=True))),
+}
+"""What fields of `LoriiniConfig` may be; None passes, where the field's type admits it."""
+
+
+def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
+    """(refused, reason) for every combination of fields that has no meaning, beyond those of routing."""
     routing, gpt2 = c.routing, c.block == "gpt2"
     gated = ("low_rank", "gate", "activated_gate")
     names = c.label_names or []
+    heads, key_value_heads = c.num_attention_heads, c.num_key_value_heads or c.num_attention_heads
     return [
-        (c.num_experts < 1, f"num_experts is {c.num_experts}; it must be at least 1"),
+        (
+            c.hidden_size % heads != 0,
+            f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}",
+        ),
+        (
+            heads % key_value_heads != 0,
+            f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}",
+        ),
         (
             routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
-            f"top_k is {routing.top_k} but num_experts is {c.num_experts}",
+            f"routing.top_k is {routing.top_k}; it must be at most num_experts, which is {c.num_experts}",
         ),
         (
             c.routed_by_label and len(names) > c.num_experts,
@@ -196,15 +224,12 @@ def _refusals(c: LoriiniConfig) -> list[tuple[bool, str]]:
             c.block == "olmoe" and c.head_dim not in (None, c.hidden_size // c.num_attention_heads),
             f"head_dim is {c.head_dim}, but block=olmoe norms heads of hidden_size / num_attention_heads",
         ),
-        (not 0 <= c.dropout < 1, f"dropout is {c.dropout}; it must be in [0, 1)"),
     ]
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Parameters of a block's parts: of an attention, a norm, an expert, a layer's shared experts together,
-    and of all positions.
-    """
+class BlockSizes:
+    """Parameters of a block's attention, norm, expert and shared experts, and of all positions."""
 
     attention: int
     norm: int
@@ -213,33 +238,33 @@ class Sizes:
     positions: int
 
 
-def llama_sizes(c: LoriiniConfig) -> Sizes:
-    """Of SwiGLU experts, factorised ones included, which have no biases."""
+def llama_sizes(c: LoriiniConfig) -> BlockSizes:
+    """Attention with optional biases, SwiGLU or factorised experts."""
     d, f, r = c.hidden_size, c.expert_width, c.low_rank
     width = c.head_dim or d // c.num_attention_heads
     keys = (c.num_key_value_heads or c.num_attention_heads) * width
     queries = c.num_attention_heads * width
     attention = 2 * d * (queries + keys) + (queries + 2 * keys + d if c.attention_bias else 0)
     expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
-    return Sizes(attention, d, expert, 3 * d * c.shared_width, 0)
+    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0)
 
 
-def olmoe_sizes(c: LoriiniConfig) -> Sizes:
-    """A Llama's and the norms of queries and keys."""
+def olmoe_sizes(c: LoriiniConfig) -> BlockSizes:
+    """A Llama's, and the norms of queries and keys."""
     sizes = llama_sizes(c)
     keys = c.hidden_size // c.num_attention_heads * (c.num_key_value_heads or c.num_attention_heads)
     return replace(sizes, attention=sizes.attention + c.hidden_size + keys)
 
 
-def phimoe_sizes(c: LoriiniConfig) -> Sizes:
+def phimoe_sizes(c: LoriiniConfig) -> BlockSizes:
     """A Llama's, with a bias in every norm."""
     return replace(llama_sizes(c), norm=2 * c.hidden_size)
 
 
-def gpt2_sizes(c: LoriiniConfig) -> Sizes:
-    """With the biases of every map and norm."""
+def gpt2_sizes(c: LoriiniConfig) -> BlockSizes:
+    """With a bias in every affine map and norm."""
     d, f, shared = c.hidden_size, c.expert_width, c.shared_width
-    return Sizes(
+    return BlockSizes(
         attention=4 * d * d + 4 * d,
         norm=2 * d,
         expert=2 * d * f + f + d,
@@ -248,7 +273,7 @@ def gpt2_sizes(c: LoriiniConfig) -> Sizes:
     )
 
 
-SIZES: dict[str, Callable[[LoriiniConfig], Sizes]] = {
+BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
     "llama": llama_sizes,
     "olmoe": olmoe_sizes,
     "phimoe": phimoe_sizes,

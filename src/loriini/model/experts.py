@@ -1,57 +1,55 @@
 """Stacked experts, and the two ways of combining them: by their outputs or by their parameters.
 
-Experts take states and gates; they never see a router. Each kind says once what its FFN computes, in terms
-of an affine map; whose weights that map takes (one expert's, each unit's merged ones, each row's expert's)
-is the business of a function that the FFN is given.
+Experts take states and gates; they never see a router. Each kind defines its FFN once, as a chain of named
+nodes in terms of an affine map (`model.affine`).
 
-Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert that it selected, E experts, D
-model width, F expert hidden width, R low rank, O the outputs of an affine map.
+Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it selected, E experts, D model
+width, F expert hidden width, R low rank, W the width of a node.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear, one_hot, silu
+from torch.nn.functional import gelu, linear, silu
 
-Weights = Mapping[str, Tensor]
+from loriini.model.affine import Affine, affine_by_all, affine_by_expert, affine_by_merging, affine_by_unit
 
-
-class Affine(Protocol):
-    """A way of applying weights to states: x Wᵀ + b."""
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
-        """States (…, D) to (…, O)."""
+Named = Mapping[str, Tensor]
+NONE: Named = MappingProxyType({})
 
 
 class Experts(nn.Module):
     """E FFNs of one shape; every parameter is stacked, experts first.
 
-    `width_dims` says which dimension of a parameter is F; those not named there have none. `output_bias` is
-    the parameter that is added to an FFN's output.
+    `width_dims` gives the dimension of each parameter that is F; parameters not in it have none.
+    `output_bias` is the parameter that is added to an FFN's output. `is_slice`: other processes hold the rest
+    of every expert.
     """
 
     width_dims: Mapping[str, int]
     output_bias: str | None = None
-    spread = False
-    """Whether other processes hold the rest of every expert."""
+    is_slice = False
 
     def __init__(self, num_experts: int) -> None:
         super().__init__()
         self.num_experts = num_experts
 
-    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
-        """The FFN of `weights`, named as the parameters; `affine` applies each of them. (…, D) → (…, D).
+    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+        """The activation `name` of the FFN of `weights`, named as the parameters; `output` is its output.
 
-        `low` are the low-rank activations (…, R) of experts that have some, where they are known already.
+        `affine` applies each weight. Nothing below a `known` activation is computed.
         """
         raise NotImplementedError
 
+    def ffn(self, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+        """The output of the FFN of `weights`; (…, D) → (…, D)."""
+        return self.node("output", x, weights, affine, known)
+
     def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """What every expert computes up to `node`, (M, E, its width there): AoE's nodes (appendix A)."""
-        raise NotImplementedError
+        """What every expert computes up to `node` (M, E, W): AoE's nodes (appendix A)."""
+        return self.node(node, x_MD, self.stacked(), affine_by_all)
 
     def stacked(self) -> dict[str, Tensor]:
         """All parameters by name, each (E, …)."""
@@ -67,7 +65,7 @@ class Experts(nn.Module):
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit: FFN(x; Σ_i e_i θ_i); (N, S, D).
 
-        With `recompute` the merged weights are not kept for the backward pass but merged again there.
+        With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
         if self.num_experts == 1:
             return self.single(x_NSD)
@@ -75,17 +73,18 @@ class Experts(nn.Module):
             return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
         return self.ffn(x_NSD, self.merge(gates_NE), affine_by_unit)
 
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
+    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).
 
-        Tokens are sorted by expert and go through grouped matrix products; none is dropped, and a token that
-        no expert selected gets 0. Experts go on from their low-rank activations where those are given.
+        Tokens are sorted by expert and pass through grouped matrix products; none is dropped, and a token
+        without experts gets 0. Selected experts continue from `known` activations (M, E, W), by node.
         """
         if self.num_experts == 1:
             return self.single(x_MD)
         experts_P, tokens_P, ends_E = dispatch(gates_ME)
-        low_PR = None if low_MER is None else low_MER[tokens_P, experts_P]
-        y_PD = self.ffn(x_MD[tokens_P], self.stacked(), affine_by_expert(experts_P, ends_E), low_PR)
+        known_P = {name: activations[tokens_P, experts_P] for name, activations in known.items()}
+        affine = affine_by_expert(experts_P, ends_E)
+        y_PD = self.ffn(x_MD[tokens_P], self.stacked(), affine, known_P)
         return collect(y_PD, gates_ME, experts_P, tokens_P)
 
     def single(self, x: Tensor) -> Tensor:
@@ -100,7 +99,8 @@ class Experts(nn.Module):
 class SwigluExperts(Experts):
     """Llama's FFN: `gate_up_proj` (E, 2, F, D) with the gate first, `down_proj` (E, D, F).
 
-    Gate and up are a dimension of their own so that sharding F cuts both halves alike.
+    (SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1). Gate and up are a dimension of their own so that sharding F
+    cuts both halves alike.
     """
 
     width_dims = MappingProxyType({"gate_up_proj": 2, "down_proj": 2})
@@ -110,22 +110,29 @@ class SwigluExperts(Experts):
         self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
-        """(SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1)."""
-        gate, up = affine(x, weights["gate_up_proj"].flatten(-3, -2)).chunk(2, dim=-1)
-        return affine(silu(gate) * up, weights["down_proj"])
-
-    def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """(M, E, F), or (M, E, D) at `output`."""
-        gate, up = torch.einsum("md,egfd->gmef", x_MD, self.gate_up_proj)
-        if node in ("gate", "up"):
-            return gate if node == "gate" else up
-        hidden = silu(gate) if node == "activated_gate" else silu(gate) * up
-        return torch.einsum("mef,edf->med", hidden, self.down_proj) if node == "output" else hidden
+    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+        """`gate` x W_g, `up` x W_p, `activated_gate`, `hidden`: (…, F); `output`: (…, D)."""
+        if name in known:
+            return known[name]
+        gate_up = weights["gate_up_proj"]
+        if name in ("gate", "up"):
+            return affine(x, gate_up.select(-3, ("gate", "up").index(name)))
+        if name == "activated_gate":
+            return silu(self.node("gate", x, weights, affine, known))
+        if name == "output":
+            return affine(self.node("hidden", x, weights, affine, known), weights["down_proj"])
+        if not known:  # one product for gate and up
+            gate, up = affine(x, gate_up.flatten(-3, -2)).chunk(2, dim=-1)
+            return silu(gate) * up
+        activated = self.node("activated_gate", x, weights, affine, known)
+        return activated * self.node("up", x, weights, affine, known)
 
 
 class GeluExperts(Experts):
-    """GPT-2's FFN: `up_proj` (E, F, D), `up_bias` (E, F), `down_proj` (E, D, F), `down_bias` (E, D)."""
+    """GPT-2's FFN: `up_proj` (E, F, D), `up_bias` (E, F), `down_proj` (E, D, F), `down_bias` (E, D).
+
+    GELU(x W_p + b_p) W_o + b_o, with GPT-2's approximation of the GELU by tanh.
+    """
 
     width_dims = MappingProxyType({"up_proj": 1, "up_bias": 1, "down_proj": 2})
     output_bias = "down_bias"
@@ -137,25 +144,23 @@ class GeluExperts(Experts):
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
         self.down_bias = nn.Parameter(torch.empty(num_experts, hidden_size))
 
-    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
-        """GELU(x W_p + b_p) W_o + b_o, with GPT-2's approximation of the GELU by tanh."""
-        hidden = gelu(affine(x, weights["up_proj"], weights["up_bias"]), approximate="tanh")
+    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+        """`up`, `hidden`: (…, F); `output`: (…, D). There is no gate."""
+        if name in known:
+            return known[name]
+        if name == "up":
+            return affine(x, weights["up_proj"], weights["up_bias"])
+        if name == "hidden":
+            return gelu(self.node("up", x, weights, affine, known), approximate="tanh")
+        hidden = self.node("hidden", x, weights, affine, known)
         return affine(hidden, weights["down_proj"], weights["down_bias"])
-
-    def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """(M, E, F), or (M, E, D) at `output`; there is no gate."""
-        up = torch.einsum("md,efd->mef", x_MD, self.up_proj) + self.up_bias
-        hidden = up if node == "up" else gelu(up, approximate="tanh")
-        if node != "output":
-            return hidden
-        return torch.einsum("mef,edf->med", hidden, self.down_proj) + self.down_bias
 
 
 class FactorizedExperts(Experts):
     """SwiGLU experts whose gate goes through r dimensions (AoE equation 3).
 
-    `low_proj` W_down (E, R, D), `gate_proj` W_up (E, F, R), `up_proj` W_p (E, F, D) and `down_proj` W_o
-    (E, D, F).
+    (SiLU(x W_down W_up) ⊙ (x W_p)) W_o with `low_proj` W_down (E, R, D), `gate_proj` W_up (E, F, R),
+    `up_proj` W_p (E, F, D) and `down_proj` W_o (E, D, F).
     """
 
     width_dims = MappingProxyType({"gate_proj": 1, "up_proj": 1, "down_proj": 2})
@@ -167,19 +172,19 @@ class FactorizedExperts(Experts):
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def ffn(self, x: Tensor, weights: Weights, affine: Affine, low: Tensor | None = None) -> Tensor:
-        """(SiLU(x W_down W_up) ⊙ (x W_p)) W_o, from C = x W_down on where `low` gives it."""
-        low = affine(x, weights["low_proj"]) if low is None else low
+    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+        """`low_rank` C = x W_down: (…, R); `output`: (…, D)."""
+        if name in known:
+            return known[name]
+        if name == "low_rank":
+            return affine(x, weights["low_proj"])
+        low = self.node("low_rank", x, weights, affine, known)
         hidden = silu(affine(low, weights["gate_proj"])) * affine(x, weights["up_proj"])
         return affine(hidden, weights["down_proj"])
 
-    def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """The low-rank activations of all experts in one product, C = x Ŵ_down; (M, E, R)."""
-        return linear(x_MD, self.low_proj.flatten(0, 1)).unflatten(-1, self.low_proj.shape[:2])
-
 
 def dispatch(gates_ME: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every selected (expert, token) pair, sorted by expert: their ids, and where each expert's end (E,)."""
+    """Every selected (expert, token) pair, sorted by expert: their ids, and each expert's end (E,), int32."""
     chosen_EM = (gates_ME > 0).T
     experts_P, tokens_P = chosen_EM.nonzero(as_tuple=True)
     return experts_P, tokens_P, chosen_EM.sum(1).cumsum(0).to(torch.int32)
@@ -189,120 +194,6 @@ def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor)
     """The gated outputs of all pairs, summed for each token; (M, D)."""
     weighted_PD = y_PD * gates_ME[tokens_P, experts_P, None].to(y_PD.dtype)
     return y_PD.new_zeros(len(gates_ME), y_PD.shape[-1]).index_add(0, tokens_P, weighted_PD)
-
-
-def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
-    """Each unit times its own weight, plus its own bias; (N, S, O)."""
-    if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
-        return linear(x_NSD[0], weight_NOD[0], None if bias_NO is None else bias_NO[0])[None]
-    y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
-    return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
-
-
-def affine_by_merging(gates_NE: Tensor) -> Affine:
-    """The affine map that takes each unit through the merge of its experts' weights and biases."""
-
-    def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-        device = x_NSD.device.type
-        on = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if on else weight_EOD.dtype
-        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
-        if bias_EO is None:
-            return y_NSO
-        return y_NSO + (gates_NE.to(dtype) @ bias_EO.to(dtype))[:, None]
-
-    return affine
-
-
-@torch.library.custom_op("loriini::merged_linear", mutates_args=())
-def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
-
-    An operator of its own since torch.compile would keep the merge that the backward pass makes anew.
-    """
-    return x_NSD @ merged_weight(gates_NE, weight_EOD).mT
-
-
-@merged_linear.register_fake
-def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
-
-
-def merged_weight(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    """Σ_i e_i W_i of each unit, in the gates' dtype; (N, O, D)."""
-    return (gates_NE @ weight_EOD.to(gates_NE.dtype).flatten(1)).unflatten(-1, weight_EOD.shape[1:])
-
-
-def _keep_what_was_merged(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _merge_again(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of states, gates and weights, from a second merge."""
-    x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
-    dx_NSD = dy_NSO @ merged_weight(gates_NE, weight_EOD)
-    dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
-    dgates_NE = dmerged_NP @ weight_EOD.to(gates_NE.dtype).flatten(1).T
-    dweight_EOD = (gates_NE.T @ dmerged_NP).view_as(weight_EOD).to(weight_EOD.dtype)
-    return dx_NSD, dgates_NE, dweight_EOD
-
-
-merged_linear.register_autograd(_merge_again, setup_context=_keep_what_was_merged)
-
-
-class BatchedLinear(torch.autograd.Function):
-    """x Wᵀ whose weight gradient dYᵀ x comes in the weight's layout; autograd's would have to be copied."""
-
-    @staticmethod
-    def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
-        """The products (N, S, O)."""
-        ctx.save_for_backward(x_NSD, weight_NOD)
-        return x_NSD @ weight_NOD.mT
-
-    @staticmethod
-    def backward(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradients of both."""
-        x_NSD, weight_NOD = ctx.saved_tensors
-        return dy_NSO @ weight_NOD, dy_NSO.mT @ x_NSD
-
-
-def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
-    """The affine map that takes pairs sorted by expert, each through its expert's weight and bias."""
-
-    def affine(x_PD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-        y_PO = grouped_linear(x_PD, weight_EOD, ends_E)
-        if bias_EO is None:
-            return y_PO
-        # A product with one-hot rows: the gradient of an index would add up the many rows of few experts.
-        chosen_PE = one_hot(experts_P, len(bias_EO)).to(bias_EO.dtype)
-        return y_PO + chosen_PE @ bias_EO
-
-    return affine
-
-
-def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (P, O).
-
-    `ends_E` (int32) is where each expert's rows end; the last is P. Uses torch's grouped kernel where it
-    admits the dtype and 16-byte rows, else one product an expert.
-    """
-    device = x_PD.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
-    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
-    admitted = x_PD.dtype == torch.bfloat16 or (
-        x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only
-    )
-    if aligned and admitted:
-        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
-    return grouped_linear_loop(x_PD, weight_EOD, ends_E)
-
-
-def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """The naive twin of the grouped kernel: one product an expert."""
-    rows = torch.diff(ends_E.cpu(), prepend=torch.zeros(1, dtype=ends_E.dtype)).tolist()
-    return torch.cat([x @ w.T for x, w in zip(x_PD.split(rows), weight_EOD, strict=True)])
 
 
 def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
@@ -317,9 +208,7 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
     return torch.stack(outputs)
 
 
-def by_outputs_loop(
-    experts: Experts, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None
-) -> Tensor:
-    """The naive twin of `by_outputs`: every expert computes every token, from its state on."""
+def by_outputs_loop(experts: Experts, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
+    """The naive twin of `by_outputs`: every expert computes every token, from the beginning."""
     outputs = [gates_ME[:, i, None] * experts.of_expert(i, x_MD) for i in range(experts.num_experts)]
     return torch.stack(outputs).sum(0)

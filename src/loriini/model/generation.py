@@ -1,4 +1,4 @@
-"""transformers' generation, told how long the prompt is that routes it."""
+"""transformers' generation, which passes the length of the prompt to every call."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from transformers import GenerationMixin
 
 
 class RoutedGenerationMixin(GenerationMixin):
-    """Generation on the FFNs that its prompt merges, or segment by segment."""
+    """Generation routed by its prompt, or segment by segment."""
 
     def _expand_inputs_for_generation(
         self,
@@ -17,7 +17,7 @@ class RoutedGenerationMixin(GenerationMixin):
         input_ids: Tensor | None = None,
         **model_kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As transformers', and the prompt's lengths, for here the inputs are still the prompt alone."""
+        """Adds `prompt_lengths`: here the inputs are the prompt alone, later calls see more tokens."""
         if model_kwargs.get("prompt_lengths") is None:
             embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
             prompt = cast(Tensor, input_ids if embeds is None else embeds)
@@ -28,7 +28,7 @@ class RoutedGenerationMixin(GenerationMixin):
         )
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """As transformers', without our arguments for an assistant of another kind."""
+        """Removes our arguments for an assistant model of another kind."""
         if not isinstance(kwargs.get("assistant_model"), RoutedGenerationMixin):
             ours = ("prompt_lengths", "inference_routing", "routing_labels")
             model_kwargs = {k: v for k, v in kwargs["model_kwargs"].items() if k not in ours}
@@ -37,7 +37,7 @@ class RoutedGenerationMixin(GenerationMixin):
 
     @torch.no_grad()
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' generate, prompt-routed unless told `inference_routing="segment"`.
+        """transformers' generate, routed by the prompt unless `inference_routing="segment"`.
 
         An empty prompt is the BOS token alone, or the EOS token of a model without one.
         """

@@ -15,42 +15,42 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
 from loriini.model.block import BLOCKS
+from loriini.model.cache import prepare_cache, prompt_lengths_of_call
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.loss import IGNORED, fused_loss, next_tokens
-from loriini.model.mixture import Mixture, RoutedCacheLayer
-from loriini.routing import Routing
+from loriini.model.mixture import Mixture
+from loriini.routing import Routing, RoutingConfig
 from loriini.routing.losses import Average, auxiliary_loss
-from loriini.routing.scorer import MLP, Linear
-from loriini.routing.unit import Call, Grid
+from loriini.routing.scorer import Scorer
+from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
 
 
 @dataclass
 class LoriiniOutput(CausalLMOutputWithPast):
     """transformers' output and `routings`: one `Routing` a layer.
 
-    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses, which `auxiliary_loss`
-    gives alone. `prompt_lengths` (B,) is the prompt that was routed by, when one was.
+    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses; `auxiliary_loss` is the
+    latter alone.
     """
 
     auxiliary_loss: Tensor | None = None
     routings: tuple[Routing, ...] | None = None
-    prompt_lengths: Tensor | None = None
 
 
 @dataclass
-class ModelOutput:
-    """What the decoder returns: final states (B, L, D), its cache, its decisions, and how it was called."""
+class DecoderOutput:
+    """What the decoder returns: final states (B, L, D), its cache, its decisions, and their context."""
 
     last_hidden_state: Tensor
     past_key_values: Cache | None
     routings: tuple[Routing, ...]
-    call: Call
+    context: RoutingContext
 
 
 class LoriiniDecoderLayer(GradientCheckpointingLayer):
-    """Attention and mixture, each behind its norm and beside its residual."""
+    """Attention and mixture, each with its norm before it and a residual connection around it."""
 
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
@@ -65,9 +65,9 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
     def forward(
         self,
         x_BLD: Tensor,
-        call: Call,
-        grid: Grid,
-        routing: Routing | None,
+        context: RoutingContext,
+        layout: UnitLayout,
+        followed: Routing | None,
         past_key_values: Cache | None = None,
         **attention: Any,
     ) -> tuple[Tensor, Routing]:
@@ -75,12 +75,12 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         normed = self.input_layernorm(x_BLD)
         x_BLD = x_BLD + self.self_attn(normed, past_key_values=past_key_values, **attention)[0]
         cache = None if past_key_values is None else past_key_values.layers[self.layer_idx]
-        y_BLD, routing = self.mlp(self.post_attention_layernorm(x_BLD), call, grid, routing, cache)
+        y_BLD, routing = self.mlp(self.post_attention_layernorm(x_BLD), context, layout, followed, cache)
         return x_BLD + self.dropout(y_BLD), routing
 
 
 class LoriiniPreTrainedModel(PreTrainedModel):
-    """Weight initialisation and what transformers asks to know."""
+    """Weight initialisation and the settings that transformers asks for."""
 
     config: LoriiniConfig
     config_class = LoriiniConfig
@@ -96,7 +96,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Experts | Linear | MLP | Conv1D):
+        if isinstance(module, Experts | Scorer | Conv1D):
             for name, weight in module.named_parameters(recurse=False):
                 if name.endswith("bias"):
                     init.zeros_(weight)
@@ -134,10 +134,15 @@ class LoriiniModel(LoriiniPreTrainedModel):
         """The MoE layers, first to last."""
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
+    def begin_step(self) -> None:
+        """Draw random routers anew; to be called once before each optimizer step."""
+        self.draws += 1
+
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        *,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -146,20 +151,28 @@ class LoriiniModel(LoriiniPreTrainedModel):
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         **kwargs: Any,
-    ) -> ModelOutput:
+    ) -> DecoderOutput:
         """Ids (B, L) or embeddings (B, L, D) to states; see `LoriiniForCausalLM.forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass either input_ids or inputs_embeds")
         x_BLD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
-        past = prepare_cache(past_key_values, self.config)
-        call = self._call(
-            x_BLD, attention_mask, past_key_values, past, routing_labels, prompt_lengths, inference_routing
+        design = self.config.routing
+        context = routing_context(
+            design,
+            x_BLD,
+            attention_mask=attention_mask,
+            cache=past_key_values,
+            past=prepare_cache(past_key_values, self.config.num_hidden_layers),
+            labels=routing_labels,
+            prompt_lengths=prompt_lengths,
+            inference_routing=inference_routing,
+            draw=self.draws.clone() if self.training and design.scorer == "random" else 0,
         )
-        grid = call.grid(self.config.routing)
+        layout = unit_layout(design, context)
         if position_ids is None:
-            position_ids = call.position_ids(x_BLD.device)
+            position_ids = context.position_ids()
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
@@ -169,13 +182,13 @@ class LoriiniModel(LoriiniPreTrainedModel):
         )
         x_BLD, placed = self.positions(x_BLD, position_ids)
         x_BLD = self.dropout(x_BLD)
-        routing, routings = None, []
+        routings: list[Routing] = []
         for layer in self.layers:
             x_BLD, routing = layer(
                 x_BLD,
-                call,
-                grid,
-                routing if self.config.routing.scope == "global" else None,
+                context,
+                layout,
+                routings[0] if routings and design.scope == "global" else None,
                 past_key_values=past_key_values,
                 attention_mask=mask,
                 position_ids=position_ids,
@@ -183,52 +196,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 **kwargs,
             )
             routings.append(routing)
-        return ModelOutput(self.norm(x_BLD), past_key_values, tuple(routings), call)
-
-    def _call(
-        self,
-        x_BLD: Tensor,
-        attention_mask: Tensor | None,
-        cache: Cache | None,
-        past: int,
-        labels: Tensor | None,
-        prompt_lengths: Tensor | None,
-        mode: str | None,
-    ) -> Call:
-        """What routing must know of this call; the first call that fills a cache is its prompt."""
-        if mode not in (None, "prompt", "segment"):
-            raise ValueError(f"inference_routing is {mode!r}; it is 'prompt' or 'segment'")
-        routing = self.config.routing
-        if mode == "segment" and routing.unit == "sequence":
-            raise ValueError(
-                "inference_routing='segment' needs a design that routes segments; this one routes sequences"
-            )
-        B, L = x_BLD.shape[:2]
-        positions = None
-        if attention_mask is not None and attention_mask.dim() == 2 and not bool(attention_mask.all()):
-            counted = attention_mask.to(torch.long)
-            positions = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
-        if cache is not None:
-            full = torch.full((B,), L, device=x_BLD.device)
-            here = full if positions is None else (positions >= 0).sum(1)
-            prompt_lengths = cached_prompt(cache, past, here, prompt_lengths, mode)
-        if prompt_lengths is not None:
-            prompt_lengths = prompt_lengths.to(x_BLD.device)
-        else:
-            mode = None
-        drawn = self.training and routing.scorer == "random"
-        if drawn:
-            self.draws += 1
-        return Call(
-            batch=B,
-            length=L,
-            past=past,
-            positions_BH=positions,
-            prompt_lengths_B=prompt_lengths,
-            labels_B=labels,
-            draw=self.draws.clone() if drawn else 0,
-            routing=mode or ("training" if prompt_lengths is None else "prompt"),
-        )
+        return DecoderOutput(self.norm(x_BLD), past_key_values, tuple(routings), context)
 
 
 class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
@@ -247,6 +215,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        *,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -259,31 +228,33 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         inference_routing: str | None = None,
         skip_logits: bool = False,
         average: Average | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> LoriiniOutput:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
 
-        - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is left out.
+        - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is ignored.
         - `routing_labels` (B,): the expert of each sequence, for the label scorer.
-        - `prompt_lengths` (B,): one decision a layer and sequence, pooled over its first tokens, padding left
-          out. Without it a call without a cache routes as in training, and the first call that fills a cache
-          is the prompt.
+        - `prompt_lengths` (B,): one decision per layer and sequence, pooled over its first tokens, padding
+          not counted. Without it a call without a cache routes as in training, and the first call that fills
+          a cache is the prompt.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
-        - `skip_logits`: where there are labels, the loss comes from a fused head and there are no logits.
-        - `average`: takes statistics of this call's routing to their mean over processes, for losses of a
-          batch that is spread over several.
+        - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
+        - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
+          losses of a batch that is distributed over several.
+        - `num_items_in_batch`: divides the summed loss instead of the number of targets.
         """
         out = self.model(
             input_ids,
             attention_mask,
-            position_ids,
-            past_key_values,
-            inputs_embeds,
-            use_cache,
-            routing_labels,
-            prompt_lengths,
-            inference_routing,
-            **{k: v for k, v in kwargs.items() if k != "num_items_in_batch"},
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            routing_labels=routing_labels,
+            prompt_lengths=prompt_lengths,
+            inference_routing=inference_routing,
+            **kwargs,
         )
         states = out.last_hidden_state
         if not isinstance(logits_to_keep, int):
@@ -296,15 +267,19 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         logits = None if fused else self.lm_head(states)
         loss = auxiliary = None
         if shift_labels is not None:
-            targets, items = self._targets(shift_labels, out.call), kwargs.get("num_items_in_batch")
+            targets = self._targets(shift_labels, out.context)
             if fused:
-                loss = fused_loss(states, self.lm_head.weight, targets, items)
+                loss = fused_loss(states, self.lm_head.weight, targets, num_items_in_batch)
             else:
                 loss = self.loss_function(
-                    logits, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets
+                    logits,
+                    None,
+                    self.vocab_size,
+                    num_items_in_batch=num_items_in_batch,
+                    shift_labels=targets,
                 )
-            routing = self.config.routing
-            auxiliary = auxiliary_loss(out.routings, routing, average) if self._routes() else None
+            if self.config.num_experts > 1:
+                auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training:
                 loss = loss + auxiliary
         return LoriiniOutput(
@@ -313,38 +288,53 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             past_key_values=out.past_key_values,
             auxiliary_loss=auxiliary,
             routings=out.routings,
-            prompt_lengths=out.call.prompt_lengths_B,
         )
 
-    def _routes(self) -> bool:
-        return self.config.num_experts > 1
-
-    def _targets(self, targets_BL: Tensor, call: Call) -> Tensor:
-        """The targets that count."""
-        routing = self.config.routing
-        if self.training and self._routes() and routing.segmented and routing.first_segment == "skip_loss":
-            in_first = call.positions().to(targets_BL.device)[:, call.past :] < routing.segment_length
-            targets_BL = targets_BL.masked_fill(in_first, IGNORED)
+    def _targets(self, targets_BL: Tensor, context: RoutingContext) -> Tensor:
+        """The targets, those of segment 1 ignored where the design leaves it out of the training loss."""
+        design = self.config.routing
+        skips = design.segmented and design.first_segment == "skip_loss" and self.config.num_experts > 1
+        if self.training and skips:
+            targets_BL = targets_BL.masked_fill(context.new_positions() < design.segment_length, IGNORED)
         return targets_BL.contiguous()
 
 
-def cached_prompt(cache: Cache, past: int, here: Tensor, given: Tensor | None, mode: str | None) -> Tensor:
-    """The lengths (B,) of the prompts in a cache: those of its first call, `given` or its tokens `here`."""
-    state = cast(RoutedCacheLayer, cache.layers[0]).routing
-    if past == 0:
-        state["prompt_lengths"] = here if given is None else given
-        if mode != "segment" and bool((state["prompt_lengths"] > here).any()):
-            raise ValueError("a prompt must be given whole: its first call has fewer tokens than it")
-    return state["prompt_lengths"]
-
-
-def prepare_cache(cache: Cache | None, config: LoriiniConfig) -> int:
-    """Let an empty cache carry routing too; returns the number of tokens in it."""
-    if cache is None:
-        return 0
-    past = cache.get_seq_length()
-    if past == 0 and not all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers or [None]):
-        cache.layers = [RoutedCacheLayer() for _ in range(config.num_hidden_layers)]
-    if not all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers):
-        raise ValueError("this cache was filled by another model; start from an empty DynamicCache()")
-    return past
+def routing_context(
+    design: RoutingConfig,
+    x_BLD: Tensor,
+    *,
+    attention_mask: Tensor | None,
+    cache: Cache | None,
+    past: int,
+    labels: Tensor | None,
+    prompt_lengths: Tensor | None,
+    inference_routing: str | None,
+    draw: Tensor | int,
+) -> RoutingContext:
+    """The context of a call; ValueError for an `inference_routing` that the design does not have."""
+    if inference_routing not in (None, "prompt", "segment"):
+        raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
+    if inference_routing == "segment" and design.unit == "sequence":
+        raise ValueError(
+            "inference_routing='segment' needs a design that routes segments; this one routes sequences"
+        )
+    B, L = x_BLD.shape[:2]
+    positions_BH = None
+    new_tokens_B = torch.full((B,), L, device=x_BLD.device)
+    if attention_mask is not None and attention_mask.dim() == 2 and not bool(attention_mask.all()):
+        counted = attention_mask.to(torch.long)
+        positions_BH = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
+        new_tokens_B = counted[:, past:].sum(1)
+    segment = inference_routing == "segment"
+    lengths_B = prompt_lengths_of_call(cache, past, new_tokens_B, prompt_lengths, whole=not segment)
+    return RoutingContext(
+        batch=B,
+        length=L,
+        past=past,
+        positions_BH=positions_BH,
+        prompt_lengths_B=None if lengths_B is None else lengths_B.to(x_BLD.device),
+        inference_routing="segment" if segment else "prompt",
+        labels_B=labels,
+        draw=draw,
+        device=x_BLD.device,
+    )

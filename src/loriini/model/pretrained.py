@@ -1,4 +1,4 @@
-"""Pretrained mixtures of transformers as rows of the space, with their routers or without."""
+"""Pretrained mixtures of transformers as routing designs, with their routers or without."""
 
 import re
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import DESIGNS, Router, RoutingConfig
@@ -35,19 +36,19 @@ SHARED = (
     "bos_token_id",
     "eos_token_id",
 )
-"""The settings that mean the same in all configurations."""
+"""The settings with the same meaning in all configurations."""
 
 OPTIONAL = ("head_dim", "attention_bias", "lm_head_bias")
-"""Those that some configurations have."""
+"""Settings that only some configurations have."""
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A kind of pretrained mixture: its class, our block, and the settings it must have for that block."""
+    """A kind of pretrained mixture: its class, our block, and the settings that this block requires."""
 
     model: type[PreTrainedModel]
     block: str
-    usual: Mapping[str, Any] = field(default_factory=dict)
+    required: Mapping[str, Any] = field(default_factory=dict)
 
 
 PRETRAINED = {
@@ -55,26 +56,30 @@ PRETRAINED = {
     "olmoe": Pretrained(OlmoeForCausalLM, "olmoe", {"clip_qkv": None}),
     "phimoe": Pretrained(PhimoeForCausalLM, "phimoe", {"num_experts_per_tok": 2}),
 }
-"""What `from_pretrained_mixture` takes, by its `model_type`."""
+"""The kinds that `from_pretrained_mixture` converts, by `model_type`."""
 
 
 def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
-    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a row of the space, with the same logits.
+    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a Loriini model with the same weights and logits.
 
-    The two models share their weights: nothing is copied. The load-balancing loss keeps its weight, and is
-    ours: per layer, where transformers pools all layers. Phi-3.5-MoE's routing is that of its evaluation;
-    the noise and the estimate of the router's gradient that it trains with are not supported. ValueError
-    for settings that our block does not have.
+    The weights are shared with `mixture`, not copied. Its load-balancing loss keeps its weight but is
+    computed per layer, where transformers pools all layers. Phi-3.5-MoE is routed as in evaluation, without
+    the noise and gradient estimate of its training. ValueError for settings that our block does not have.
     """
     config = mixture_config(mixture.config)
     with torch.device("meta"):
-        weights = LoriiniForCausalLM(config).state_dict()
+        model = LoriiniForCausalLM._from_config(config, dtype=mixture.dtype)
+    with mixture.device:
+        model.model.positions = BLOCKS[config.block].positions(config)  # its buffers are computed, not loaded
+        weights = {"model.draws": torch.zeros((), dtype=torch.long)}
+    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     for name, weight in mixture.state_dict().items():
         ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
-        weights[ours] = weight.view(weights[ours].shape)  # theirs stack gate and up, ours keep them apart
-    weights["model.draws"] = torch.zeros((), dtype=torch.long)
-    model = LoriiniForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=mixture.dtype)
-    return model.to(mixture.device).train(mixture.training)
+        weights[ours] = weight.view(shapes[ours])  # theirs stack gate and up, ours keep them apart
+    model.load_state_dict(weights, assign=True)
+    if config.tie_word_embeddings:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    return model.train(mixture.training)
 
 
 def mixture_config(theirs: PretrainedConfig) -> LoriiniConfig:
@@ -91,17 +96,17 @@ def mixture_config(theirs: PretrainedConfig) -> LoriiniConfig:
 
 
 def _check(theirs: PretrainedConfig, kind: Pretrained) -> None:
-    """ValueError for settings that our block has not; a window as long as the context is none."""
+    """ValueError for settings that our block does not have; a window as long as the context is none."""
     found = {"sliding_window": None, **theirs.to_dict()}
     if (found["sliding_window"] or 0) >= theirs.max_position_embeddings:
         found["sliding_window"] = None
-    for name, usual in {"hidden_act": "silu", "sliding_window": None, **kind.usual}.items():
-        if found[name] != usual:
-            raise ValueError(f"{name} is {found[name]}; only mixtures with {usual} can be loaded")
+    for name, required in {"hidden_act": "silu", "sliding_window": None, **kind.required}.items():
+        if found[name] != required:
+            raise ValueError(f"{name} is {found[name]}; only mixtures with {required} can be loaded")
 
 
 def _design(theirs: PretrainedConfig) -> RoutingConfig:
-    """How a pretrained mixture routes."""
+    """The routing design of a pretrained mixture."""
     design = replace(
         DESIGNS["mixtral"], top_k=theirs.num_experts_per_tok, load_balance=theirs.router_aux_loss_coef
     )
@@ -113,17 +118,17 @@ def _design(theirs: PretrainedConfig) -> RoutingConfig:
 def router_free(
     model: LoriiniForCausalLM, node: Any, norm: Any = 2, gates: Any = "softmax_selected"
 ) -> LoriiniForCausalLM:
-    """Drop the routers of a token-level mixture, in place, and let activations choose (AoE §3.1, appendix A).
+    """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
 
-    Every expert runs up to `node`; a token gets the k of highest L1, L2 or L∞ `norm` there, weighed by the
-    softmax of these norms or by `uniform` gates, which the paper does not state. Experts are unchanged.
-    ValueError for a node that these experts or a design that these choices do not admit.
+    Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
+    only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
+    `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
     """
     if node == "low_rank":
         raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")
     design = replace(model.config.routing, scorer="activation_norm", node=node, norm=norm, gates=gates)
-    for layer, mixture in enumerate(model.model.mixtures):
-        router = Router(model.config.hidden_size, model.config.num_experts, design, layer)
-        mixture.router = router.train(model.training)
+    LoriiniConfig(**{**model.config.to_dict(), "routing": design})  # raises where they do not go together
     model.config.routing = design
+    for layer, mixture in enumerate(model.model.mixtures):
+        mixture.router = Router(model.config.router_settings(layer)).train(model.training)
     return model

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from loriini.model.experts import Experts
+from loriini.model.experts import NONE, Experts, Named
 
 # The names since torch 2.13, and those before.
 GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -73,13 +73,13 @@ class ExpertWise(Experts):
     """What a slice of experts adds to its kind: the exchange around what it computes."""
 
     group: dist.ProcessGroup
-    spread = True
+    is_slice = True
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit of this process; (N, S, D)."""
         return self._leave(super().by_parameters(*self._enter(x_NSD, gates_NE), recompute))
 
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, low_MER: Tensor | None = None) -> Tensor:
+    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
         """The selected experts' gated outputs for each token of this process; (M, D).
 
         Low-rank activations are computed again for the tokens gathered: of all experts they are larger than

@@ -1,4 +1,4 @@
-"""Who computes what: six independent choices, one file an axis. Imports torch only."""
+"""Routing designs: six independent choices, a module each. Imports torch only."""
 
 from loriini.routing.design import DESIGNS, RoutingConfig, not_causal
 from loriini.routing.router import Router, Routing

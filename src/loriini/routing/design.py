@@ -1,4 +1,4 @@
-"""The space of routing designs: a design is a row of choices, and a paper's system is one row.
+"""The space of routing designs: a design is one choice per axis, and a paper's system is one design.
 
 Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE design choices" (Fan et al.,
 2024), Autonomy of Experts (Lv et al., 2025), ReMoE (Wang et al., 2024), DeepSeek-V3 (2024) and GRIN (Liu et
@@ -6,7 +6,9 @@ al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_type_hints
+
+from loriini.routing.ranges import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Range, check_field
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -19,30 +21,46 @@ Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
 
+RANGES = {
+    "segment_length": AT_LEAST_ONE,
+    "scorer_width": NOT_NEGATIVE,
+    "top_k": AT_LEAST_ONE,
+    "top_p": Range(0, 1, above=True),
+    "capacity_factor": POSITIVE,
+    "jitter": NOT_NEGATIVE,
+    "balance_bias": NOT_NEGATIVE,
+    "num_shared_experts": NOT_NEGATIVE,
+    "load_balance": NOT_NEGATIVE,
+    "confidence_entropy": NOT_NEGATIVE,
+    "router_z": NOT_NEGATIVE,
+    "gate_l1": NOT_NEGATIVE,
+}
+"""The range of every numeric field of `RoutingConfig`."""
+
 
 @dataclass(frozen=True)
 class RoutingConfig:
-    """One routing design. What may not combine is refused here, with the reason (ValueError).
+    """One routing design. Raises ValueError for a field out of range and for fields that do not combine.
 
-    - `unit`: what gets one decision: a token, a segment of `segment_length` tokens (routed by the segment
-      before it), every segment by the first (`prefix`), or the whole sequence.
-    - `first_segment`: what routes segment 1: its own mean with the gradient stopped (`self`, Lory's, which
-      lets its tokens see their own future), equal weights (`uniform`), or `self` with segment 1 left out of
-      the loss (`skip_loss`).
-    - `scope`: every layer decides, or the first layer decides for all (`global`).
-    - `scorer`: what gives each expert its logit; `norm` and `node` belong to `activation_norm`,
-      `scorer_width` is the hidden width of `mlp` (0: the model's). `linear_segment` adds a token's logits
-      and those of the segment before its own.
-    - `selection`: which experts a unit gets; `top_k`, `top_p` and `capacity_factor` belong to it.
-    - `gates`: their weights: the softmax over all experts, kept where selected (`softmax_all`: Lory, Switch,
-      Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
-      the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
-      (`uniform`); the positive logits themselves (`relu`: ReMoE); the sigmoids of the selected logits, made
-      to sum to 1 (`sigmoid`: DeepSeek-V3); or each one's softmax among those that come close behind it, by
-      `jitter` (`sparse_mixer`: Phi-3.5-MoE).
-    - `balance_bias`: the step of loss-free balancing: after every optimizer step each expert's bias, which
-      counts in the selection and not in the gates, moves this much towards an even load; 0: no bias.
-    - `num_shared_experts`: experts that every token passes through besides its own, without a gate.
+    - `unit`: what gets one routing decision: a token, a segment of `segment_length` tokens (routed by the
+      segment before it), every segment by the first (`prefix`), or the whole sequence.
+    - `first_segment`: how segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory;
+      its tokens see their own future), with equal weights (`uniform`), or as `self` with segment 1 left out
+      of the training loss (`skip_loss`).
+    - `scope`: every layer decides (`layer`), or the first layer decides for all (`global`).
+    - `scorer`: what computes each expert's logit. `norm` and `node` apply to `activation_norm`;
+      `scorer_width` is the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's
+      logits to those of the segment before its own.
+    - `selection`: which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`.
+    - `gates`: the weights of the selected experts: their softmax over all experts (`softmax_all`: Lory,
+      Switch, Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the
+      softmax of the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices
+      paper); equal (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected
+      logits (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those within `jitter` below it
+      (`sparse_mixer`: Phi-3.5-MoE).
+    - `balance_bias`: the step size of loss-free balancing. Each expert's bias, used for selection but not for
+      gates, moves by this much towards an even load after every optimizer step; 0: no bias.
+    - `num_shared_experts`: ungated experts that every token passes through besides its routed ones.
     - `combination`: gates weigh the experts' `outputs` or their `parameters`.
     - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: weights of the auxiliary losses.
     """
@@ -71,35 +89,33 @@ class RoutingConfig:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            if get_args(kind) and getattr(self, name) not in get_args(kind):
-                allowed = ", ".join(map(str, get_args(kind)))
-                raise ValueError(f"routing.{name} is {getattr(self, name)!r}; it is one of: {allowed}")
-        for refused, reason in _refusals(self):
+            check_field(f"routing.{name}", getattr(self, name), kind, RANGES.get(name))
+        for refused, reason in _conflicts(self):
             if refused:
                 raise ValueError(reason)
 
     def to_dict(self) -> dict[str, Any]:
-        """The design as a JSON object; `RoutingConfig(**it)` is the way back."""
+        """The design as a JSON object; `RoutingConfig(**object)` restores it."""
         return asdict(self)
 
     @property
     def segmented(self) -> bool:
-        """Whether decisions belong to segments."""
+        """Whether units are segments."""
         return self.unit in ("segment", "prefix")
 
     @property
     def pooled(self) -> bool:
-        """Whether a decision looks at other tokens than the one it is for."""
+        """Whether a decision depends on tokens other than the one it is for."""
         return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
     def fixed(self) -> bool:
-        """Whether the gates are 1/E whatever the logits: the mixture is then a dense model."""
+        """Whether the gates are always 1/E, so that the mixture is a dense model."""
         return self.selection == "all" and self.gates == "uniform"
 
     @property
     def data_dependent(self) -> bool:
-        """Whether gates depend on the tokens at all."""
+        """Whether gates depend on the tokens."""
         return self.scorer != "label" and not self.fixed
 
     @property
@@ -109,47 +125,52 @@ class RoutingConfig:
             return "strict"
         if self.unit == "sequence":
             return "none"
-        return (
-            "strict" if self.first_segment == "uniform" and self.unit == "segment" else "after_first_segment"
-        )
+        uniform_first = self.first_segment == "uniform" and self.unit == "segment"
+        return "strict" if uniform_first else "after_first_segment"
 
     @property
     def training_causality(self) -> Causality:
-        """The same in `model.train()`, where expert choice compares units with later ones."""
-        chooses = self.selection == "expert_choice" and self.data_dependent
-        return "none" if chooses else self.causality
+        """The same in `model.train()`, where expert choice compares a unit with later ones."""
+        compares_units = self.selection == "expert_choice" and self.data_dependent
+        return "none" if compares_units else self.causality
 
     @property
     def preserves_dense(self) -> bool:
-        """Whether equal experts compute what one of them does, so that a dense model can be copied in."""
+        """Whether a mixture of equal experts computes what one of them does, as a dense warm-up needs."""
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
         sums_to_one = self.selection == "all" or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
+    def experts_per_unit(self, num_experts: int) -> float:
+        """Experts selected for a unit (their mean, for expert choice); all, where the number varies."""
+        if self.selection == "expert_choice":
+            return self.capacity_factor
+        return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
+
 
 def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
-    """What a reader must know of a mixture whose tokens see later ones, in a sentence; None for the others.
+    """A sentence warning that tokens see later ones; None for causal designs.
 
-    Those that leak in segment 1 alone count as causal: their perplexity leaves it out.
+    Designs that leak within segment 1 only count as causal: their perplexity leaves that segment out.
     """
     if design.causality == "none":
         return (
             "this design is not causal: a token's experts depend on its whole sequence, later tokens "
-            "included, so neither loss nor perplexity compares with a causal model's"
+            "included, so its loss and perplexity are not comparable with a causal model's"
         )
     if training and design.training_causality == "none":
         return (
             "this design is not causal in training: experts choose among the tokens of a whole batch, later "
-            f"ones included, so its training loss compares with no other's; in evaluation it is "
+            "ones included, so its training loss is not comparable with others'; in evaluation it is "
             f"{design.causality}"
         )
     return None
 
 
-def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
-    """(refused, reason) for every rule of the space."""
+def _conflicts(c: RoutingConfig) -> list[tuple[bool, str]]:
+    """(refused, reason) for every combination of fields that has no meaning."""
     pooled = c.unit != "token"
     return [
         (
@@ -159,7 +180,7 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
         ),
         (
             c.scope == "global" and c.scorer == "activation_norm",
-            "scope=global with scorer=activation_norm: norms say nothing of another layer's experts",
+            "scope=global with scorer=activation_norm: norms say nothing about another layer's experts",
         ),
         (
             c.scorer == "activation_norm" and (pooled or c.combination == "parameters"),
@@ -188,21 +209,13 @@ def _refusals(c: RoutingConfig) -> list[tuple[bool, str]]:
         ),
         (
             c.gates == "sparse_mixer" and c.selection != "top_k",
-            f"gates=sparse_mixer weighs the best of a unit, one after the other, and selection={c.selection} "
-            "may choose others; set selection=top_k",
+            "gates=sparse_mixer weighs experts from the best down, and "
+            f"selection={c.selection} may choose others; set selection=top_k",
         ),
-        (c.jitter < 0, f"jitter is {c.jitter}; it must not be negative"),
         (
             c.balance_bias != 0 and (c.selection != "top_k" or c.gates != "sigmoid"),
             "balance_bias is added to sigmoid scores for top_k; it needs selection=top_k, gates=sigmoid",
         ),
-        (c.balance_bias < 0, f"balance_bias is {c.balance_bias}; it must not be negative"),
-        (c.num_shared_experts < 0, f"num_shared_experts is {c.num_shared_experts}; it must not be negative"),
-        (c.segment_length < 1, f"segment_length is {c.segment_length}; it must be at least 1"),
-        (c.scorer_width < 0, f"scorer_width is {c.scorer_width}; it must be at least 0"),
-        (c.top_k < 1, f"top_k is {c.top_k}; it must be at least 1"),
-        (not 0 < c.top_p <= 1, f"top_p is {c.top_p}; it must be in (0, 1]"),
-        (c.capacity_factor <= 0, f"capacity_factor is {c.capacity_factor}; it must be positive"),
     ]
 
 

@@ -1,7 +1,6 @@
 """Auxiliary losses and statistics: functions of a `Routing`, returned and never stored."""
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from loriini.routing.design import RoutingConfig
 from loriini.routing.router import Routing
 
 Average = Callable[[Tensor], Tensor]
+"""Takes a statistic of this process's units to its mean over all processes."""
 
 
 def _counted(routing: Routing) -> tuple[Tensor, Tensor]:
@@ -23,8 +23,8 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
     f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
-    transformers; P_i is the mean softmax of the logits. Where `average` takes f_i to its mean over processes,
-    the mean of their losses is the loss of all their units together.
+    transformers; P_i is the mean softmax of the logits. With f_i averaged over processes, the mean of their
+    losses is the loss of all units together.
     """
     logits, gates = _counted(routing)
     f = (gates > 0).float().mean(0)
@@ -32,34 +32,35 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     return logits.shape[-1] * (f * logits.softmax(-1).mean(0)).sum()
 
 
-def confidence_entropy(routing: Routing) -> Tensor:
+def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean entropy, in nats, of the softmax of the logits (AoE section 4.3); scalar."""
     logits, _ = _counted(routing)
     log_p = logits.log_softmax(-1)
     return -(log_p.exp() * log_p).sum(-1).mean()
 
 
-def router_z(routing: Routing) -> Tensor:
+def router_z(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean squared logsumexp of the logits (ST-MoE equation 5); scalar."""
     logits, _ = _counted(routing)
     return logits.logsumexp(-1).square().mean()
 
 
-def gate_l1(routing: Routing) -> Tensor:
+def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean over units of Σ_i |g_i|, which makes ReLU gates sparse; scalar.
 
-    ReMoE adapts its weight towards a given sparsity; here it stays as it is.
+    ReMoE adapts its weight towards a target sparsity; here the weight is constant.
     """
     _, gates = _counted(routing)
     return gates.abs().sum(-1).mean()
 
 
-LOSSES: dict[str, Callable[[Routing], Tensor]] = {
+LOSSES: dict[str, Callable[[Routing, Average | None], Tensor]] = {
     "load_balance": load_balance,
     "confidence_entropy": confidence_entropy,
     "router_z": router_z,
     "gate_l1": gate_l1,
 }
+"""Each is weighted by the field of `RoutingConfig` of the same name."""
 
 
 def auxiliary_loss(
@@ -67,33 +68,26 @@ def auxiliary_loss(
 ) -> Tensor | None:
     """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any.
 
-    `average` takes statistics of this process's units to those of all processes; the rest are means, which
-    the mean of all processes' losses makes whole.
+    `average` is for losses that are no means over units, and so need statistics of all processes.
     """
-    losses = LOSSES | {"load_balance": partial(load_balance, average=average)}
     weighted = [
-        getattr(config, name) * torch.stack([loss(r) for r in routings]).mean()
-        for name, loss in losses.items()
+        getattr(config, name) * torch.stack([loss(routing, average) for routing in routings]).mean()
+        for name, loss in LOSSES.items()
         if getattr(config, name) != 0
     ]
     return torch.stack(weighted).sum() if weighted else None
 
 
 def units(routing: Routing) -> Tensor:
-    """How many units hold tokens; scalar."""
+    """Number of units that hold tokens; scalar."""
     logits = routing.logits
     return logits.new_tensor(len(logits)) if routing.valid is None else routing.valid.sum().to(logits)
 
 
 def choices(routing: Routing) -> Tensor:
-    """How many units chose each expert (E,)."""
+    """Number of units that chose each expert (E,)."""
     _, gates = _counted(routing)
     return (gates > 0).float().sum(0)
-
-
-def load(routing: Routing) -> Tensor:
-    """Share of all choices that fall on each expert (E,), Σ = 1 (AoE section 4.2)."""
-    return shares(choices(routing))
 
 
 def shares(amounts_E: Tensor) -> Tensor:

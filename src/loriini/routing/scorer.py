@@ -1,104 +1,125 @@
-"""What gives each expert its logit: a table of small modules, pooled states (B, U, D) to logits (B, U, E).
+"""Scorers: what computes each expert's logit. Small modules from pooled states (B, U, D) to logits (B, U, E).
 
 Logits are float32 whatever the model's dtype, as in every paper.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from loriini.routing.design import RoutingConfig
+from loriini.routing.unit import RoutingContext
 
 
-class Linear(nn.Module):
+@dataclass(frozen=True)
+class RouterSettings:
+    """What a layer's router is built from: its design, sizes, layer index, and the model's initial `std`."""
+
+    design: RoutingConfig
+    hidden_size: int
+    num_experts: int
+    layer: int = 0
+    std: float = 0.02
+
+
+class Scorer(nn.Module):
+    """Base of all scorers; their parameters are initialised as the model's other weights are."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__()
+
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
+        """Logits (B, U, E), float32."""
+        raise NotImplementedError
+
+
+class LinearScorer(Scorer):
     """R: d → E without bias (Lory equation 3; Switch; Mixtral)."""
 
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_experts, hidden_size))
+    states_per_unit = 1
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
-        """Logits (B, U, E)."""
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        width = self.states_per_unit * settings.hidden_size
+        self.weight = nn.Parameter(torch.empty(settings.num_experts, width))
+
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         with torch.autocast(h_BUD.device.type, enabled=False):
             return h_BUD.float() @ self.weight.float().T
 
 
-class LinearSegment(Linear):
-    """A linear scorer of a token beside the mean of the segment before its own (B, U, 2D).
+class LinearSegmentScorer(LinearScorer):
+    """The sum of two linear scorers: of a token and of the mean of the segment before its own (B, U, 2D)."""
 
-    Its logits are the sum of both's, each by a matrix of its own.
-    """
-
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
-        super().__init__(2 * hidden_size, num_experts)
+    states_per_unit = 2
 
 
-class Frozen(Linear):
-    """A linear scorer that stays as it was initialised (design-choices paper, section 3)."""
+class FrozenScorer(LinearScorer):
+    """A linear scorer that is never trained (design-choices paper, section 3)."""
 
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
-        super().__init__(hidden_size, num_experts)
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
         self.weight.requires_grad_(False)
 
 
-class Random(nn.Module):
-    """A linear scorer drawn anew for every forward pass of training; at evaluation from a fixed seed.
+class RandomScorer(Scorer):
+    """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).
 
-    `draw` numbers the forward passes, so a resumed run draws what the uninterrupted one would have; `layer`
-    keeps the layers' weights apart.
+    Its weights are a function of the context's `draw` and of the layer, so a resumed run draws what the
+    uninterrupted one would have.
     """
 
-    def __init__(self, hidden_size: int, num_experts: int, layer: int) -> None:
-        super().__init__()
-        self.shape = (num_experts, hidden_size)
-        self.layer = layer
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        self.settings = settings
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
-        """Logits (B, U, E)."""
-        weight = drawn_weight(torch.as_tensor(draw, device=h_BUD.device), self.layer, *self.shape)
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
+        s, draw = self.settings, torch.as_tensor(context.draw, device=h_BUD.device)
+        weight = s.std * standard_normal(draw, s.layer, s.num_experts, s.hidden_size)
         with torch.autocast(h_BUD.device.type, enabled=False):
-            return h_BUD.float() @ weight.T / self.shape[1] ** 0.5
+            return h_BUD.float() @ weight.T
 
 
-@torch.library.custom_op("loriini::drawn_weight", mutates_args=())
-def drawn_weight(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
-    """The weights (E, D) of a draw for a layer; an operator, because torch.compile traces no generator."""
+@torch.library.custom_op("loriini::standard_normal", mutates_args=())
+def standard_normal(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
+    """The (E, D) numbers of a draw for a layer; an operator, because torch.compile traces no generator."""
     generator = torch.Generator().manual_seed((int(draw) << 16) + layer)
     return torch.randn(num_experts, hidden_size, generator=generator).to(draw.device)
 
 
-@drawn_weight.register_fake
+@standard_normal.register_fake
 def _(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
     return draw.new_empty(num_experts, hidden_size, dtype=torch.float32)
 
 
-class MLP(nn.Module):
-    """A scorer of two layers, `width` between them (design-choices paper; AoE's large router)."""
+class MLPScorer(Scorer):
+    """Two layers with a GELU between them (design-choices paper; AoE's baseline of a large router)."""
 
-    def __init__(self, hidden_size: int, num_experts: int, width: int) -> None:
-        super().__init__()
-        self.hidden = nn.Parameter(torch.empty(width, hidden_size))
-        self.weight = nn.Parameter(torch.empty(num_experts, width))
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        width = settings.design.scorer_width or settings.hidden_size
+        self.hidden = nn.Parameter(torch.empty(width, settings.hidden_size))
+        self.weight = nn.Parameter(torch.empty(settings.num_experts, width))
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
-        """Logits (B, U, E)."""
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         with torch.autocast(h_BUD.device.type, enabled=False):
             return nn.functional.gelu(h_BUD.float() @ self.hidden.float().T) @ self.weight.float().T
 
 
-class Label(nn.Module):
-    """One expert a label: its logit is 0, every other's so low that its softmax is exactly 0."""
+class LabelScorer(Scorer):
+    """One expert per label: its logit is 0, the others' so low that their softmax is exactly 0."""
 
-    def __init__(self, hidden_size: int, num_experts: int) -> None:
-        super().__init__()
-        self.num_experts = num_experts
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        self.num_experts = settings.num_experts
 
-    def forward(self, h_BUD: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
-        """Logits (B, U, E); ValueError without labels or with one out of range."""
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
+        """Logits (B, U, E); ValueError without labels or for a label out of range."""
+        labels_B = context.labels_B
         if labels_B is None:
             raise ValueError("scorer=label needs routing_labels, a LongTensor (B,): one label a sequence")
-        if not torch.compiler.is_compiling():  # a graph reads no values; `one_hot` refuses wrong ones itself
+        if not torch.compiler.is_compiling():  # a graph reads no values; `one_hot` itself refuses wrong ones
             self._check(labels_B)
         one_hot_BE = nn.functional.one_hot(labels_B.to(h_BUD.device), self.num_experts)
         return ((one_hot_BE - 1.0) * 1e9)[:, None].expand(-1, h_BUD.shape[1], -1)
@@ -108,39 +129,30 @@ class Label(nn.Module):
         if low < 0 or high >= self.num_experts:
             raise ValueError(
                 f"routing_labels are {low}..{high}; "
-                f"with {self.num_experts} experts they are 0..{self.num_experts - 1}"
+                f"with {self.num_experts} experts they must be in 0..{self.num_experts - 1}"
             )
 
 
-class ActivationNorm(nn.Module):
-    """No router: the norm of each expert's own activation is its logit (AoE equation 3; appendix A).
+class ActivationNormScorer(Scorer):
+    """The norm of each expert's own activation (AoE equation 3; appendix A); it has no parameters.
 
-    It takes activations (B, U, E, R) where the others take states.
+    Takes activations (B, U, E, W) of any width W instead of states.
     """
 
-    def __init__(self, norm: int | str) -> None:
-        super().__init__()
-        self.order = float(norm)
+    def __init__(self, settings: RouterSettings) -> None:
+        super().__init__(settings)
+        self.order = float(settings.design.norm)
 
-    def forward(self, c_BUER: Tensor, labels_B: Tensor | None, draw: Tensor | int) -> Tensor:
-        """Logits (B, U, E)."""
-        return torch.linalg.vector_norm(c_BUER.float(), self.order, dim=-1)
+    def forward(self, a_BUEW: Tensor, context: RoutingContext) -> Tensor:
+        return torch.linalg.vector_norm(a_BUEW.float(), self.order, dim=-1)
 
 
-SCORERS: dict[str, Callable[[int, int], nn.Module]] = {
-    "linear": Linear,
-    "linear_segment": LinearSegment,
-    "frozen": Frozen,
-    "label": Label,
+SCORERS: dict[str, type[Scorer]] = {
+    "linear": LinearScorer,
+    "linear_segment": LinearSegmentScorer,
+    "mlp": MLPScorer,
+    "frozen": FrozenScorer,
+    "random": RandomScorer,
+    "label": LabelScorer,
+    "activation_norm": ActivationNormScorer,
 }
-
-
-def make_scorer(config: RoutingConfig, hidden_size: int, num_experts: int, layer: int) -> nn.Module:
-    """The scorer of a design, for one layer."""
-    if config.scorer == "random":
-        return Random(hidden_size, num_experts, layer)
-    if config.scorer == "mlp":
-        return MLP(hidden_size, num_experts, config.scorer_width or hidden_size)
-    if config.scorer == "activation_norm":
-        return ActivationNorm(config.norm)
-    return SCORERS[config.scorer](hidden_size, num_experts)

@@ -1,4 +1,4 @@
-"""Which experts a unit gets, and with what weight: two tables of functions on logits (units, E)."""
+"""Which experts a unit gets, and with what weight: two tables of functions of logits (units, E)."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def select_top_k(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | Non
 
 
 def select_top_p(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
-    """Every unit gets the fewest experts whose softmax weights reach `top_p` together; at least one."""
+    """Every unit gets the fewest experts whose softmax weights together reach `top_p`; at least one."""
     probabilities, ids = logits_NE.softmax(-1).sort(-1, descending=True)
     reached_before = probabilities.cumsum(-1) - probabilities
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, reached_before < config.top_p)
@@ -30,24 +30,26 @@ def select_top_p(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | Non
 def select_expert_choice(
     logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool
 ) -> Mask:
-    """Training: every expert takes its top `units · capacity_factor / E` units by softmax weight.
+    """Training: every expert takes its top `units · capacity_factor / E` units of the micro-batch.
 
-    At evaluation every unit gets its top k = capacity_factor experts, which needs no other unit (Lory §5.3).
-    The pool is the micro-batch; padded units are never chosen before real ones.
+    Units are compared by their softmax over experts, or by the logits themselves where these are activation
+    norms (AoE Q7). Padded units neither count nor are chosen. At evaluation every unit gets its top k =
+    capacity_factor experts, which depends on no other unit (Lory §5.3).
     """
-    units, experts = logits_NE.shape
     if not training:
         return _top(logits_NE, max(1, round(config.capacity_factor)))
-    weights_NE = logits_NE.softmax(-1)
+    scores_NE = logits_NE if config.scorer == "activation_norm" else logits_NE.softmax(-1)
+    units, experts = logits_NE.shape
     if valid_N is not None:
-        weights_NE = weights_NE.masked_fill(~valid_N[:, None], -1.0)
+        units = int(valid_N.sum())
+        scores_NE = scores_NE.masked_fill(~valid_N[:, None], -torch.inf)
     capacity = min(units, max(1, round(units * config.capacity_factor / experts)))
-    chosen_CE = weights_NE.topk(capacity, dim=0).indices
+    chosen_CE = scores_NE.topk(capacity, dim=0).indices
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
 
 
 def select_positive(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
-    """Every unit gets the experts of positive logit: any number of them, none included (ReMoE)."""
+    """Every unit gets the experts of positive logit: any number of them, possibly none (ReMoE)."""
     return logits_NE > 0
 
 
@@ -62,18 +64,18 @@ def softmax_all(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tens
 
 
 def softmax_selected(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
-    """The softmax over the selected logits; zeros for a unit nobody selected."""
+    """The softmax over the selected logits; zeros for a unit without experts."""
     lowest = torch.finfo(logits_NE.dtype).min
     return logits_NE.masked_fill(~mask_NE, lowest).softmax(-1) * mask_NE
 
 
 def softmax_twice(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
-    """The softmax over all, then the softmax of the selected probabilities."""
+    """The softmax over all experts, then the softmax of the selected probabilities."""
     return softmax_selected(logits_NE.softmax(-1), mask_NE, config)
 
 
 def uniform(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
-    """The same weight for every selected expert; no gradient reaches the scorer."""
+    """Equal weights for the selected experts; no gradient reaches the scorer."""
     return mask_NE / mask_NE.sum(-1, keepdim=True).clamp(min=1).to(logits_NE.dtype)
 
 
@@ -89,17 +91,16 @@ def sigmoid(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
 
 
 def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
-    """Each selected expert's softmax among itself and those close behind it (SparseMixer-v2, in evaluation).
+    """Each selected expert's softmax over itself and those close below it (SparseMixer-v2 at evaluation).
 
-    Close is (l - l') / max(l, |l'|) ≤ 2 · `jitter`; better experts, chosen before it, do not count. Mostly no
-    other is close and the gate is 1: the estimate of the router's gradient, which SparseMixer trains with, is
-    not made here.
+    l' is close below l where 0 ≤ (l - l') / max(l, |l'|) ≤ 2 · `jitter`. Mostly no other is close and the
+    gate is 1. SparseMixer's estimate of the router's gradient in training is not implemented.
     """
     own_NE1, other_N1E = logits_NE[:, :, None], logits_NE[:, None, :]
-    behind_NEE = own_NE1 - other_N1E
+    below_NEE = own_NE1 - other_N1E
     reach_NEE = 2 * config.jitter * torch.maximum(own_NE1, other_N1E.abs())
-    close_NEE = (behind_NEE >= 0) & (behind_NEE <= reach_NEE)
-    return mask_NE / (-behind_NEE).masked_fill(~close_NEE, -torch.inf).exp().sum(-1)
+    close_NEE = (below_NEE >= 0) & (below_NEE <= reach_NEE)
+    return mask_NE / (-below_NEE).masked_fill(~close_NEE, -torch.inf).exp().sum(-1)
 
 
 SELECTIONS: dict[str, Callable[[Tensor, RoutingConfig, Tensor | None, bool], Mask]] = {

@@ -1,13 +1,14 @@
-"""What gets one routing decision: how the tokens of a call fall into units, and which states route each unit.
+"""Units of routing: which tokens of a forward call share one decision.
 
-Axes: B sequences, L tokens of this call, H tokens of the history (those before it and its own), U units of
-this call, S slots in a unit, D model width.
+Axes: B sequences, L tokens of this call, H tokens of the history (those cached before it and its own), U
+units of this call, S slots in a unit, D model width.
 
-Positions count the tokens of each sequence from 0, padding left out (-1), so that a padded sequence falls
+Positions count the tokens of each sequence from 0, without padding (-1), so that a padded sequence falls
 into the same units as it would alone.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,17 +18,63 @@ from loriini.routing.design import RoutingConfig
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Tokens (B, L) as units (B, U, S), the last one filled up with empty slots.
+class RoutingContext:
+    """What routing needs to know of one forward call besides its states.
 
-    `slots_BL` is the slot of each token among U·S, and U·S itself for padding; None when token i stands in
-    slot i. `valid_BU` says which units hold a token; None: all.
+    - `past`: tokens of each sequence in the cache, H - L.
+    - `positions_BH`: positions of the history, -1 for padding; None: no padding, so they are 0..H-1.
+    - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
+    - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
+    - `labels_B`: each sequence's expert, for the label scorer.
+    - `draw`: which weights a random scorer draws; 0 at evaluation.
+    - `device`: where the states are.
+    """
+
+    batch: int
+    length: int
+    past: int = 0
+    positions_BH: Tensor | None = None
+    prompt_lengths_B: Tensor | None = None
+    inference_routing: Literal["prompt", "segment"] = "prompt"
+    labels_B: Tensor | None = None
+    draw: Tensor | int = 0
+    device: torch.device | None = None
+
+    @property
+    def prompt_routed(self) -> bool:
+        """Whether one decision from the prompt serves every token of the call."""
+        return self.prompt_lengths_B is not None and self.inference_routing == "prompt"
+
+    def positions(self) -> Tensor:
+        """Positions of the history (B, H)."""
+        if self.positions_BH is not None:
+            return self.positions_BH
+        return torch.arange(self.past + self.length, device=self.device).expand(self.batch, -1)
+
+    def new_positions(self) -> Tensor:
+        """Positions of this call's tokens (B, L)."""
+        return self.positions()[:, self.past :]
+
+    def position_ids(self) -> Tensor:
+        """Positions of this call's tokens (B, L), or (1, L) without padding; 0 for padding."""
+        positions_BL = self.new_positions()
+        return positions_BL[:1] if self.positions_BH is None else positions_BL.clamp(min=0)
+
+
+@dataclass(frozen=True)
+class UnitLayout:
+    """Tokens (B, L) as units (B, U, S); the last unit is filled up with empty slots.
+
+    - `slots_BL`: the slot of each token among U·S, and U·S itself for padding; None: token i is in slot i.
+    - `valid_BU`: which units hold a token; None: all.
+    - `segments_BU`: the index of each unit's segment in its sequence; None: units are not segments.
     """
 
     units: int
     slots_per_unit: int
     slots_BL: Tensor | None = None
     valid_BU: Tensor | None = None
+    segments_BU: Tensor | None = None
 
     def group(self, x_BLD: Tensor) -> Tensor:
         """(B, L, D) → (B, U, S, D); empty slots are 0."""
@@ -48,127 +95,47 @@ class Grid:
         return pad(y, (0, 0, 0, 1)).gather(1, self.slots_BL[..., None].expand(-1, -1, y.shape[-1]))
 
 
-@dataclass(frozen=True)
-class Call:
-    """What routing must know of one forward call besides its states.
-
-    `positions_BH` covers the history; None: no padding, so positions are 0..H-1. `past` is H - L.
-    `routing` is how pooled units are routed: as in training, once for the prompt, or segment by segment.
-    """
-
-    batch: int
-    length: int
-    past: int = 0
-    positions_BH: Tensor | None = None
-    prompt_lengths_B: Tensor | None = None
-    labels_B: Tensor | None = None
-    draw: Tensor | int = 0
-    routing: str = "training"
-
-    def grid(self, config: RoutingConfig) -> Grid:
-        """How the tokens of this call fall into units."""
-        if config.unit == "token":
-            valid = None if self.positions_BH is None else self.positions_BH[:, self.past :] >= 0
-            return Grid(self.length, 1, None, valid)
-        if config.unit == "sequence" or self.routing == "prompt":
-            return Grid(1, self.length)
-        T = config.segment_length
-        if self.positions_BH is None and self.past % T == 0:
-            return Grid(-(-self.length // T), T)
-        positions_BL = self.positions()[:, self.past :]
-        start_B = positions_BL.amax(1).clamp(min=0) if self.length == 1 else self._first_segment(T) * T
-        slots_per_unit = 1 if self.length == 1 else T
-        units = int((positions_BL.amax(1) - start_B).amax().clamp(min=0)) // slots_per_unit + 1
-        empty = positions_BL < 0
-        slots_BL = (positions_BL - start_B[:, None]).masked_fill(empty, units * slots_per_unit)
-        last_B = positions_BL.amax(1) - start_B
-        first_slots_U = torch.arange(units, device=slots_BL.device) * slots_per_unit
-        return Grid(units, slots_per_unit, slots_BL, first_slots_U <= last_B[:, None])
-
-    def positions(self) -> Tensor:
-        """Positions (B, H), or (1, H) when they are the same for every sequence."""
-        if self.positions_BH is not None:
-            return self.positions_BH
-        device = None if self.prompt_lengths_B is None else self.prompt_lengths_B.device
-        return torch.arange(self.past + self.length, device=device).expand(self.batch, -1)
-
-    def position_ids(self, device: torch.device) -> Tensor:
-        """The positions (B or 1, L) of this call's tokens; 0 for padding."""
-        if self.positions_BH is None:
-            return torch.arange(self.past, self.past + self.length, device=device)[None]
-        return self.positions_BH[:, self.past :].clamp(min=0)
-
-    def _first_segment(self, T: int) -> Tensor:
-        """The segment (B,) in which the first token of this call stands."""
-        if self.positions_BH is None:
-            return torch.full((self.batch,), self.past // T)
-        positions_BL = self.positions()[:, self.past :]
-        first_B = positions_BL.masked_fill(positions_BL < 0, torch.iinfo(torch.long).max).amin(1)
-        return torch.where(positions_BL.amax(1) >= 0, first_B // T, 0)
-
-    def segments_of_units(self, config: RoutingConfig, grid: Grid) -> Tensor:
-        """Which segment of its sequence each unit of the grid is (B, U)."""
-        first_B = self._first_segment(config.segment_length)
-        return first_B[:, None] + torch.arange(grid.units, device=first_B.device)
+def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
+    """How the tokens of a call fall into the units of a design."""
+    if design.unit == "token":
+        return UnitLayout(context.length, 1, valid_BU=_real_tokens(context))
+    if design.unit == "sequence" or context.prompt_routed:
+        return UnitLayout(1, context.length)
+    return _segments(context, design.segment_length)
 
 
-def prompt_source(states_BHD: Tensor, call: Call) -> Tensor:
-    """Mean state of each sequence's prompt (B, 1, D): its first `prompt_lengths` tokens, or all of them."""
-    if call.positions_BH is None and call.prompt_lengths_B is None:
-        return states_BHD.mean(1, keepdim=True)
-    positions_BH = call.positions()
-    counted_BH = positions_BH >= 0
-    if call.prompt_lengths_B is not None:
-        counted_BH = counted_BH & (positions_BH < call.prompt_lengths_B[:, None])
-    return _masked_mean(states_BHD, counted_BH)[:, None]
+def _real_tokens(context: RoutingContext) -> Tensor | None:
+    """Which tokens of the call are not padding (B, L); None: all."""
+    return None if context.positions_BH is None else context.new_positions() >= 0
 
 
-def segment_sources(states_BHD: Tensor, call: Call, config: RoutingConfig) -> Tensor:
-    """The mean state (B, N, D) that routes each segment of the history (Lory §3.1, Algorithm 1).
-
-    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, of which only the prompt's
-    tokens count when `prompt_lengths` are known. With `prefix`, all are routed by segment 1's.
-    """
-    B, H, D = states_BHD.shape
-    T = config.segment_length
-    segments = -(-H // T)
-    if call.positions_BH is None:
-        filled = pad(states_BHD, (0, 0, 0, segments * T - H)).view(B, segments, T, D)
-        counts_N = torch.full((segments, 1), T, device=filled.device)
-        counts_N[-1] = H - (segments - 1) * T
-        means_BND = filled.sum(2) / counts_N
-    else:
-        means_BND = _means_by_segment(states_BHD, call.positions_BH, T, segments)
-    first_BD = means_BND[:, 0]
-    if call.prompt_lengths_B is not None:
-        positions_BH = call.positions()
-        counted = (positions_BH >= 0) & (positions_BH < call.prompt_lengths_B.clamp(max=T)[:, None])
-        first_BD = _masked_mean(states_BHD, counted)
-    if config.unit == "prefix":
-        return first_BD[:, None].expand(-1, segments, -1)
-    return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
+def _segments(context: RoutingContext, T: int) -> UnitLayout:
+    """Segments of T positions; a call may begin and end within one."""
+    positions_BL = context.new_positions()
+    first_B = _first_segments(positions_BL, T)
+    if context.length == 1:  # a unit of one slot instead of T
+        return UnitLayout(1, 1, valid_BU=_real_tokens(context), segments_BU=first_B[:, None])
+    if context.positions_BH is None and context.past % T == 0:
+        units = -(-context.length // T)
+        return UnitLayout(units, T, segments_BU=_count_from(first_B, units))
+    slots_BL = positions_BL - T * first_B[:, None]
+    units = int(slots_BL.amax().clamp(min=0)) // T + 1
+    segments_BU = _count_from(first_B, units)
+    return UnitLayout(
+        units,
+        T,
+        slots_BL=slots_BL.masked_fill(positions_BL < 0, units * T),
+        valid_BU=T * segments_BU <= positions_BL.amax(1, keepdim=True),
+        segments_BU=segments_BU,
+    )
 
 
-def segments_before(states_BHD: Tensor, call: Call, config: RoutingConfig) -> Tensor:
-    """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
-    pooled_BND = segment_sources(states_BHD, call, config)
-    positions_BL = call.positions()[:, call.past :].to(states_BHD.device)
-    segments_BL1 = positions_BL.clamp(min=0)[..., None] // config.segment_length
-    before_BLD = pooled_BND.gather(1, segments_BL1.expand(-1, -1, pooled_BND.shape[-1]))
-    return before_BLD.masked_fill(segments_BL1 == 0, 0)
+def _first_segments(positions_BL: Tensor, T: int) -> Tensor:
+    """The segment (B,) of the first token of each sequence in the call; 0 where all is padding."""
+    padding_BL = positions_BL < 0
+    first_B = positions_BL.masked_fill(padding_BL, torch.iinfo(torch.long).max).amin(1)
+    return torch.where(padding_BL.all(1), 0, first_B // T)
 
 
-def _masked_mean(states_BHD: Tensor, counted_BH: Tensor) -> Tensor:
-    weights_BH = counted_BH.to(states_BHD.dtype)
-    return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)
-
-
-def _means_by_segment(states_BHD: Tensor, positions_BH: Tensor, T: int, segments: int) -> Tensor:
-    """Mean state of each segment (B, N, D) where padding shifts the segments; 0 for an empty one."""
-    B, _, D = states_BHD.shape
-    index_BH = torch.where(positions_BH >= 0, positions_BH // T, segments)
-    sums = states_BHD.new_zeros(B, segments + 1, D)
-    sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD)
-    counts = states_BHD.new_zeros(B, segments + 1)
-    counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=states_BHD.dtype))
-    return (sums / counts.clamp(min=1)[..., None])[:, :segments]
+def _count_from(first_B: Tensor, count: int) -> Tensor:
+    return first_B[:, None] + torch.arange(count, device=first_B.device)

@@ -228,6 +228,7 @@ def training_step(state: State, run: Run, batches: BatchLoader) -> dict[str, Any
     ids, instances_B, position = batches.at(Position(state.at.consumed))
     set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
+    state.model.model.begin_step()
     tokens_BL = to_device(ids, run.length)
     loss, auxiliary, use = accumulate_gradients(state.model, tokens_BL, run, labels_B, state.parallel)
     norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)

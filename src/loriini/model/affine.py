@@ -1,0 +1,145 @@
+"""Affine maps that apply stacked weights to states: the products under every kind of experts.
+
+An FFN is written once in terms of `Affine`; which weights a map applies (one expert's, each unit's merged
+ones, each row's expert's, all experts') is the business of the functions here.
+
+Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it selected, E experts, D input
+width, O output width.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, one_hot
+
+
+class Affine(Protocol):
+    """A way of applying weights to states: x Wᵀ + b."""
+
+    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
+        """States (…, D) to (…, O)."""
+
+
+def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
+    """Each unit times its own weight, plus its own bias; (N, S, O)."""
+    if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
+        return linear(x_NSD[0], weight_NOD[0], None if bias_NO is None else bias_NO[0])[None]
+    y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
+    return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
+
+
+def affine_by_merging(gates_NE: Tensor) -> Affine:
+    """An affine map of each unit by the merge of its experts' weights and biases, kept nowhere."""
+
+    def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+        device = x_NSD.device.type
+        on = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if on else weight_EOD.dtype
+        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
+        if bias_EO is None:
+            return y_NSO
+        return y_NSO + (gates_NE.to(dtype) @ bias_EO.to(dtype))[:, None]
+
+    return affine
+
+
+@torch.library.custom_op("loriini::merged_linear", mutates_args=())
+def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
+
+    An operator of its own, since torch.compile would keep the merge instead of recomputing it.
+    """
+    return x_NSD @ merged_weight(gates_NE, weight_EOD).mT
+
+
+@merged_linear.register_fake
+def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
+
+
+def merged_weight(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """Σ_i e_i W_i of each unit, in the gates' dtype; (N, O, D)."""
+    return (gates_NE @ weight_EOD.to(gates_NE.dtype).flatten(1)).unflatten(-1, weight_EOD.shape[1:])
+
+
+def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of states, gates and weights, from a second merge."""
+    x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
+    dx_NSD = dy_NSO @ merged_weight(gates_NE, weight_EOD)
+    dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
+    dgates_NE = dmerged_NP @ weight_EOD.to(gates_NE.dtype).flatten(1).T
+    dweight_EOD = (gates_NE.T @ dmerged_NP).view_as(weight_EOD).to(weight_EOD.dtype)
+    return dx_NSD, dgates_NE, dweight_EOD
+
+
+merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)
+
+
+class BatchedLinear(torch.autograd.Function):
+    """x Wᵀ whose weight gradient dYᵀ x has the weight's layout; autograd's would have to be copied."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
+        """The products (N, S, O)."""
+        ctx.save_for_backward(x_NSD, weight_NOD)
+        return x_NSD @ weight_NOD.mT
+
+    @staticmethod
+    def backward(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of both."""
+        x_NSD, weight_NOD = ctx.saved_tensors
+        return dy_NSO @ weight_NOD, dy_NSO.mT @ x_NSD
+
+
+def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
+    """An affine map of pairs sorted by expert, each by its expert's weight and bias."""
+
+    def affine(x_PD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+        y_PO = grouped_linear(x_PD, weight_EOD, ends_E)
+        if bias_EO is None:
+            return y_PO
+        # A product with one-hot rows: the gradient of indexing would add many rows to few experts.
+        chosen_PE = one_hot(experts_P, len(bias_EO)).to(bias_EO.dtype)
+        return y_PO + chosen_PE @ bias_EO
+
+    return affine
+
+
+def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+    """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (P, O).
+
+    `ends_E` (int32) is where each expert's rows end; the last is P. Uses torch's grouped kernel where it
+    supports the dtype and rows are multiples of 16 bytes, else one product per expert.
+    """
+    device = x_PD.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
+    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
+    supported = x_PD.dtype == torch.bfloat16 or (
+        x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only
+    )
+    if aligned and supported:
+        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
+    return grouped_linear_loop(x_PD, weight_EOD, ends_E)
+
+
+def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+    """The naive twin of the grouped kernel: one product per expert."""
+    rows = torch.diff(ends_E.cpu(), prepend=torch.zeros(1, dtype=ends_E.dtype)).tolist()
+    return torch.cat([x @ w.T for x, w in zip(x_PD.split(rows), weight_EOD, strict=True)])
+
+
+def affine_by_all(x: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+    """Every token by every expert: states (M, D), or one per expert (M, E, D), to (M, E, O)."""
+    if x.dim() == 2 and weight_EOD.is_contiguous():  # one product for all experts
+        y_MEO = linear(x, weight_EOD.flatten(0, 1)).unflatten(-1, weight_EOD.shape[:2])
+    else:
+        x_EMD = x.expand(len(weight_EOD), -1, -1) if x.dim() == 2 else x.transpose(0, 1)
+        y_MEO = torch.bmm(x_EMD, weight_EOD.mT).transpose(0, 1)
+    return y_MEO if bias_EO is None else y_MEO + bias_EO

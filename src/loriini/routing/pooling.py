@@ -1,0 +1,87 @@
+"""Pooling: the states by which each unit of a call is routed.
+
+Axes: see `routing.unit`; N segments of the history.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from loriini.routing.design import RoutingConfig
+from loriini.routing.unit import RoutingContext, UnitLayout
+
+
+def routing_states(
+    states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+) -> Tensor:
+    """The pooled states (B, U, D) that route each unit of a call, from the states of its history.
+
+    With `linear_segment` they are (B, L, 2D): each token's own beside those of the segment before it.
+    """
+    if design.unit == "token":
+        tokens_BLD = states_BHD[:, context.past :]
+        if not design.pooled:
+            return tokens_BLD
+        return torch.cat([tokens_BLD, segments_before(states_BHD, context, design)], dim=-1)
+    if layout.segments_BU is None:
+        return prompt_mean(states_BHD, context, context.prompt_lengths_B)[:, None]
+    pooled_BND = segment_sources(states_BHD, context, design)
+    if layout.slots_BL is None and context.past == 0:
+        return pooled_BND
+    segments_BU = layout.segments_BU.clamp(max=pooled_BND.shape[1] - 1)
+    return pooled_BND.gather(1, segments_BU[..., None].expand(-1, -1, pooled_BND.shape[-1]))
+
+
+def prompt_mean(states_BHD: Tensor, context: RoutingContext, lengths_B: Tensor | None) -> Tensor:
+    """Mean state (B, D) of the first `lengths_B` tokens of each sequence; None: of all its tokens."""
+    if context.positions_BH is None and lengths_B is None:
+        return states_BHD.mean(1)
+    positions_BH = context.positions()
+    counted_BH = positions_BH >= 0
+    if lengths_B is not None:
+        counted_BH = counted_BH & (positions_BH < lengths_B[:, None])
+    weights_BH = counted_BH.to(states_BHD.dtype)
+    return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)
+
+
+def segment_sources(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
+    """The mean state (B, N, D) that routes each segment of the history (Lory §3.1, Algorithm 1).
+
+    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, of which only the prompt's
+    tokens count where there is a prompt. With `unit=prefix`, all are routed by what routes segment 1.
+    """
+    T = design.segment_length
+    means_BND = segment_means(states_BHD, context, T)
+    first_BD = means_BND[:, 0]
+    if context.prompt_lengths_B is not None:
+        first_BD = prompt_mean(states_BHD, context, context.prompt_lengths_B.clamp(max=T))
+    if design.unit == "prefix":
+        return first_BD[:, None].expand(-1, means_BND.shape[1], -1)
+    return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
+
+
+def segments_before(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
+    """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
+    means_BND = segment_means(states_BHD, context, design.segment_length)
+    positions_BL = context.new_positions()
+    before_BL1 = positions_BL.clamp(min=0)[..., None] // design.segment_length - 1
+    gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))
+    return gathered_BLD.masked_fill(before_BL1 < 0, 0)
+
+
+def segment_means(states_BHD: Tensor, context: RoutingContext, T: int) -> Tensor:
+    """Mean state of each segment of the history (B, N, D); 0 for an empty one."""
+    B, H, D = states_BHD.shape
+    segments = -(-H // T)
+    if context.positions_BH is None:
+        filled = pad(states_BHD, (0, 0, 0, segments * T - H)).view(B, segments, T, D)
+        counts_N1 = torch.full((segments, 1), T, device=filled.device)
+        counts_N1[-1] = H - (segments - 1) * T
+        return filled.sum(2) / counts_N1
+    positions_BH = context.positions_BH
+    index_BH = torch.where(positions_BH >= 0, positions_BH // T, segments)
+    sums = states_BHD.new_zeros(B, segments + 1, D)
+    sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD)
+    counts = states_BHD.new_zeros(B, segments + 1)
+    counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=states_BHD.dtype))
+    return (sums / counts.clamp(min=1)[..., None])[:, :segments]

@@ -1,0 +1,154 @@
+"""Pretrained mixtures without their routers: activations rank the experts, at the cost of their node."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from covering import grid
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.cli import main
+from loriini.model.loading import load_model
+from loriini.model.pretrained import from_pretrained_mixture, router_free
+from loriini.routing.unit import RoutingContext, unit_layout
+from model.mixtures import TINY, tiny_mixtral
+from runs import EOS, write_tokenizer
+from runs import VOCABULARY as WORDS
+from tiny import random_ids, tiny_model
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+NODES = ["gate", "up", "activated_gate", "hidden", "output"]
+NORMS = [1, 2, "inf"]
+
+
+def router_free_twin(
+    x_MD: Tensor, gate_up: Tensor, down: Tensor, node: str, norm: float, k: int, uniform: bool
+) -> tuple[Tensor, Tensor]:
+    """Output (M, D) and gates (M, E) by a loop over tokens and experts."""
+    outputs, all_gates = [], []
+    for x in x_MD:
+        computed = []
+        for (gate, up), out in zip(gate_up, down, strict=True):
+            g, u = gate @ x, up @ x
+            h = silu(g) * u
+            computed.append({"gate": g, "up": u, "activated_gate": silu(g), "hidden": h, "output": out @ h})
+        norms = torch.stack([torch.linalg.vector_norm(nodes[node], norm) for nodes in computed])
+        chosen = norms.topk(k).indices
+        weights = torch.full((k,), 1 / k) if uniform else norms[chosen].softmax(0)
+        gates = torch.zeros_like(norms).scatter(0, chosen, weights)
+        outputs.append(sum(gates[i] * computed[i]["output"] for i in chosen.tolist()))
+        all_gates.append(gates)
+    return torch.stack(outputs), torch.stack(all_gates)
+
+
+@grid(tiny=TINY, node=NODES, norm=NORMS, gates=["softmax_selected", "uniform"])
+def test_activations_choose_as_in_the_naive_twin(
+    tiny: Callable[[], PreTrainedModel], node: str, norm: int | str, gates: str
+) -> None:
+    model, ids = from_pretrained_mixture(tiny()), random_ids()
+    seen: dict[str, Tensor] = {}
+    layer = model.model.mixtures[0]
+    layer.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output[0]))
+    routing = router_free(model, node, norm, gates)(ids).routings[0]
+    x, experts = seen["x"].flatten(0, 1), layer.experts
+    k, uniform = model.config.routing.top_k, gates == "uniform"
+    weights = [experts.gate_up_proj, experts.down_proj]
+    y, expected = router_free_twin(x, *weights, node, float(norm), k, uniform)
+    torch.testing.assert_close(routing.gates, expected, **CLOSE)
+    torch.testing.assert_close(seen["y"].flatten(0, 1), y, **CLOSE)
+    found = torch.autograd.grad(seen["y"].square().sum(), weights, retain_graph=True)
+    wanted = torch.autograd.grad(y.square().sum(), weights)
+    for actual, gradient in zip(found, wanted, strict=True):
+        torch.testing.assert_close(actual, gradient, rtol=1e-3, atol=1e-3)
+
+
+def flops_of_a_layer(model: LoriiniForCausalLM, tokens: int) -> int:
+    """FLOPs of the first mixture's forward pass; in float64, whose products torch counts one by one."""
+    layer = model.model.mixtures[0].double()
+    context = RoutingContext(1, tokens)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        layer(torch.randn(1, tokens, 16).double(), context, unit_layout(layer.design, context))
+    return counter.get_total_flops()
+
+
+def test_a_node_costs_what_lies_below_it() -> None:
+    """All experts compute up to the node, the chosen ones the rest: 3 products of D·F an expert in all."""
+    model, tokens = from_pretrained_mixture(tiny_mixtral()), 9
+    experts, k, product = 5, 2, 2 * tokens * 16 * 24
+    counted = {node: flops_of_a_layer(router_free(model, node), tokens) / product for node in NODES}
+    assert counted == {
+        "gate": experts + 2 * k,
+        "up": experts + 2 * k,
+        "activated_gate": experts + 2 * k,
+        "hidden": 2 * experts + k,
+        "output": 3 * experts,
+    }
+
+
+def test_router_free_keeps_the_experts_and_survives_saving(tmp_path: Path) -> None:
+    mixtral, ids = tiny_mixtral(), random_ids()
+    model = router_free(from_pretrained_mixture(mixtral), "output", "inf", gates="uniform")
+    for layer, theirs in zip(model.model.mixtures, mixtral.model.layers, strict=True):
+        assert torch.equal(layer.experts.down_proj, theirs.mlp.experts.down_proj)
+    assert not any(".router." in name for name in model.state_dict())
+    assert set(model(ids).routings[0].gates.unique().tolist()) == {0.0, 0.5}
+    model.save_pretrained(tmp_path)
+    assert torch.equal(LoriiniForCausalLM.from_pretrained(tmp_path)(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("design", "block", "node", "norm", "reason"),
+    [
+        ("mixtral", "llama", "low_rank", 2, "node of factorised experts"),
+        ("mixtral", "llama", "middle", 2, "routing.node is 'middle'"),
+        ("mixtral", "llama", "hidden", 3, "routing.norm is 3"),
+        ("mixtral", "gpt2", "gate", 2, "need experts with a gate"),
+        ("lory", "llama", "hidden", 2, "it needs unit=token"),
+    ],
+)
+def test_router_free_refuses_what_does_not_fit(
+    design: str, block: str, node: str, norm: int, reason: str
+) -> None:
+    model = tiny_model(design, block=block)
+    with pytest.raises(ValueError, match=reason):
+        router_free(model, node, norm)
+    assert model.config.routing.scorer == DESIGNS[design].scorer
+
+
+@pytest.mark.parametrize("tiny", TINY)
+def test_a_folder_is_evaluated_with_its_routers_and_without(
+    tiny: Callable[..., PreTrainedModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixture, ids = tiny(vocab_size=WORDS, eos_token_id=EOS), random_ids()
+    mixture.save_pretrained(write_tokenizer(tmp_path))
+    model, _ = load_model(tmp_path)
+    torch.testing.assert_close(model(ids).logits, mixture(ids).logits, **CLOSE)
+    text = tmp_path / "held-out.txt"
+    text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
+    evaluate = ["evaluate", str(tmp_path), "--documents", str(text), "--length", "32"]
+
+    def measured(*more: str) -> dict[str, Any]:
+        main([*evaluate, *more])
+        results: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return results
+
+    routed, free = measured(), measured("--router-free", "hidden:inf")
+    uniform = measured("--router-free", "hidden:inf:uniform")
+    assert routed["causality"] == free["causality"] == "strict"
+    assert routed["tokens"] == free["tokens"]
+    assert len({str(results["perplexity"]) for results in (routed, free, uniform)}) == 3
+    for wrong, reason in [
+        ("hidden:two", "routing.norm is 'two'"),
+        ("hidden::even", "routing.gates is 'even'"),
+    ]:
+        with pytest.raises(SystemExit) as exit_:
+            main([*evaluate, "--router-free", wrong])
+        assert exit_.value.code == 2
+        assert f"--router-free {wrong}: {reason}" in capsys.readouterr().err
