@@ -123,7 +123,7 @@ def test_small_recipes_make_their_corpus_beside_the_run(
 
 def test_a_run_comes_back_from_its_json() -> None:
     run = override(
-        RECIPES["tiny-lory"](),
+        RECIPES["tiny-lory"],
         [
             *("--watch.sinks", "tensorboard,wandb", "--optimizer.betas", "0.9,0.99"),
             *("--speed.activation_checkpointing", "true", "--evaluate.heldout", "a.jsonl,b.jsonl"),

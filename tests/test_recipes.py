@@ -1,77 +1,165 @@
-"""Recipes build, hold the parameters they tell of, and agree with the paper's table 1."""
+"""Recipes build, hold the parameters they are described with, and are the papers' in size and routing."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
-from loriini import LoriiniForCausalLM
-from loriini.published import LORY
+from loriini import DESIGNS, LoriiniForCausalLM
+from loriini.errors import InputError
+from loriini.published import LORY, PARAMETERS
 from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, quickstart_run
-from loriini.routing import DESIGNS
+from loriini.recipes.aoe import aoe_recipes
+from loriini.recipes.design_choices import design_choices_recipes
+from loriini.train.run import Run
 
-PRINTED = {
-    "0.3b-lory-8e": "1.8",
-    "0.3b-lory-16e": "3.5",
-    "0.3b-lory-32e": "6.8",
-    "1.5b-lory-8e": "7.8",
-    "1.5b-lory-16e": "15.0",
-    "1.5b-lory-32e": "29.5",
-    "7b-lory-4e": "19.7",
-}
+CHOICES = {run.name: run for run in design_choices_recipes()}
+AOE = {run.name: run for run in aoe_recipes()}
+GPT2 = "gpt2-small"
+LARGER = 12 * (8 * 256 * 768 - 8 * 768)
+"""Parameters that AoE's large routers have more than ordinary ones."""
 KEYS = {"name", "parameters_total", "parameters_active", "published_total", "published_active"}
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_builds_with_the_parameters_it_tells_of(name: str) -> None:
-    run = RECIPES[name]()
+def test_a_recipe_builds_with_the_parameters_it_is_described_with(name: str) -> None:
+    run = RECIPES[name]
+    run.check()
     assert run.name == name
-    with torch.device("meta"):
-        model = LoriiniForCausalLM(run.config(VOCABULARY[run.model.block], 2))
-    assert sum(p.numel() for p in model.parameters()) == describe(name)["parameters_total"]
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_is_described_by_the_contracts_keys(name: str) -> None:
+    assert run.batch_size % (run.micro_batch_size or 1) == 0
     described = describe(name)
     assert described.keys() == KEYS
     assert 0 < described["parameters_active"] <= described["parameters_total"]
+    two_layers = replace(run, model=replace(run.model, num_hidden_layers=2))
+    config = two_layers.config(VOCABULARY[run.model.block], 2)
+    with torch.device("meta"):
+        model = LoriiniForCausalLM(config)
+    assert sum(p.numel() for p in model.parameters()) == config.parameters()[0]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_command_line_trains_every_recipe(name: str) -> None:
-    RECIPES[name]().check()
-
-
-@pytest.mark.parametrize(("name", "printed"), PRINTED.items())
-def test_totals_are_the_papers_to_the_digits_printed(name: str, printed: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("0.3b-lory-8e", "1.8"),
+        ("0.3b-lory-16e", "3.5"),
+        ("0.3b-lory-32e", "6.8"),
+        ("1.5b-lory-8e", "7.8"),
+        ("1.5b-lory-16e", "15.0"),
+        ("1.5b-lory-32e", "29.5"),
+        ("7b-lory-4e", "19.7"),
+    ],
+)
+def test_lorys_totals_are_the_papers_to_the_digits_printed(name: str, printed: str) -> None:
     described = describe(name)
     assert f"{described['parameters_total'] / 1e9:.1f}" == printed
     assert described["published_total"] == float(printed) * 1e9
 
 
 @pytest.mark.parametrize("name", LORY)
-def test_active_parameters_are_the_dense_models_and_the_routers(name: str) -> None:
-    dense, described = describe(f"{name.split('-')[0]}-dense"), describe(name)
-    shape = RECIPES[name]().model
+def test_lorys_active_parameters_are_the_dense_models_and_the_routers(name: str) -> None:
+    dense, described, shape = describe(f"{name.split('-')[0]}-dense"), describe(name), RECIPES[name].model
     routers = shape.num_hidden_layers * shape.hidden_size * shape.num_experts if shape.num_experts > 1 else 0
     assert described["parameters_active"] == dense["parameters_total"] + routers
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name.startswith("tiny-")])
-def test_small_recipes_make_twenty_steps_and_end_as_mixtures(name: str) -> None:
-    run = RECIPES[name]()
-    assert run.steps >= 20
-    assert run.copy_step < 20
+def test_published_parameters_are_those_of_recipes() -> None:
+    assert PARAMETERS.keys() <= RECIPES.keys()
 
 
-def test_autonomous_experts_hold_as_many_parameters_as_routed_ones() -> None:
+@pytest.mark.parametrize("name", [name for name in CHOICES if name in PARAMETERS])
+def test_design_choices_parameters_agree_to_1_percent(name: str) -> None:
+    described = describe(name)
+    assert described["parameters_total"] == pytest.approx(described["published_total"], rel=0.01)
+    assert described["parameters_active"] == pytest.approx(described["published_active"], rel=0.01)
+
+
+def uncounted(run: Run) -> tuple[int, int]:
+    """(total, active) parameters of ours that AoE's paper does not count; see `published`."""
+    shape, total, active = run.model, 0, 0
+    if run.name.startswith("732m"):
+        total += 32_000 * shape.hidden_size
+    if run.routing.scorer == "mlp":
+        total += LARGER
+        active += LARGER
+    if run.routing.scorer == "activation_norm":
+        active += shape.num_hidden_layers * 6 * (shape.low_rank or 0) * shape.hidden_size
+    return total, active
+
+
+@pytest.mark.parametrize("name", AOE)
+def test_aoe_parameters_agree_to_1_percent_counted_as_the_paper_counts(name: str) -> None:
+    described, (total, active) = describe(name), uncounted(AOE[name])
+    assert described["parameters_total"] - total == pytest.approx(described["published_total"], rel=0.01)
+    if AOE[name].routing.selection == "top_p":
+        assert described["published_active"] is None
+    else:
+        found = described["parameters_active"] - active
+        assert found == pytest.approx(described["published_active"], rel=0.01)
+
+
+def test_aoe_baselines_differ_from_what_they_stand_beside_in_one_thing() -> None:
+    large, aux = (describe(f"732m-moe-aux{name}")["parameters_total"] for name in ("-large-router", ""))
+    assert large - aux == pytest.approx(LARGER, rel=1e-3)
+    aux_run = AOE["732m-moe-aux"]
+    without = replace(aux_run.routing, load_balance=0.0)
+    assert replace(aux_run, name="732m-moe", routing=without) == AOE["732m-moe"]
+    aoe_aux, factorized = AOE["732m-aoe-256-aux"], AOE["732m-moe-aux-factorized"]
+    assert aoe_aux.routing == DESIGNS["aoe"]
+    assert replace(aoe_aux, name=factorized.name, routing=factorized.routing) == factorized
+
+
+def test_aoe_widths() -> None:
+    widths = {name: run.config(32_000, 2).expert_width for name, run in AOE.items()}
+    assert widths["732m-moe"] == widths["732m-moe-aux-large-router"] == 3072
+    assert widths["732m-moe-aux-factorized"] == widths["732m-aoe-256"] == 3840
+    assert widths["4b-aoe"] == pytest.approx(6470, abs=4)
+
+
+def test_every_row_of_the_design_choices_tables_has_a_recipe() -> None:
+    rows = {
+        (r.routing.unit, r.routing.scope, r.routing.top_k, r.model.num_experts, r.routing.scorer)
+        for r in CHOICES.values()
+        if r.model.num_experts > 1
+    }
+    for unit in ("token", "sequence"):
+        for experts, k in ((2, 2), (4, 2), (6, 2), (4, 1), (4, 3)):  # table 2
+            assert (unit, "layer", k, experts, "linear") in rows
+        for scorer in ("frozen", "random"):  # table 3
+            assert (unit, "layer", 2, 4, scorer) in rows
+    for scorer, k in (("linear", 1), ("linear", 2), ("label", 1)):  # tables 1 and 3
+        assert ("sequence", "global", k, 4, scorer) in rows
+
+
+def test_gates_and_losses_of_the_design_choices_paper() -> None:
+    gates = {name: run.routing.gates for name, run in CHOICES.items()}
+    for unit in ("token", "sequence", "global"):  # equation 1
+        assert gates[f"{GPT2}-{unit}-top1"] == DESIGNS["switch"].gates == "softmax_all"
+    assert gates[f"{GPT2}-token-top3"] == DESIGNS["mixtral"].gates == "softmax_selected"
+    assert gates[f"{GPT2}-sequence-top3"] == gates[f"{GPT2}-global-top2"] == "softmax_twice"
+    balanced = {name: run.routing.load_balance for name, run in CHOICES.items() if run.routing.load_balance}
+    assert balanced == {f"{GPT2}-sequence-top{k}-balanced": 0.01 for k in (2, 3)}
+
+
+def test_routing_by_language_has_an_expert_for_each_of_four() -> None:
+    run = CHOICES[f"{GPT2}-language"]
+    run.check(("de", "en", "fr", "it"))
+    with pytest.raises(InputError, match="num_experts is 4 and there are 5 labels: de, en, es, fr, it"):
+        run.check(("de", "en", "es", "fr", "it"))
+
+
+def test_tiny_recipes_make_twenty_steps_and_end_as_mixtures_of_equal_size() -> None:
+    tiny = [run for name, run in RECIPES.items() if name.startswith("tiny-")]
+    assert len(tiny) == 4
+    assert all(run.steps >= 20 and run.copy_step < 20 for run in tiny)
     aoe, mixtral = (describe(f"tiny-{name}")["parameters_total"] for name in ("aoe", "mixtral"))
     assert aoe == pytest.approx(mixtral, rel=0.03)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("design", DESIGNS)
-def test_every_design_is_a_run_of_the_quickstart(design: str, size: str) -> None:
-    run = quickstart_run(design, size, steps=0, seed=3)
-    run.check()
-    assert (run.steps, run.seed, run.routing.segment_length) == (SIZES[size].steps, 3, 128)
-    assert (run.copy_step > 0) == (design != "dense" and DESIGNS[design].preserves_dense)
+def test_every_design_is_a_run_of_the_quickstart() -> None:
+    sizes = list(SIZES)
+    for i, (name, design) in enumerate(DESIGNS.items()):
+        size = sizes[i % len(sizes)]
+        run = quickstart_run(name, size, steps=0, seed=3)
+        run.check()
+        assert (run.steps, run.seed, run.routing.segment_length) == (SIZES[size].steps, 3, 128)
+        assert (run.copy_step > 0) == (name != "dense" and design.preserves_dense)

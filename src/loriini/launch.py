@@ -27,7 +27,7 @@ def recipe(name: str, overrides: Sequence[str]) -> Run:
         alike = ", ".join(get_close_matches(name, RECIPES))
         hint = f"alike are {alike}; " if alike else ""
         raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
-    return override(RECIPES[name](), overrides)
+    return override(RECIPES[name], overrides)
 
 
 def train_recipe(

@@ -91,7 +91,7 @@ def test_memory_is_read_in_the_usual_units() -> None:
 
 @pytest.mark.parametrize("name", ["0.3b-lory-8e", "7b-lory-4e", "732m-aoe-256-aux", "gpt2-small-token-top2"])
 def test_recipes_of_full_size_are_estimated(name: str) -> None:
-    run = RECIPES[name]()
+    run = RECIPES[name]
     found = json.loads(json.dumps(dry_run(name, [], Cluster(8, 1e15)).to_dict()))
     total, active = run.config(50_257 if run.model.block == "gpt2" else 32_000, 0).parameters()
     assert (found["parameters_total"], found["parameters_active"]) == (total, active)

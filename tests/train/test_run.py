@@ -112,8 +112,8 @@ def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
 
 
 def test_a_run_survives_its_way_through_json() -> None:
-    for make in RECIPES.values():
-        run = replace(make(), corpus=(Path("here"), Path("there")))
+    for recipe in RECIPES.values():
+        run = replace(recipe, corpus=(Path("here"), Path("there")))
         assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 

@@ -1,6 +1,7 @@
 """The models of "Autonomy-of-Experts Models": table 2's twelve configurations, table 3, and the 4 B pair.
 
-`aux` in a name stands for the load-balancing loss. Autonomous experts have their low rank r in their name.
+`aux` in a name stands for the load-balancing loss; the number behind `aoe` is the low rank r. The context
+length is not stated in the paper.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 
-LENGTH, BATCH_TOKENS = 2048, 1 << 22
-STEPS = 100_000_000_000 // BATCH_TOKENS
+LENGTH, TOKENS_PER_STEP = 2048, 1 << 22
+STEPS = 100_000_000_000 // TOKENS_PER_STEP
 FINAL_RATE = 1.28e-5
 BASELINE_RANK = 256
-"""The r of the autonomous experts that the factorised and the large-router baselines stand beside."""
+"""The low rank r of the factorised and the large-router baselines."""
 
 
 def optimizer(learning_rate: float) -> OptimizerConfig:
@@ -32,7 +33,7 @@ def moe() -> Run:
         optimizer=optimizer(2e-4),
         warmup=WarmupConfig(dense_share=0.0),
         steps=STEPS,
-        batch_size=BATCH_TOKENS // LENGTH,
+        batch_size=TOKENS_PER_STEP // LENGTH,
         micro_batch_size=8,
         length=LENGTH,
     )
@@ -44,13 +45,13 @@ def with_aux(run: Run) -> Run:
 
 
 def factorized() -> Run:
-    """Configuration 3: a router, and experts whose W_g is factorised as autonomous experts' is."""
+    """Configuration 3: a router, and experts whose W_g is factorised as that of autonomous experts."""
     aux = with_aux(moe())
     return replace(aux, name=f"{aux.name}-factorized", model=replace(aux.model, low_rank=BASELINE_RANK))
 
 
 def large_router() -> Run:
-    """Configuration 4: a router of as many parameters as decide in autonomous experts, E·r·d."""
+    """Configuration 4: a router of E·r·d parameters, as many as autonomous experts select by."""
     aux = with_aux(moe())
     d, experts = aux.model.hidden_size, aux.model.num_experts
     width = round(experts * BASELINE_RANK * d / (d + experts))
@@ -70,7 +71,7 @@ def autonomous(low_rank: int) -> Run:
 
 
 def selecting(run: Run, design: str, name: str) -> Run:
-    """A row of table 3: the same model with another selection of experts."""
+    """A model of table 3: the same with another selection of experts."""
     return replace(run, name=f"{run.name}-{name}", routing=DESIGNS[design])
 
 
@@ -82,12 +83,12 @@ def moe_4b() -> Run:
 
 
 def aoe_4b() -> Run:
-    """Its autonomous experts; our width is 6472, the paper's 6470 is no multiple of 8."""
+    """The 4 B model of autonomous experts; our width is 6472, since the paper's 6470 is no multiple of 8."""
     routed = moe_4b()
     return replace(routed, name="4b-aoe", routing=DESIGNS["aoe"], model=replace(routed.model, low_rank=400))
 
 
-def runs() -> Iterator[Run]:
+def aoe_recipes() -> Iterator[Run]:
     """Table 2 in the order of its configurations, table 3, and section 4.2."""
     yield from (moe(), with_aux(moe()), factorized(), large_router())
     for low_rank in (64, 128, 256, 512):

@@ -1,8 +1,9 @@
 """The models of "Towards an empirical understanding of MoE design choices": GPT-2-small and its mixtures.
 
-Routers are the paper's one-layer ones, with which the totals of its table 1 come out; of the two-layer ones,
-which it finds to make no difference (appendix A.2, figure 1), there is one. Its tables were made without a
-load-balancing loss, its figures 3 and 4 with one.
+Routers have one layer, with which the totals of the paper's table 1 come out; one recipe has the two-layer
+router of appendix A.2 (figure 1). Figures 3 and 4 were made with the load-balancing loss. Whether the tables
+were is not said (appendix A.1 calls it optional); we assume that they were not. Warm-up, betas and clipping
+are nanoGPT's defaults, which the paper says it did not change.
 """
 
 from collections.abc import Iterator
@@ -13,9 +14,8 @@ from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 
-STEPS, LENGTH, BATCH_TOKENS = 6000, 1024, 1 << 20
+STEPS, LENGTH, TOKENS_PER_STEP = 6000, 1024, 1 << 20
 WARMUP_STEPS = 2000
-"""nanoGPT's default, which the paper did not change."""
 
 
 def gpt2_small() -> Run:
@@ -27,21 +27,21 @@ def gpt2_small() -> Run:
         optimizer=OptimizerConfig(learning_rate=9.6e-4, weight_decay=0.5, warmup=WARMUP_STEPS / STEPS),
         warmup=WarmupConfig(dense_share=0.0),
         steps=STEPS,
-        batch_size=BATCH_TOKENS // LENGTH,
+        batch_size=TOKENS_PER_STEP // LENGTH,
         micro_batch_size=8,
         length=LENGTH,
     )
 
 
 def widened(times: int) -> Run:
-    """The dense baseline whose FFN is so many times as wide."""
+    """The dense baseline whose FFN is `times` as wide."""
     dense = gpt2_small()
     wide = replace(dense.model, intermediate_size=times * dense.model.intermediate_size)
     return replace(dense, name=f"{dense.name}-{times}x", model=wide)
 
 
 def mixture(name: str, routing: RoutingConfig, experts: int = 4) -> Run:
-    """GPT-2-small with every FFN a mixture of so many."""
+    """GPT-2-small with every FFN a mixture of `experts` FFNs."""
     dense = gpt2_small()
     return replace(
         dense,
@@ -52,10 +52,10 @@ def mixture(name: str, routing: RoutingConfig, experts: int = 4) -> Run:
 
 
 def routed(unit: str, top_k: int) -> RoutingConfig:
-    """A row of table 1: `unit` token, sequence or global (one router for all layers, by sequence).
+    """A row of table 1; `unit` is token, sequence, or global (one router for all layers, by sequence).
 
-    Gates are Switch's for one expert (equation 1), Mixtral's for several, with the softmax twice for
-    sequences (equation 2).
+    Gates are Switch's for one expert (equation 1) and Mixtral's for several, with the softmax applied twice
+    for sequences (equation 2).
     """
     one = top_k == 1
     name = ("switch" if one else "mixtral") if unit == "token" else f"{unit}-top{1 if one else 2}"
@@ -63,7 +63,7 @@ def routed(unit: str, top_k: int) -> RoutingConfig:
     return replace(design, scorer="linear", top_k=top_k, load_balance=0.0)
 
 
-def runs() -> Iterator[Run]:
+def design_choices_recipes() -> Iterator[Run]:
     """Every row of the paper's tables and figures, each once."""
     yield from (gpt2_small(), widened(2), widened(4))
     for unit in ("token", "sequence", "global"):  # table 1

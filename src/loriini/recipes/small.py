@@ -1,5 +1,6 @@
-"""Runs that a laptop trains: the tiny ones, and the two models of the quickstart."""
+"""Runs for a laptop: the tiny recipes, and the models of the quickstart."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from loriini.routing import DESIGNS
@@ -9,7 +10,7 @@ from loriini.train.upcycle import WarmupConfig
 
 
 def tiny_dense() -> Run:
-    """A dense model that trains in seconds on a CPU, on text of the Python standard library."""
+    """A dense model that trains in seconds on a CPU."""
     return Run(
         name="tiny-dense",
         routing=DESIGNS["dense"],
@@ -47,9 +48,14 @@ def tiny_aoe() -> Run:
     return replace(tiny_mixtral(), name="tiny-aoe", routing=DESIGNS["aoe"])
 
 
+def tiny_recipes() -> Iterator[Run]:
+    """The recipes that need no corpus: they train on the Python standard library's text."""
+    yield from (tiny_dense(), tiny_lory(), tiny_mixtral(), tiny_aoe())
+
+
 @dataclass(frozen=True)
 class Size:
-    """A size of the quickstart's models: its shape, vocabulary, and how long it trains."""
+    """A size of the quickstart's models: shape, vocabulary and length of training."""
 
     shape: ModelShape
     vocab_size: int
@@ -65,7 +71,7 @@ SIZES = {
 
 
 def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
-    """One of the two models of `loriini quickstart`; `steps` 0 takes the size's own."""
+    """One of the two models of `loriini quickstart`; with `steps` 0 as many as the size says."""
     chosen = SIZES[size]
     routing = DESIGNS[design]
     experts = 1 if design == "dense" else 8
