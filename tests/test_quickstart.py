@@ -1,38 +1,30 @@
-"""The main job from documents to report, on a machine's smallest models: made once, resumed exactly."""
+"""The main job from documents to report with tiny models: it runs once and resumes exactly."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cli.calls import PROGRESS
-from loriini import quickstart
+from cli.calls import assert_refused, call
 from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
 from loriini.errors import InputError
-from loriini.quickstart import Quickstart, run_quickstart
+from loriini.evaluate.intervals import Difference
+from loriini.jobs.artifact import load_artifact
+from loriini.quickstart import Quickstart, job, run_quickstart
+from loriini.quickstart.results import print_table, verdict
 from loriini.recipes import SIZES, Size
 from loriini.sources.document import Document
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import ModelShape
 from runs import after_step, signal_self
 
-DOMAINS = ("cooking", "ledger", "<b>code</b>")
-STAGES = {"gather documents", "prepare corpus", "train dense", "train lory", "evaluate and analyze"}
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended: its exit code and what it wrote."""
-
-    code: int
-    out: str
-    err: str
+DOMAINS = ("cooking", "ledger", "<b>code</b>[/b]")
+STAGES = ["gather documents", "prepare corpus", "train dense", "train lory", "evaluate and analyze"]
 
 
 def text(domain: str, rng: np.random.Generator) -> str:
@@ -41,9 +33,9 @@ def text(domain: str, rng: np.random.Generator) -> str:
     lines = {
         "cooking": f"Stir {a} grams of flour into {b} of butter, and bake it for {c} minutes until golden.\n",
         "ledger": f"{a:06}.{b % 100:02} EUR | account {c} | debit\n",
-        "<b>code</b>": f"def f_{a}(x, y):\n    return x * {b} + y['<script>'] - {c}\n\n",
+        DOMAINS[2]: f"def f_{a}(x, y):\n    return x * {b} + y['<script>'] - {c}\n\n",
     }
-    return lines[domain] * int(rng.integers(3, 6))
+    return lines[domain] * int(rng.integers(12, 18))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,22 +69,6 @@ def arguments(documents: Path, out: Path, *more: str) -> list[str]:
     return ["quickstart", "--documents", str(documents), "--out", str(out), "--steps", "20", *more]
 
 
-def call(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> Ended:
-    capsys.readouterr()
-    code = 0
-    try:
-        main(arguments)
-    except SystemExit as end:
-        code = int(end.code or 0)
-    written = capsys.readouterr()
-    return Ended(code, written.out, PROGRESS.sub("", written.err))
-
-
-def interrupt(*_: Any) -> None:
-    """A second Ctrl-C, or one that comes where nothing waits for it."""
-    raise KeyboardInterrupt
-
-
 def results(out: Path) -> dict[str, Any]:
     read: dict[str, Any] = json.loads((out / "results.json").read_text())
     return read
@@ -104,24 +80,28 @@ def without_times(out: Path) -> dict[str, Any]:
 
 def test_the_results_have_the_contracts_keys(out: Path) -> None:
     found = results(out)
-    assert found.keys() == {"dense", "lory", "parameters", "tokens", "seconds", "order"}
+    keys = {"dense", "lory", "difference", "skip", "parameters", "tokens", "seconds", "order"}
+    assert found.keys() == keys
     for name in ("dense", "lory"):
         assert found[name].keys() == {"perplexity", "perplexity_all", "loss"}
         assert found[name]["perplexity"].keys() == found[name]["perplexity_all"].keys() == set(DOMAINS)
+    assert found["difference"].keys() == {*DOMAINS, "all"}
+    assert all(values.keys() == {"change", "low", "high"} for values in found["difference"].values())
     assert found["parameters"].keys() == {"dense", "lory_total", "lory_active"}
     assert found["tokens"].keys() == {"train", "heldout"}
-    assert found["seconds"].keys() == STAGES
+    assert found["seconds"].keys() == set(STAGES)
     assert found["order"].keys() == {"random", "similar"}
 
 
-def test_the_results_are_those_of_what_was_made(out: Path) -> None:
+def test_the_results_are_those_of_the_files(out: Path) -> None:
     found = results(out)
     assert found["tokens"]["train"] == 20 * 4 * 512
-    held = [
-        json.loads((out / "runs" / n / "evaluation.json").read_text())["tokens"] for n in ("dense", "lory")
+    evaluations = [
+        json.loads((out / "runs" / name / "evaluation.json").read_text()) for name in ("dense", "lory")
     ]
-    assert held[0] == held[1]
-    assert found["tokens"]["heldout"] == sum(held[0].values())
+    assert found["skip"] == evaluations[0]["skip"] == evaluations[1]["skip"] == 128
+    assert evaluations[0]["tokens"] == evaluations[1]["tokens"]
+    assert found["tokens"]["heldout"] == sum(evaluations[0]["tokens"].values())
     sizes = found["parameters"]
     assert sizes["dense"] < sizes["lory_active"] < sizes["lory_total"]
     assert found["order"]["similar"] > found["order"]["random"] + 0.1
@@ -132,18 +112,51 @@ def test_the_results_are_those_of_what_was_made(out: Path) -> None:
         assert all(1 < value < 384 for value in found[name]["perplexity"].values())
 
 
+def test_a_difference_is_that_of_the_perplexities_and_lies_in_its_interval(out: Path) -> None:
+    found = results(out)
+    dense, mixture = (found[name]["perplexity"] for name in ("dense", "lory"))
+    ratios = {domain: mixture[domain] / dense[domain] for domain in DOMAINS}
+    ratios["all"] = np.mean(list(mixture.values())) / np.mean(list(dense.values()))
+    for name, difference in found["difference"].items():
+        assert difference["change"] == pytest.approx(ratios[name] - 1, abs=1e-6)
+        assert difference["low"] < difference["change"] < difference["high"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (Difference(-0.031, -0.042, -0.02), "3.1 % lower, 95 % interval −4.2 to −2.0 %"),
+        (Difference(0.031, 0.02, 0.042), "3.1 % higher, 95 % interval +2.0 to +4.2 %"),
+        (Difference(-0.031, -0.07, 0.01), "no difference shown, 95 % interval −7.0 to +1.0 %"),
+        (
+            Difference(-0.031, math.nan, math.nan),
+            "no difference shown, 95 % interval unknown (too few instances)",
+        ),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_interval(difference: Difference, words: str) -> None:
+    assert verdict(difference) == words
+
+
+def test_a_model_that_sees_ahead_has_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluation = {"perplexity": {"a": 9.0}, "skip": 0, "causality": "none"}
+    better = Difference(-0.1, -0.2, -0.05)
+    print_table({"dense": evaluation, "smear": evaluation}, {"a": better, "all": better}, "smear")
+    printed = capsys.readouterr().out
+    assert "smear sees later tokens" in printed
+    assert "lower" not in printed
+
+
 def test_no_document_is_on_both_sides(out: Path) -> None:
     counts = [
-        json.loads((out / "corpora" / side / "documents" / "manifest.json").read_text())["counts"][
-            "documents"
-        ]
+        load_artifact(out / "corpora" / side / "documents").counts["documents"]
         for side in ("train", "heldout")
     ]
     assert sum(counts) == 360
     assert 360 * 0.03 < counts[1] < 360 * 0.15
 
 
-def test_the_report_is_there_and_lets_nothing_through(out: Path) -> None:
+def test_the_report_escapes_text(out: Path) -> None:
     page = (out / "report.html").read_text()
     assert "&lt;b&gt;code&lt;/b&gt;" in page
     assert "<b>code</b>" not in page
@@ -151,63 +164,68 @@ def test_the_report_is_there_and_lets_nothing_through(out: Path) -> None:
     assert "Who routes where" in page
 
 
-def test_a_second_call_does_nothing_again(
+def test_a_second_call_repeats_nothing(
     documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def times() -> dict[Path, int]:
         folders = (out / "corpora", out / "runs")
         return {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*")}
 
-    before, found, started = times(), without_times(out), time.monotonic()
-    ended = call(capsys, arguments(documents, out))
-    assert time.monotonic() - started < 10
+    before, found = times(), without_times(out)
+    ended = call(capsys, *arguments(documents, out))
     assert ended.code == 0
     assert times() == before
     assert without_times(out) == found
     assert ended.out.endswith(f"{out / 'report.html'}\n")
-    assert all(domain in ended.out for domain in ("cooking", "ledger", "mean"))
-    assert ended.err == f"Everything goes to {out}\n"
+    assert all(text in ended.out for text in (*DOMAINS, "mean", "95 % interval", "lory beside dense: "))
+    lines = ended.err.splitlines()
+    assert lines[0] == f"Everything goes to {out}"
+    assert [line for line in lines if line.startswith("stage ")] == [
+        f"stage {i} of 5: {name}" + f" (left: {', '.join(STAGES[i:])})" * (i < 5)
+        for i, name in enumerate(STAGES, start=1)
+    ]
 
 
-@pytest.mark.parametrize(
-    ("happens", "told"),
-    [
-        (signal_self, "saved after step 7 of 20; the same command goes on"),
-        (interrupt, "the same command goes on where it stopped"),
-    ],
-)
-def test_an_interrupted_job_goes_on_to_the_same_results(
-    happens: Callable[[], None],
-    told: str,
-    documents: Path,
-    out: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_an_evaluation_without_losses_of_instances_is_repeated(documents: Path, out: Path) -> None:
+    before = without_times(out)
+    path = out / "runs" / "dense" / "evaluation.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in values.items() if name != "instance_losses"}))
+    main(arguments(documents, out))
+    assert without_times(out) == before
+    assert json.loads(path.read_text()) == values
+
+
+def test_an_interrupted_job_resumes_to_the_same_results(
+    documents: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        train = quickstart.train
+        train = job.train
 
         def interrupted(run: Any, *others: Any) -> Path:
             if run.name == "lory":
-                after_step(patch, 7, happens)
+                after_step(patch, 7, signal_self)
             return train(run, *others)
 
-        patch.setattr(quickstart, "train", interrupted)
-        ended = call(capsys, arguments(documents, tmp_path / "job"))
+        patch.setattr(job, "train", interrupted)
+        ended = call(capsys, *arguments(documents, tmp_path / "job"))
     assert (ended.code, ended.out) == (130, "")
-    assert told in ended.err
+    assert "saved after step 7 of 20" in ended.err
     assert not (tmp_path / "job" / "results.json").exists()
-    assert call(capsys, arguments(documents, tmp_path / "job")).code == 0
+    assert call(capsys, *arguments(documents, tmp_path / "job")).code == 0
     assert without_times(tmp_path / "job") == without_times(out)
 
 
-def test_an_interruption_between_stages_says_that_the_command_goes_on(
+def test_an_interruption_outside_training_says_how_to_resume(
     documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quickstart, "prepare_documents", interrupt)
-    ended = call(capsys, arguments(documents, tmp_path / "job"))
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "prepare_documents", interrupt)
+    ended = call(capsys, *arguments(documents, tmp_path / "job"))
     assert ended.code == 130
-    assert "the same command goes on where it stopped" in ended.err
+    assert ended.err.endswith("interrupted; run the same command again to resume\n")
 
 
 @pytest.mark.parametrize(
@@ -217,70 +235,62 @@ def test_an_interruption_between_stages_says_that_the_command_goes_on(
 def test_another_job_in_the_same_folder_is_refused(
     more: tuple[str, ...], changed: str, documents: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = call(capsys, arguments(documents, out, *more))
-    assert (ended.code, ended.out) == (2, "")
-    assert ended.err.count("\n") == 1
-    assert f"quickstart.json: this folder holds a job with other {changed}; choose another --out" in ended.err
-
-
-def test_another_design_stands_beside_the_dense_model(documents: Path, tmp_path: Path) -> None:
-    main(arguments(documents, tmp_path / "job", "--design", "mixtral"))
-    found = results(tmp_path / "job")
-    assert found.keys() == {"dense", "mixtral", "parameters", "tokens", "seconds", "order"}
-    assert found["parameters"].keys() == {"dense", "mixtral_total", "mixtral_active"}
-    assert found["dense"]["perplexity"] == found["dense"]["perplexity_all"]  # no token is left out
-    assert found["seconds"].keys() == STAGES - {"train lory"} | {"train mixtral"}
-    assert "mixtral" in (tmp_path / "job" / "report.html").read_text()
+    message = f"quickstart.json: this folder holds a job with other {changed}; choose another --out"
+    assert_refused(call(capsys, *arguments(documents, out, *more)), message)
 
 
 def test_label_routing_works_from_documents_to_report(
     documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(arguments(documents, tmp_path / "job", "--design", "label"))
-    run = tmp_path / "job" / "runs" / "label"
+    folder = tmp_path / "job"
+    main(arguments(documents, folder, "--design", "label"))
+    found = results(folder)
+    assert found["parameters"].keys() == {"dense", "label_total", "label_active"}
+    assert found["dense"]["perplexity"] == found["dense"]["perplexity_all"]  # no token is left out
+    assert found["skip"] == 0
+    assert found["seconds"].keys() == {*STAGES, "train label"} - {"train lory"}
+    run = folder / "runs" / "label"
     names = sorted(DOMAINS)
     assert json.loads((run / "model" / "config.json").read_text())["label_names"] == names
     routes = Routes.load(run / "routes.npz")
     experts = [[names.index(domain) for domain in routes.domains]] * 2
     assert top_experts(routes.mean_gates).tolist() == experts
-    assert "label" in (tmp_path / "job" / "report.html").read_text()
+    assert "label" in (folder / "report.html").read_text()
 
-    texts = ["--documents", str(documents)]
-    evaluated = json.loads(call(capsys, ["evaluate", str(run), *texts]).out)
+    texts = ("--documents", documents)
+    evaluated = json.loads(call(capsys, "evaluate", run, *texts).out)
     assert evaluated["perplexity"].keys() == set(DOMAINS)
-    assert call(capsys, ["analyze", str(run), *texts, "--out", str(tmp_path / "analysis")]).code == 0
-    assert call(capsys, ["designs", "--audit", str(run)]).out.startswith("declared strict, measured strict")
+    assert call(capsys, "analyze", run, *texts, "--out", tmp_path / "analysis").code == 0
+    assert call(capsys, "designs", "--audit", run).out.startswith("declared strict, measured strict")
     for more, code in ((("--label", "ledger"), 0), (("--label", "poems"), 2), ((), 2)):
-        written = call(capsys, ["generate", str(run), "--prompt", "Stir", "--max-new-tokens", "2", *more])
+        written = call(capsys, "generate", run, "--prompt", "Stir", "--max-new-tokens", 2, *more)
         assert written.code == code
-    export = ["export", str(run), "--to", "llama", "--out", str(tmp_path / "llama")]
-    assert "combination=parameters" in call(capsys, [*export, "--label", "ledger"]).err
+    export = ("export", run, "--to", "llama", "--out", tmp_path / "llama")
+    assert_refused(call(capsys, *export, "--label", "ledger"), "combination=parameters")
 
     poem = tmp_path / "poem.jsonl"
     poem.write_text('{"id": "sonnet 18", "text": "Shall I compare thee", "domain": "poems"}\n')
     for command in ("evaluate", "analyze"):
-        ended = call(capsys, [command, str(run), "--documents", str(poem)])
-        assert ended.code == 2
-        assert "document sonnet 18: its domain 'poems' is not a label to route by" in ended.err
+        ended = call(capsys, command, run, "--documents", poem)
+        assert_refused(ended, "document sonnet 18: its domain 'poems' is not a label to route by")
 
 
-def test_heldout_text_without_a_label_is_told_before_training(
+def test_local_text_with_a_domain_without_a_label_is_refused_before_training(
     documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sides = quickstart.split_documents([str(documents)], 10**9, 10**9)
+    sides = job.split_documents([str(documents)], 10**9, 10**9)
     sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "poems"))
-    monkeypatch.setattr(quickstart, "gather", lambda: sides)
+    monkeypatch.setattr(job, "collect_local_text", lambda: sides)
     with pytest.raises(InputError, match="document sonnet 18: its domain 'poems' is not a label"):
         run_quickstart(Quickstart(design="label", steps=2), tmp_path / "job")
     assert not (tmp_path / "job" / "runs").exists()
 
 
-def test_a_missing_path_is_told_before_anything_is_made(
+def test_a_missing_path_is_refused_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = call(capsys, arguments(tmp_path / "absent", tmp_path / "job"))
-    assert (ended.code, ended.out) == (2, "")
-    assert f"loriini: {tmp_path / 'absent'}: no such file or folder; check the path" in ended.err
+    ended = call(capsys, *arguments(tmp_path / "absent", tmp_path / "job"))
+    assert_refused(ended, f"{tmp_path / 'absent'}: no such file or folder; check the path")
     assert not any(tmp_path.iterdir())
 
 
@@ -289,24 +299,14 @@ def test_a_folder_of_other_things_is_left_alone(
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     for there in (tmp_path, tmp_path / "mine.txt"):
-        ended = call(capsys, arguments(documents, there))
-        assert ended.code == 2
-        assert f"{there}: is there and is not a quickstart's folder; choose another --out" in ended.err
+        ended = call(capsys, *arguments(documents, there))
+        assert_refused(ended, f"{there}: exists and is not a quickstart's folder; choose another --out")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_too_little_text_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = tmp_path / "few.jsonl"
     few.write_text('{"text": "only one"}\n')
-    ended = call(capsys, arguments(few, tmp_path / "job"))
+    ended = call(capsys, *arguments(few, tmp_path / "job"))
     assert ended.code == 2
     assert "document is left; give more text" in ended.err
-
-
-def test_the_machines_own_text_is_taken_where_none_is_given(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sides = quickstart.split_documents([str(documents)], 10**9, 10**9)
-    monkeypatch.setattr(quickstart, "gather", lambda: sides)
-    run_quickstart(Quickstart(steps=2), tmp_path / "job")
-    assert results(tmp_path / "job")["tokens"]["train"] == 2 * 4 * 512

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from loriini.cli.output import print_once, print_rows
+from loriini.cli.overrides import RecipeHelp
 from loriini.cli.parser import Add, given, output_path
 from loriini.errors import InputError
 
@@ -75,6 +76,7 @@ def recipes(arguments: argparse.Namespace) -> None:
 
 def train_arguments(add: Add) -> None:
     """Arguments of `loriini train`."""
+    add("-h", "--help", action=RecipeHelp, help="show this help; after a recipe also list its overrides")
     add("recipe", nargs="?", metavar="RECIPE", help="a recipe's name, from `loriini recipes`")
     add("--out", type=output_path, metavar="RUN", help="the run's folder")
     add("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="corpora to train on")

@@ -6,7 +6,8 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loriini.errors import InputError
@@ -103,9 +104,10 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     for flag, text in zip(pairs[::2], pairs[1::2], strict=True):
         if not flag.startswith("--"):
             raise InputError(f"unexpected argument {flag!r}; overrides look like --model.num_experts 8")
-        path = flag.removeprefix("--").replace("-", "_").split(".")
+        name = flag.removeprefix("--").replace("-", "_")
+        _check_name(type(config), name, flag)
         try:
-            _add_change(changes, type(config), path, text)
+            _add_change(changes, type(config), name.split("."), text)
         except (ValueError, TypeError) as error:
             raise InputError(f"{flag} {text}: {error}") from error
     try:
@@ -115,16 +117,27 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return changed
 
 
-def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
-    """Put a parsed value into the nested `changes`; ValueError for an unknown name or a wrong value."""
-    name, *rest = path
-    names = [field.name for field in fields(kind)]
+def _check_name(kind: type, name: str, flag: str) -> None:
+    """InputError for a setting that a dataclass does not have; it names the nearest."""
+    names = list(_setting_names(kind))
     if name not in names:
-        raise ValueError(f"there is no {name!r} here; there are: {', '.join(names)}")
+        nearest = get_close_matches(name, names, 1)
+        hint = f"; the nearest is --{nearest[0]}" if nearest else ""
+        raise InputError(f"{flag}: no such setting{hint}; `loriini train RECIPE --help` lists all")
+
+
+def _setting_names(kind: Any, section: str = "") -> Iterator[str]:
+    for name, hint in get_type_hints(kind).items():
+        yield f"{section}{name}"
+        if is_dataclass(hint):
+            yield from _setting_names(hint, f"{section}{name}.")
+
+
+def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
+    """Put a parsed value into the nested `changes`; ValueError for a wrong value."""
+    name, *rest = path
     part = get_type_hints(kind)[name]
     if rest:
-        if not is_dataclass(part):
-            raise ValueError(f"{name!r} has no parts")
         _add_change(changes.setdefault(name, {}), part, rest, text)
     elif part is RoutingConfig:
         if text not in DESIGNS:

@@ -1,0 +1,134 @@
+"""The main job, stage by stage."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze.report import write_report
+from loriini.analyze.routes import ROUTES, routes_by_domain
+from loriini.atomic import write_json
+from loriini.corpus.documents import write_documents
+from loriini.corpus.inspection import neighbor_examples
+from loriini.corpus.prepare import Corpus, prepare_documents
+from loriini.corpus.stored import stored_documents
+from loriini.evaluate.intervals import differences_by_domain
+from loriini.evaluate.perplexity import (
+    HeldOut,
+    check_comparable,
+    check_label,
+    evaluate,
+    first_segment,
+    tokenize_by_domain,
+)
+from loriini.evaluate.samples import continue_text
+from loriini.jobs.artifact import Artifact
+from loriini.model import LoriiniConfig
+from loriini.model.loading import load_model
+from loriini.progress import console
+from loriini.quickstart.results import print_table, write_results
+from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
+from loriini.quickstart.stages import Stages
+from loriini.sources import input_identity
+from loriini.sources.document import Document
+from loriini.sources.local_text import collect_local_text
+from loriini.sources.split import split_documents
+from loriini.train.corpora import read_corpora
+from loriini.train.loop import train
+from loriini.train.run import Run
+
+TRAIN_CHARACTERS, HELDOUT_CHARACTERS = 40_000_000, 2_000_000
+HELDOUT_INSTANCES = 160
+"""Instances of each domain that are evaluated: some 80,000 tokens."""
+PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
+
+
+def run_quickstart(settings: Quickstart, out: Path) -> None:
+    """Run the whole job in the folder `out`, but for what is finished there."""
+    claim_folder(settings, out)
+    console.print(f"Everything goes to {out}", markup=False, highlight=False, soft_wrap=True)
+    runs, identity = settings.runs, input_identity(settings.documents)
+    training = {name: f"train {run.name}" for name, run in runs.items()}
+    stage = Stages(out, ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze"))
+    sides = cache(lambda: read_sides(settings))
+    with stage("gather documents"):
+        folder = out / "corpora/heldout/documents"
+        heldout = write_documents(folder, lambda drop: sides()["heldout"], {"side": "heldout"}, identity)
+    with stage("prepare corpus"):
+        folder = out / "corpora/train"
+        corpus = prepare_documents(folder, lambda drop: sides()["train"], identity, settings.prepare)
+    check_labels(runs[settings.design], corpus, heldout)
+    for name, run in runs.items():
+        with stage(training[name]):
+            run = replace(run, corpus=(corpus.folder.resolve(),))
+            train(run, read_corpora(run.corpus), out / "runs" / name)
+    with stage("evaluate and analyze"):
+        texts = heldout_texts(heldout, out, runs[DENSE].length)
+        skip = first_segment(LoriiniConfig.from_pretrained(out / "runs" / settings.design / "model"))
+        evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
+        write_samples(out, tuple(runs), texts)
+        write_json(out / "neighbors.json", neighbor_examples(corpus))
+        check_comparable(evaluations)
+        differences = differences_by_domain(*(evaluations[name]["instance_losses"] for name in runs))
+    write_results(out, settings, corpus, evaluations, differences, stage.costs())
+    print_table(evaluations, differences, settings.design)
+    print(write_report(out))
+
+
+def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
+    """The training and the held-out documents: the user's, or text that is on this machine."""
+    if not settings.documents:
+        console.print("Gathering text from the running Python installation …")
+        return collect_local_text()
+    return split_documents(settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS)
+
+
+def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
+    """InputError if the mixture routes by domain and a held-out document's domain has no expert."""
+    names = run.label_names(corpus.instances)
+    run.check(names)
+    if names:
+        for document in stored_documents(heldout):
+            check_label(document, names)
+
+
+def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOut]:
+    """The held-out documents as instances of `length` + 1 tokens, by domain."""
+    _, tokenizer = load_model(out / "runs" / DENSE)
+    return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
+
+
+def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str, Any]:
+    """Write a model's `evaluation.json`, and a mixture's `routes.npz`, unless they are there.
+
+    Returns what `evaluate` does, with the losses of each instance.
+    """
+    path = run / "evaluation.json"
+    evaluation: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    if "instance_losses" not in evaluation:
+        model, _ = load_model(run)
+        evaluation = evaluate(model, texts, skip, per_instance=True)
+        if model.config.num_experts > 1:
+            routes_by_domain(model, {domain: text.ids for domain, text in texts.items()}).save(run / ROUTES)
+        write_json(path, evaluation)
+    return evaluation
+
+
+def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut]) -> None:
+    """Write `samples.json`: for each domain a held-out prompt, and each model's continuation."""
+    path = out / "samples.json"
+    if path.exists():
+        return
+    models = {name: load_model(out / "runs" / name) for name in names}
+    tokenizer = models[DENSE][1]
+    samples = []
+    for domain, text in texts.items():
+        prompt = tokenizer.decode(text.ids[len(text.ids) // 2, :PROMPT_TOKENS], skip_special_tokens=True)
+        continuations = {
+            name: continue_text(model, tokenizer, prompt, SAMPLE_TOKENS, label=domain)
+            for name, (model, _) in models.items()
+        }
+        samples.append({"domain": domain, "prompt": prompt, **continuations})
+    write_json(path, samples)

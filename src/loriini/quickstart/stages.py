@@ -1,0 +1,49 @@
+"""The stages of the main job: which of them is running, and what each took."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loriini.atomic import write_json
+from loriini.hardware import peak_resident
+from loriini.progress import console
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of a job in their order; their cost is in `FOLDER/stages.json`."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Announce a stage and what is left, run it, and add its seconds to those of interrupted attempts."""
+        number = self.names.index(name) + 1
+        left = f" (left: {', '.join(self.names[number:])})" if number < len(self.names) else ""
+        line = f"stage {number} of {len(self.names)}: {name}{left}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._add(name, time.perf_counter() - started)
+
+    def costs(self) -> dict[str, dict[str, Any]]:
+        """{stage: {"seconds", "peak_memory_bytes"}}; the peak of the process by the end of the stage."""
+        path = self.folder / "stages.json"
+        costs: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        return costs
+
+    def _add(self, name: str, seconds: float) -> None:
+        costs = self.costs()
+        before = costs.get(name, {"seconds": 0.0, "peak_memory_bytes": 0})
+        costs[name] = {
+            "seconds": before["seconds"] + seconds,
+            "peak_memory_bytes": max(peak_resident(), before["peak_memory_bytes"]),
+        }
+        write_json(self.folder / "stages.json", costs)
