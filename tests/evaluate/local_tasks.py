@@ -58,7 +58,11 @@ EXAMPLES = {
     ),
     "winogrande": Example(
         "winogrande",
-        {"context_options": ["Sue paid Meg as Sue", "Sue paid Meg as Meg"], "continuation": "worked.", "gold": 1},
+        {
+            "context_options": ["Sue paid Meg as Sue", "Sue paid Meg as Meg"],
+            "continuation": "worked.",
+            "gold": 1,
+        },
         ("Sue paid Meg as Sue", "Sue paid Meg as Meg"),
         (" worked.", " worked."),
         "worked.",
@@ -167,7 +171,10 @@ EXAMPLES = {
     "mrpc": Example(
         "mrpc_val",
         {"sentence1": "He ran .", "sentence2": "He sat .", "label": "not_equivalent"},
-        ("Sentence 1: He ran .\nSentence 2: He sat .\nQuestion: Do both sentences mean the same thing?\nAnswer:",),
+        (
+            "Sentence 1: He ran .\nSentence 2: He sat .\n"
+            "Question: Do both sentences mean the same thing?\nAnswer:",
+        ),
         (" no", " yes"),
         0,
     ),
@@ -181,7 +188,10 @@ EXAMPLES = {
     "qqp": Example(
         "qqp_dev",
         {"question1": "Why?", "question2": "How come?", "label": "duplicate"},
-        ("Question 1: Why?\nQuestion 2: How come?\nQuestion: Do both questions ask the same thing?\nAnswer:",),
+        (
+            "Question 1: Why?\nQuestion 2: How come?\n"
+            "Question: Do both questions ask the same thing?\nAnswer:",
+        ),
         (" no", " yes"),
         1,
     ),
@@ -228,14 +238,10 @@ EXAMPLES = {
 """A question of every task in the catalogue, and of a file of each simple form."""
 
 
-def varied(row: dict[str, Any], i: int) -> dict[str, Any]:
-    """The row with another question, so that no two are the same."""
-    text = next(
-        key for key in ("query", "ctx_a", "article", "question", "title", "text", "claim", "page", *row) if key in row
-    )
-    if text == "query":
-        return {**row, "query": row["query"].replace(" ", f" {i} ", 1)}
-    return {**row, text: f"{i} {row[text]}" if isinstance(row[text], str) else row[text]}
+def mmlu_rows(subject: str, count: int) -> list[dict[str, Any]]:
+    """Questions of a subject, all different."""
+    row = {**EXAMPLES["mmlu"].row, "subject": subject}
+    return [{**row, "question": f"{subject} {i}?", "answer": str(i % 4)} for i in range(count)]
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:

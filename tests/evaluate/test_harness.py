@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
-from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.export import export_hf, export_llama
 from runs import EOS, VOCABULARY, write_tokenizer
@@ -146,7 +145,7 @@ def test_an_answer_longer_than_the_context_is_refused(lm_of: Callable[..., Lorii
         lm_of().loglikelihood(asked, **QUIET)
 
 
-def rolling_by_hand(model: LoriiniForCausalLM, ids: list[int], **routing: Any) -> list[Tensor]:
+def rolling_by_hand(model: PreTrainedModel, ids: list[int], **routing: Any) -> list[Tensor]:
     """Log-probabilities of all tokens, window by window; each window's first token is its context."""
     windows = []
     for start in range(0, len(ids) - 1, CONTEXT):
@@ -253,9 +252,14 @@ def test_one_expert_answers_as_a_llama_of_its_weights_does_in_hf(
     llama = export_llama(ours.model, tokenizer, "", tmp_path / "llama")
     hf = HFLM(str(llama), device="cpu", batch_size=4)
     asked = instances("loglikelihood", questions())
-    texts = instances("loglikelihood_rolling", [(random_words(length),) for length in (5, 40, 60)])
+    texts = instances(
+        "loglikelihood_rolling", [(random_words(length),) for length in (5, CONTEXT, 2 * CONTEXT)]
+    )
     found, expected = (lm.loglikelihood(asked, **QUIET) for lm in (ours, hf))
     torch.testing.assert_close([v for v, _ in found], [v for v, _ in expected], rtol=1e-6, atol=1e-6)
     assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
     rolled = [lm.loglikelihood_rolling(texts, **QUIET) for lm in (ours, hf)]
     torch.testing.assert_close(rolled[0], rolled[1], rtol=1e-6, atol=1e-6)
+    ids = [[EOS, *ours.tok_encode(text.args[0])] for text in texts]
+    direct = torch.cat([window for text in ids for window in rolling_by_hand(hf.model.double(), text)])
+    assert ours.rolling.perplexities()["perplexity_all"] == pytest.approx(math.exp(-direct.mean()), rel=1e-6)

@@ -29,9 +29,9 @@ def read_splits(name: str, task: Task, folder: Path, shots: int) -> Splits:
         if examples.exists():
             splits["examples"] = read_documents(examples, task)
         else:
-            kept = min(KEPT_FOR_EXAMPLES, len(splits["test"]) // 2)
-            splits = {"test": splits["test"][kept:], "examples": splits["test"][:kept]}
-            examples = questions
+            examples, rows = questions, splits["test"]
+            kept = rows[: min(KEPT_FOR_EXAMPLES, len(rows) // 2)]
+            splits = {"test": [row for row in rows if row not in kept], "examples": kept}
         if len(splits["examples"]) < shots:
             raise InputError(
                 f"{examples}: {len(splits['examples'])} examples for task {name!r}, {shots} needed; "
@@ -45,8 +45,8 @@ def find(name: str, task: Task, folder: Path) -> Path:
     names = [file for stem in _stems(name, task) for file in _names(stem, task)]
     found = next((path for file in names if (path := folder / f"{file}.jsonl").is_file()), None)
     if found is None:
-        wanted = " or ".join(f"{file}.jsonl" for file in names)
-        raise InputError(f"{folder}: no file for task {name!r}; put {wanted} there")
+        *first, last = (f"{file}.jsonl" for file in names)
+        raise InputError(f"{folder}: no file for task {name!r}; put {', '.join(first)} or {last} there")
     return found
 
 
