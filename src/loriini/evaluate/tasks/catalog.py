@@ -1,0 +1,114 @@
+"""The tasks whose place in the harness and whose local files are known, and the papers' groups of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from loriini.evaluate.tasks import fields
+from loriini.evaluate.tasks.fields import Row
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where a task's YAML is, and how a local file becomes its documents.
+
+    `folder` is under the harness's `tasks`; empty: the YAML is ours. `name` is the YAML's task where it
+    differs. A row with the field `form` is of the simplified form, which `to_document` turns into the task's
+    own fields (None: the row is left out); other rows have these already. The file is the first that
+    exists of a stem (by default the task's name) and an ending; examples are in the file of the same stem and
+    the ending `examples`. `shots` is the number of examples where nothing else is asked for.
+    """
+
+    folder: str = ""
+    name: str = ""
+    form: str = "query"
+    to_document: Callable[[Row], Row | None] = fields.same
+    stems: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ("", "_dev", "_val", "_test")
+    examples: str = "_demos"
+    shots: int = 0
+    changes: tuple[tuple[str, str], ...] = ()
+    """Settings of the YAML that local documents change."""
+
+
+IN_CONTEXT = 16
+"""Examples of Lory's classification tasks, after Min et al. 2022."""
+
+
+def _glue(name: str, *labels: str) -> Task:
+    return Task(f"glue/{name}", form="label", to_document=fields.labels(*labels))
+
+
+def _in_context(form: str, to_document: Callable[[Row], Row | None], *stems: str) -> Task:
+    return Task(form=form, to_document=to_document, stems=stems, shots=IN_CONTEXT)
+
+
+TASKS = {
+    "piqa": Task("piqa", to_document=fields.piqa),
+    "siqa": Task("siqa", "social_iqa", to_document=fields.siqa, changes=(("doc_to_choice", "choices"),)),
+    "boolq": Task("super_glue/boolq", to_document=fields.boolq),
+    "hellaswag": Task("hellaswag"),
+    "winogrande": Task("winogrande", form="context_options", to_document=fields.winogrande),
+    "race_m": Task(form="example_id", to_document=fields.race_m, stems=("race_m", "race")),
+    "race_h": Task("race", "race", "example_id", fields.race, stems=("race_h", "race")),
+    "arc_easy": Task("arc", to_document=fields.arc),
+    "arc_challenge": Task("arc", to_document=fields.arc),
+    "nq_open": Task("nq_open"),
+    "triviaqa": Task("triviaqa", form="aliases", to_document=fields.triviaqa),
+    "agnews": _in_context("description", fields.agnews),
+    "amazon": _in_context("text", fields.amazon, "amazon_polarity", "amazon"),
+    "yelp": _in_context("text", fields.same, "yelp_polarity", "yelp"),
+    "fever": _in_context("claim", fields.fever),
+    "sst2_icl": _in_context("label", fields.labels("negative", "positive"), "sst2"),
+    "mrpc_icl": _in_context("label", fields.labels("not_equivalent", "equivalent"), "mrpc"),
+    "mnli": _glue("mnli", "entailment", "neutral", "contradiction"),
+    "mrpc": _glue("mrpc", "not_equivalent", "equivalent"),
+    "qnli": _glue("qnli", "entailment", "not_entailment"),
+    "qqp": _glue("qqp", "not_duplicate", "duplicate"),
+    "sst2": _glue("sst2", "negative", "positive"),
+    "mmlu": Task(
+        "mmlu/default", form="choice0", to_document=fields.mmlu, endings=("_test", ""), examples="_dev"
+    ),
+    "wikitext": Task("wikitext"),
+}
+
+GROUPS = {
+    "lory": {
+        **dict.fromkeys(("piqa", "siqa", "boolq", "hellaswag", "winogrande"), 0),
+        **dict.fromkeys(("race_m", "race_h", "arc_easy", "arc_challenge"), 0),
+        **dict.fromkeys(("nq_open", "triviaqa"), 5),
+        **dict.fromkeys(("agnews", "amazon", "sst2_icl", "yelp", "fever", "mrpc_icl"), IN_CONTEXT),
+    },
+    "aoe": {
+        **dict.fromkeys(("arc_easy", "piqa", "siqa", "winogrande", "hellaswag"), 0),
+        **dict.fromkeys(("mnli", "mrpc", "qnli", "qqp", "sst2"), 3),
+    },
+    "router-free": {"mmlu": 5, "arc_challenge": 5},
+}
+"""Examples of each task by group: Lory table 1 (classification as Min et al. 2022, the rest as Llama 2), AoE
+section 4.1 and its router-free experiment (section 2)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A task to run; `shots` None: as many examples as its YAML says."""
+
+    task: str
+    shots: int | None = None
+
+
+def requested(names: Sequence[str], shots: int | None = None) -> dict[str, Request]:
+    """The tasks of names and groups, in their order, by the key of their results; `shots` overrides all.
+
+    A name may carry its number of examples, as in `arc_challenge@5`. So does the key of a task that is asked
+    for with several numbers.
+    """
+    asked: dict[Request, None] = {}
+    for name in names:
+        task, _, own = name.partition("@")
+        members = GROUPS.get(name, {task: int(own) if own.isdecimal() else None})
+        asked |= {Request(task, own if shots is None else shots): None for task, own in members.items()}
+    tasks = [request.task for request in asked]
+    return {
+        request.task if tasks.count(request.task) == 1 else f"{request.task}@{request.shots or 0}": request
+        for request in asked
+    }

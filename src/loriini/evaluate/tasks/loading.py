@@ -1,0 +1,199 @@
+"""Requested tasks as the harness's: its own YAML or ours, over the Hub's data sets or local files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from loriini.errors import InputError
+from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, Task
+from loriini.evaluate.tasks.fields import Row
+from loriini.evaluate.tasks.local import Splits, find, read_splits
+
+OURS = Path(__file__).parent / "yaml"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The harness's `TaskDict` of a task, or of a group with one value, and the examples it shows."""
+
+    tasks: dict[str, Any]
+    shots: int
+
+
+def load_tasks(asked: Mapping[str, Request], data: Path | None) -> dict[str, Loaded]:
+    """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
+
+    InputError for names that are neither the harness's nor ours, and for data that is missing or malformed.
+    """
+    if find_spec("lm_eval") is None:
+        raise InputError("--tasks needs lm-evaluation-harness: pip install 'loriini[tasks]'")
+    if data is not None:
+        _check_files(asked, data)
+        return {key: _from_files(key, request, data) for key, request in asked.items()}
+    loaded: dict[str, Loaded] = {}
+    for key, request in asked.items():
+        loaded |= _from_hub(key, request)
+    return loaded
+
+
+def _check_files(asked: Mapping[str, Request], data: Path) -> None:
+    """InputError for the first task without a file; it names the tasks that have one."""
+    if not data.is_dir():
+        raise InputError(f"{data}: no such folder; give --tasks-data the folder of the tasks' files")
+    there, missing = [], []
+    for key, request in asked.items():
+        try:
+            find(request.task, _task(request.task), data)
+            there.append(key)
+        except InputError as absent:
+            if request.task not in TASKS:
+                raise _unknown(request.task, [path.stem for path in data.glob("*.jsonl")]) from None
+            missing.append(str(absent))
+    if missing:
+        others = f", or give only those that are there: --tasks {' '.join(there)}" if there else ""
+        raise InputError(f"{missing[0]}{others}")
+
+
+def _task(name: str) -> Task:
+    return TASKS.get(name, Task())
+
+
+def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
+    """A task, or a group with a value of its own, by `key`; tasks of other groups and tags by their names."""
+    name, task = request.task, TASKS.get(request.task)
+    wanted = (task and task.name) or name
+    manager = _manager(_folder(task)) if task else _index()
+    if wanted not in manager.all_tasks:
+        raise _unknown(name, manager.all_tasks)
+    try:
+        loaded = manager.load([wanted])
+    except Exception as error:
+        raise InputError(
+            f"task {name!r}: its data set could not be loaded ({_reason(error)}); check the network, "
+            "or give local files by --tasks-data DIR"
+        ) from error
+    shots = task.shots if task and request.shots is None else request.shots
+    tasks, group = loaded["tasks"], loaded["groups"].get(wanted)
+    if group and group.has_aggregation:
+        group.name = key
+        return {key: _loaded(tasks, {key: group}, shots)}
+    if len(tasks) == 1:
+        return {key: _loaded({key: tasks.popitem()[1]}, {}, shots)}
+    return {name: _loaded({name: member}, {}, shots) for name, member in tasks.items()}
+
+
+def _from_files(key: str, request: Request, data: Path) -> Loaded:
+    """A task of the catalogue, one of a simple form, or else the harness's with rows of its own fields."""
+    name, task = request.task, _task(request.task)
+    shots = task.shots if request.shots is None else request.shots
+    splits = read_splits(name, task, data, shots)
+    file = find(name, task, data)
+    if name == "mmlu":
+        return _mmlu(key, splits, shots, file)
+    simple = None if name in TASKS else _simple_form(splits["test"][0])
+    wanted = simple or task.name or name
+    manager = _manager(OURS if simple else _folder(task)) if simple or name in TASKS else _index()
+    if wanted not in manager.all_subtasks:
+        raise _unknown(name, manager.all_subtasks)
+    settings = {"task": wanted, **_local_settings(splits), **dict(task.changes)}
+    return _loaded({key: _load_local(manager, [settings], file)["tasks"][wanted]}, {}, shots)
+
+
+def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
+    """A task a subject, examples of the same subject, one value for all questions."""
+    from lm_eval.config.group import AggMetricConfig
+
+    manager = _manager(_folder(TASKS["mmlu"]))
+    settings = []
+    for subject in sorted({row["subject"] for row in splits["test"]}):
+        if f"mmlu_{subject}" not in manager.all_subtasks:
+            raise InputError(f"{file}: MMLU has no subject {subject!r}; correct the file")
+        own = {name: [row for row in rows if row["subject"] == subject] for name, rows in splits.items()}
+        if len(own["examples"]) < shots:
+            raise InputError(
+                f"{file}: {len(own['examples'])} examples of {subject}, {shots} needed; use --num-fewshot"
+            )
+        settings.append({"task": f"mmlu_{subject}", **_local_settings(own)})
+    loaded = _load_local(manager, settings, file)
+    group = loaded["groups"]["local"]
+    group.name, group.aggregate_metric_list = key, [AggMetricConfig(metric="acc")]
+    return _loaded(loaded["tasks"], {key: group}, shots)
+
+
+def _local_settings(splits: Splits) -> dict[str, Any]:
+    """What a task's YAML says about its documents, for documents in memory."""
+    from datasets import Dataset
+
+    rows = {name: Dataset.from_list(documents) for name, documents in splits.items() if documents}
+
+    def custom_dataset(**_: Any) -> dict[str, Dataset]:
+        return rows
+
+    return {
+        "custom_dataset": custom_dataset,
+        "training_split": None,
+        "validation_split": None,
+        "test_split": "test",
+        "fewshot_split": "examples" if "examples" in rows else None,
+    }
+
+
+def _load_local(manager: Any, settings: list[dict[str, Any]], file: Path) -> Any:
+    """The harness's tasks with these settings over their YAML, which it allows for members of groups only."""
+    try:
+        return manager.load([{"group": "local", "task": settings}])
+    except Exception as error:
+        raise InputError(
+            f"{file}: its rows do not have this task's form ({_reason(error)}); docs/tasks.md has the forms"
+        ) from error
+
+
+def _simple_form(row: Row) -> str | None:
+    """Our task for rows that carry their own query and choices, or a context and its continuation."""
+    if {"query", "choices", "gold"} <= row.keys():
+        return "multiple_choice"
+    return "continuation" if {"context", "continuation"} <= row.keys() else None
+
+
+def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) -> Loaded:
+    """Tasks that show `shots` examples; None: as many as each YAML says."""
+    for task in tasks.values():
+        own = task.config.num_fewshot or 0
+        task.set_config("num_fewshot", own if shots is None else shots)
+    return Loaded({"tasks": tasks, "groups": groups}, next(iter(tasks.values())).config.num_fewshot)
+
+
+def _folder(task: Task) -> Path:
+    import lm_eval
+
+    return Path(lm_eval.__file__).parent / "tasks" / task.folder if task.folder else OURS
+
+
+def _manager(folder: Path) -> Any:
+    """The tasks of one folder: indexing all of the harness's takes many seconds."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=str(folder), include_defaults=False)
+
+
+@cache
+def _index() -> Any:
+    """All tasks of the harness."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager()
+
+
+def _unknown(name: str, others: list[str]) -> InputError:
+    near = get_close_matches(name, [*TASKS, *GROUPS, *others], n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"the groups are {', '.join(GROUPS)};"
+    return InputError(f"no task or group is named {name!r}; {hint} docs/tasks.md lists them")
+
+
+def _reason(error: Exception) -> str:
+    first = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {first}"

@@ -1,0 +1,161 @@
+"""Downstream tasks of one or several models: values with standard errors, as JSON and as a table."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from loriini.errors import InputError
+from loriini.evaluate.tasks.catalog import requested
+from loriini.evaluate.tasks.loading import Loaded, load_tasks
+from loriini.progress import warn
+
+BOOTSTRAP = 1000
+"""Resamples for the standard error of metrics that are no means."""
+EXAMPLES_SEED = 1234
+PREFERRED = ("acc_norm", "acc", "exact_match", "word_perplexity")
+"""The metric that stands for a task that has several."""
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """What to run and how; InputError for a wrong number.
+
+    `tasks` are names of tasks and groups, `data` a folder of local files to read instead of the Hub, `limit`
+    the number of questions of each task (and of each subject of MMLU), `num_fewshot` the number of examples
+    before each question. Answers are routed as `routing` and `label` say (see `LoriiniLM`).
+    """
+
+    tasks: tuple[str, ...]
+    data: Path | None = None
+    limit: int | None = None
+    num_fewshot: int | None = None
+    routing: str = "prompt"
+    label: str | None = None
+    device: str | None = None
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("num_fewshot", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"--{name.replace('_', '-')} {value}: give at least {least}")
+
+
+def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[str, Any]]:
+    """Evaluate runs, or Hugging Face folders, on tasks of lm-evaluation-harness, one model after the other.
+
+    Returns for each run `run`, `routing` and `tasks`: key → metric, value, stderr (None where there is none),
+    n and shots; `metrics`, where the task has several; `truncated`, the number of inputs that were cut to the
+    model's context; for rolling tasks also the perplexities of `RollingSums`. InputError for tasks and data
+    that cannot be run, before any model is loaded.
+    """
+    with _harness_quiet():
+        tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data)
+        return [
+            {"run": str(run), "routing": settings.routing, "tasks": _evaluate_run(run, tasks, settings)}
+            for run in runs
+        ]
+
+
+def _evaluate_run(run: Path, tasks: dict[str, Loaded], settings: TaskSettings) -> dict[str, Any]:
+    from loriini.evaluate.harness import LoriiniLM
+    from loriini.model.loading import load_model
+
+    model, tokenizer = load_model(run)
+    lm = LoriiniLM(
+        model.to(settings.device or "cpu"),
+        tokenizer=tokenizer,
+        batch_size=settings.batch_size,
+        routing=settings.routing,
+        label=settings.label,
+    )
+    results = {}
+    for key, task in tasks.items():
+        results[key] = evaluate_task(lm, key, task, settings.limit)
+        if cut := results[key].get("truncated"):
+            warn(f"{run}: {key}: {cut} inputs exceed the context of {lm.max_length} tokens; cut on the left")
+    return results
+
+
+def evaluate_task(lm: Any, key: str, task: Loaded, limit: int | None = None) -> dict[str, Any]:
+    """The results of one task by one of the harness's models, as `evaluate_tasks` gives them."""
+    from lm_eval.evaluator import evaluate
+
+    for member in task.tasks["tasks"].values():
+        member.set_fewshot_seed(EXAMPLES_SEED)
+    if hasattr(lm, "truncated"):
+        lm.truncated = 0
+    measured = evaluate(lm, task.tasks, limit=limit, bootstrap_iters=BOOTSTRAP, log_samples=False)
+    results = measured["results"][key]
+    metrics = {
+        name: {"value": value, "stderr": _number(results[f"{name}_stderr,{filters}"])}
+        for name, filters, value in _values(results)
+    }
+    metric = next((name for name in PREFERRED if name in metrics), next(iter(metrics)))
+    result = {"metric": metric, **metrics[metric], "n": results["sample_len"], "shots": task.shots}
+    if len(metrics) > 1:
+        result["metrics"] = metrics
+    if any(member.OUTPUT_TYPE == "loglikelihood_rolling" for member in task.tasks["tasks"].values()):
+        result |= lm.rolling.perplexities() if hasattr(lm, "rolling") else {}
+    if cut := getattr(lm, "truncated", 0):
+        result["truncated"] = cut
+    return result
+
+
+def _values(results: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """(metric, filter, value) of the harness's `metric,filter` keys."""
+    for key, value in results.items():
+        name, _, filters = key.partition(",")
+        if filters and not name.endswith("_stderr"):
+            yield name, filters, float(value)
+
+
+def _number(value: Any) -> float | None:
+    return None if isinstance(value, str) else float(value)
+
+
+def table_of(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of a table: a row a task, a column a run."""
+    head = ["task", "metric", "shots", "n", *(result["run"] for result in results)]
+    rows = []
+    for key, first in results[0]["tasks"].items():
+        cells = [_cell(result["tasks"][key]) for result in results]
+        rows.append([key, first["metric"], str(first["shots"]), str(first["n"]), *cells])
+    return head, rows
+
+
+def _cell(result: dict[str, Any]) -> str:
+    error = "" if result["stderr"] is None else f" ± {result['stderr']:.4f}"
+    return f"{result['value']:.4f}{error}"
+
+
+@contextmanager
+def _harness_quiet() -> Iterator[None]:
+    """Keep the harness off standard output, its bars to terminals, and its log to errors."""
+    logger, init, processes = logging.getLogger("lm_eval"), tqdm.__init__, os.environ.get("DISABLE_MULTIPROC")
+    level = logger.level
+
+    def hidden(self: Any, *arguments: Any, **settings: Any) -> None:
+        init(self, *arguments, **{**settings, "disable": True})
+
+    logger.setLevel(logging.ERROR)  # its warnings are about settings made here
+    os.environ["DISABLE_MULTIPROC"] = "1"
+    if not sys.stderr.isatty():
+        tqdm.__init__ = hidden
+    try:
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="sklearn")  # F1 of resamples without a positive answer
+            yield
+    finally:
+        logger.setLevel(level)
+        tqdm.__init__ = init
+        if processes is None:
+            del os.environ["DISABLE_MULTIPROC"]

@@ -1,0 +1,265 @@
+"""Answers of the harness's LM beside one call of the model each, and beside the harness's own `hf` model."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from covering import grid
+from loriini.errors import InputError
+from loriini.model.export import export_hf, export_llama
+from runs import EOS, VOCABULARY, write_tokenizer
+from tiny import SEGMENT, tiny_model
+
+pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from lm_eval.models.huggingface import HFLM
+
+from loriini.evaluate.harness import LoriiniLM
+
+CONTEXT = 24
+close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+QUIET = {"disable_tqdm": True}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def lm_of(tokenizer: PreTrainedTokenizerBase) -> Callable[..., LoriiniLM]:
+    """An LM of a tiny model of a design."""
+
+    def make(design: str = "lory", **settings: Any) -> LoriiniLM:
+        labels = {"label_names": ["prose", "code"]} if design == "label" else {}
+        sizes = {"vocab_size": VOCABULARY, "eos_token_id": EOS, "max_position_embeddings": CONTEXT}
+        torch.manual_seed(1)
+        model = tiny_model(design, num_experts=1 if design == "dense" else 4, **sizes, **labels)
+        label = {"label": "code"} if design == "label" else {}
+        return LoriiniLM(model, tokenizer=tokenizer, **{"batch_size": 4, **label, **settings})
+
+    return make
+
+
+def words(ids: Tensor) -> str:
+    return " ".join(f"w{i}" for i in ids.tolist())
+
+
+def random_words(length: int) -> str:
+    return words(torch.randint(VOCABULARY - 1, (length,)))
+
+
+def instances(kind: str, arguments: list[tuple[Any, ...]]) -> list[Instance]:
+    return [Instance(request_type=kind, doc={}, arguments=a, idx=0) for a in arguments]
+
+
+def questions() -> list[tuple[str, str]]:
+    """Contexts of many lengths, some too long and one empty, each with two answers that start alike."""
+    asked = []
+    for length in (1, 3, 4, 5, 9, 14, 30, 0):
+        context, answer = random_words(length), random_words(3)
+        asked += [(context, f" {answer} w1"), (context, f" {answer} w2 w3")]
+    return asked
+
+
+def token_ids(lm: LoriiniLM, context: str, answer: str) -> tuple[Tensor, int]:
+    """The ids (1, L) of both in the model's context, and how many of them are the answer's."""
+    ids = lm.tok_encode(context) or [EOS]
+    answered = lm.tok_encode(answer)
+    return torch.tensor([(ids + answered)[-CONTEXT - 1 :]]), len(answered)
+
+
+def answer_by_hand(lm: LoriiniLM, context: str, answer: str) -> tuple[float, bool]:
+    """The answer's log-likelihood and whether it is greedy, by a call for this question alone."""
+    ids, length = token_ids(lm, context, answer)
+    prompt = ids.shape[1] - length
+    routing: dict[str, Any] = {"routing_labels": torch.tensor([1])}
+    if lm.routing != "training":
+        routing |= {"prompt_lengths": torch.tensor([prompt]), "inference_routing": lm.routing}
+    log_probs = lm.model(ids[:, :-1], **routing).logits[0, prompt - 1 :].log_softmax(-1)
+    target = ids[0, prompt:]
+    return log_probs.gather(1, target[:, None]).sum().item(), bool((log_probs.argmax(1) == target).all())
+
+
+@grid(
+    design=["lory", "smear", "ec-segment", "mixtral", "label", "dense"],
+    routing=["prompt", "segment", "training"],
+)
+def test_answers_in_batches_are_those_of_one_call_each(
+    design: str, routing: str, lm_of: Callable[..., LoriiniLM]
+) -> None:
+    if design in ("smear", "label") and routing == "segment":
+        with pytest.raises(InputError, match="whole sequences; use 'prompt'"):
+            lm_of(design, routing=routing)
+        return
+    lm, asked = lm_of(design, routing=routing), questions()
+    found = lm.loglikelihood(instances("loglikelihood", asked), **QUIET)
+    expected = [answer_by_hand(lm, *question) for question in asked]
+    close([value for value, _ in found], [value for value, _ in expected])
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    assert lm.truncated == 2, "the two questions after the context of 30 tokens"
+
+
+@pytest.mark.parametrize("design", ["lory", "smear", "mixtral"])
+def test_batches_of_1_and_16_agree(design: str, lm_of: Callable[..., LoriiniLM]) -> None:
+    asked, texts = questions(), [(random_words(length),) for length in (5, 40, 11)]
+    values = []
+    for size in (1, 16):
+        lm = lm_of(design, batch_size=size)
+        values.append([value for value, _ in lm.loglikelihood(instances("loglikelihood", asked), **QUIET)])
+        values[-1] += lm.loglikelihood_rolling(instances("loglikelihood_rolling", texts), **QUIET)
+    close(*values)
+
+
+def test_the_greedy_continuation_is_greedy(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm = lm_of()
+    context = random_words(6)
+    ids = torch.tensor([lm.tok_encode(context)])
+    greedy = lm.model.generate(ids, max_new_tokens=3, do_sample=False, pad_token_id=EOS)[0, 6:]
+    other = torch.cat([greedy[:2], (greedy[2:] + 1) % EOS])
+    asked = [(context, f" {words(answer)}") for answer in (greedy, other)]
+    found = lm.loglikelihood(instances("loglikelihood", asked), **QUIET)
+    assert [is_greedy for _, is_greedy in found] == [True, False]
+
+
+def test_an_answer_longer_than_the_context_is_refused(lm_of: Callable[..., LoriiniLM]) -> None:
+    asked = instances("loglikelihood", [("w1", f" {random_words(CONTEXT + 1)}")])
+    with pytest.raises(
+        InputError, match=f"answer of {CONTEXT + 1} tokens is longer than .* context of {CONTEXT}"
+    ):
+        lm_of().loglikelihood(asked, **QUIET)
+
+
+def rolling_by_hand(model: PreTrainedModel, ids: list[int], **routing: Any) -> list[Tensor]:
+    """Log-probabilities of all tokens, window by window; each window's first token is its context."""
+    windows = []
+    for start in range(0, len(ids) - 1, CONTEXT):
+        window = torch.tensor([ids[start : start + CONTEXT + 1]])
+        log_probs = model(window[:, :-1], **routing).logits[0].log_softmax(-1)
+        windows.append(log_probs.gather(1, window[0, 1:, None])[:, 0])
+    return windows
+
+
+@pytest.mark.parametrize(
+    ("design", "routing", "call"),
+    [
+        ("lory", "prompt", {"prompt_lengths": torch.tensor([1]), "inference_routing": "segment"}),
+        ("lory", "training", {}),
+        ("smear", "prompt", {"prompt_lengths": torch.tensor([1]), "inference_routing": "prompt"}),
+        ("mixtral", "prompt", {}),
+        ("dense", "prompt", {}),
+    ],
+)
+def test_rolling_texts_are_routed_by_segments_and_segment_1_is_kept_apart(
+    design: str, routing: str, call: dict[str, Any], lm_of: Callable[..., LoriiniLM]
+) -> None:
+    lm = lm_of(design, routing=routing)
+    texts = [random_words(CONTEXT * 2), random_words(7)]
+    expected = [rolling_by_hand(lm.model, [EOS, *lm.tok_encode(text)], **call) for text in texts]
+    found = lm.loglikelihood_rolling(instances("loglikelihood_rolling", [(text,) for text in texts]), **QUIET)
+    close(found, [sum(w.sum().item() for w in windows) for windows in expected])
+    skip = SEGMENT if design == "lory" else 0
+    everything = torch.cat([window for windows in expected for window in windows])
+    later = torch.cat([window[skip:] for windows in expected for window in windows])
+    perplexities = lm.rolling.perplexities()
+    assert perplexities["perplexity_all"] == pytest.approx(math.exp(-everything.mean()), rel=1e-5)
+    assert perplexities["perplexity"] == pytest.approx(math.exp(-later.mean()), rel=1e-5)
+
+
+def test_a_text_within_segment_1_has_no_later_perplexity(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm = lm_of()
+    lm.loglikelihood_rolling(instances("loglikelihood_rolling", [(random_words(SEGMENT),)]), **QUIET)
+    assert lm.rolling.perplexities()["perplexity"] is None
+
+
+@pytest.mark.parametrize("routing", ["prompt", "segment", "training"])
+def test_generation_in_batches_is_that_of_one_call_each(
+    routing: str, lm_of: Callable[..., LoriiniLM]
+) -> None:
+    lm = lm_of(routing=routing)
+    contexts = [random_words(length) for length in (3, 9, 5)]
+    wanted = instances("generate_until", [(c, {"until": ["w999"], "max_gen_toks": 6}) for c in contexts])
+    found = lm.generate_until(wanted, **QUIET)
+    for text, context in zip(found, contexts, strict=True):
+        ids = torch.tensor([lm.tok_encode(context)])
+        mode = "prompt" if routing == "prompt" else "segment"
+        out = lm.model.generate(
+            ids, max_new_tokens=6, do_sample=False, pad_token_id=EOS, inference_routing=mode
+        )
+        assert text == lm.tok_decode(out[0, ids.shape[1] :])
+
+
+def test_prompts_that_leave_no_room_to_write_are_cut_and_counted(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm = lm_of()
+    wanted = [(random_words(length), {"until": ["w999"]}) for length in (CONTEXT, 3)]
+    assert all(lm.generate_until(instances("generate_until", wanted), **QUIET))
+    assert lm.truncated == 1
+
+
+def test_the_harness_finds_it_by_name_and_loads_a_folder(
+    lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    lm, asked = lm_of(), instances("loglikelihood", questions())
+    export_hf(lm.model, tokenizer, tmp_path / "run" / "model")
+    expected = lm.loglikelihood(asked, **QUIET)
+    for folder in (tmp_path / "run", tmp_path / "run" / "model"):
+        named = get_model("loriini").create_from_arg_string(f"pretrained={folder},device=cpu,batch_size=4")
+        assert named.loglikelihood(asked, **QUIET) == expected
+
+
+@pytest.mark.parametrize(
+    ("design", "settings", "message"),
+    [
+        ("lory", {"routing": "promt"}, "routing 'promt': use one of prompt, segment, training"),
+        ("label", {"label": None}, "routes by label; give one; the model's labels are: prose, code"),
+        ("label", {"label": "poems"}, "no label is named 'poems'; .* prose, code"),
+    ],
+)
+def test_wrong_settings_are_refused_in_one_line(
+    design: str, settings: dict[str, Any], message: str, lm_of: Callable[..., LoriiniLM]
+) -> None:
+    with pytest.raises(InputError, match=message):
+        lm_of(design, **settings)
+
+
+def test_another_model_is_refused(
+    lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    llama = export_llama(lm_of("dense").model, tokenizer, "", tmp_path / "llama")
+    with pytest.raises(InputError, match="not a Loriini model; use --model hf"):
+        LoriiniLM(str(llama), device="cpu")
+
+
+def test_one_expert_answers_as_a_llama_of_its_weights_does_in_hf(
+    lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    ours = lm_of("dense")
+    llama = export_llama(ours.model, tokenizer, "", tmp_path / "llama")
+    hf = HFLM(str(llama), device="cpu", batch_size=4)
+    asked = instances("loglikelihood", questions())
+    texts = instances(
+        "loglikelihood_rolling", [(random_words(length),) for length in (5, CONTEXT, 2 * CONTEXT)]
+    )
+    found, expected = (lm.loglikelihood(asked, **QUIET) for lm in (ours, hf))
+    torch.testing.assert_close([v for v, _ in found], [v for v, _ in expected], rtol=1e-6, atol=1e-6)
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    rolled = [lm.loglikelihood_rolling(texts, **QUIET) for lm in (ours, hf)]
+    torch.testing.assert_close(rolled[0], rolled[1], rtol=1e-6, atol=1e-6)
+    ids = [[EOS, *ours.tok_encode(text.args[0])] for text in texts]
+    direct = torch.cat([window for text in ids for window in rolling_by_hand(hf.model.double(), text)])
+    assert ours.rolling.perplexities()["perplexity_all"] == pytest.approx(math.exp(-direct.mean()), rel=1e-6)

@@ -1,0 +1,118 @@
+"""Downstream tasks that cannot be run: unknown names, missing files, rows of another form, wrong numbers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
+
+from loriini.errors import InputError
+from loriini.evaluate.tasks import TASKS, TaskSettings, evaluate_tasks, loading
+from loriini.evaluate.tasks.catalog import Request, requested
+
+pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of one row for every task in the catalogue."""
+    return write_all(tmp_path_factory.mktemp("tasks"))
+
+
+def test_absent_files_are_named_with_the_tasks_that_are_there(folder: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "piqa.jsonl", [EXAMPLES["piqa"].row])
+    message = (
+        f"{tmp_path}: no file for task 'qqp'; put qqp.jsonl, qqp_dev.jsonl, qqp_val.jsonl or qqp_test.jsonl "
+        "there, or give only those that are there: --tasks piqa"
+    )
+    with pytest.raises(InputError, match=f"^{message}$"):
+        loading.load_tasks(requested(["piqa", "qqp", "sst2"]), tmp_path)
+    with pytest.raises(InputError, match="nowhere: no such folder; give --tasks-data"):
+        loading.load_tasks(requested(["piqa"]), tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", r"piqa.jsonl:2: not JSON .*; give one object a line"),
+        ("[]", r"piqa.jsonl:2: not a JSON object; give one object a line"),
+        (
+            '{"query": "Question: a", "gold": 0}',
+            r"piqa.jsonl:2: no field 'choices'; docs/tasks.md has the form",
+        ),
+        ('{"query": "Question: a", "choices": ["b"]}', r"piqa.jsonl:2: not enough values to unpack"),
+    ],
+)
+def test_a_malformed_row_is_named_by_its_line(row: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "piqa.jsonl").write_text(json.dumps(EXAMPLES["piqa"].row) + "\n" + row + "\n")
+    with pytest.raises(InputError, match=message):
+        loading.load_tasks(requested(["piqa"]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "shots", "message"),
+    [
+        ("piqa", [], 0, "piqa.jsonl: no row for this task"),
+        ("piqa", [{"goal": "a"}], 0, "piqa.jsonl: its rows do not have this task's form"),
+        (
+            "piqa",
+            [EXAMPLES["piqa"].row] * 4,
+            3,
+            "piqa.jsonl: 2 examples for task 'piqa', 3 needed; use --num-f",
+        ),
+        ("mmlu", mmlu_rows("sailing", 1), 0, "mmlu.jsonl: MMLU has no subject 'sailing'; correct the file"),
+        ("boolq", [{"query": "no form", "gold": 1}], 0, "boolq.jsonl:1: 'no form'… does not have the form"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(
+    name: str, rows: list[dict[str, Any]], shots: int, message: str, tmp_path: Path
+) -> None:
+    write_rows(tmp_path / f"{name}.jsonl", rows)
+    with pytest.raises(InputError, match=message):
+        loading.load_tasks({name: Request(name, shots)}, tmp_path)
+
+
+def test_an_unknown_task_is_answered_with_the_nearest_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="named 'piqaa'; did you mean piqa"):
+        loading.load_tasks(requested(["piqaa"]), folder)
+    with pytest.raises(InputError, match="named 'lori'; did you mean lory"):
+        loading.load_tasks(requested(["lori"]), folder)
+    few = loading._manager(loading._folder(TASKS["piqa"]))
+    monkeypatch.setattr(loading, "_index", lambda: few)
+    with pytest.raises(InputError, match="named 'zzz'; the groups are lory, aoe, router-free;"):
+        loading.load_tasks(requested(["zzz"]), None)
+
+
+def test_without_a_network_local_files_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "datasets.load_dataset", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down"))
+    )
+    with pytest.raises(
+        InputError, match=r"task 'piqa': .*down\); check the network, or give .* --tasks-data DIR"
+    ):
+        loading.load_tasks(requested(["piqa"]), None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"limit": 0}, "--limit 0: give at least 1"),
+        ({"num_fewshot": -1}, "--num-fewshot -1: give at least 0"),
+    ],
+)
+def test_wrong_numbers_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        TaskSettings(("piqa",), **settings)
+
+
+def test_the_missing_harness_and_a_folder_that_is_no_run_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="no trained model here; give a run's folder"):
+        evaluate_tasks([tmp_path], TaskSettings(("piqa",), folder))
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"needs lm-evaluation-harness: pip install 'loriini\[tasks\]'"):
+        evaluate_tasks([tmp_path], TaskSettings(("piqa",), folder))
