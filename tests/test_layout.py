@@ -22,7 +22,7 @@ OPENS = {
     "errors": set(),
     "fields": {"errors"},
     "hardware": set(),
-    "progress": set(),
+    "progress": {"errors"},
     "routing": set(),
     "jobs": SHARED,
     "sources": {"jobs", *SHARED},
