@@ -25,7 +25,7 @@ from loriini.corpus.quality import adjacent_cosines
 from loriini.jobs.artifact import load_artifact
 from loriini.sources import read_documents
 from loriini.sources.document import Document
-from loriini.sources.local_text import stable_hash
+from loriini.sources.sampling import hash_fraction
 from measuring import timed, write_results
 from published_order import CLUSTER, Neighbors, paths, published_order
 
@@ -52,7 +52,7 @@ def short_documents(text: Path) -> Iterator[Document]:
     for domain in DOMAINS:
         documents = read_documents([text / f"{domain}.train.jsonl.zst"])
         short = (document for document in documents if len(document.text) <= LONGEST)
-        yield from sorted(short, key=lambda document: stable_hash(document.id))[:MOST]
+        yield from sorted(short, key=lambda document: hash_fraction(document.id))[:MOST]
 
 
 def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:

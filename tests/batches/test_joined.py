@@ -35,20 +35,20 @@ class Numbered:
 JOINED = JoinedInstances((Numbered(0, 4), Numbered(4, 1), Numbered(5, 6)))
 
 
-def test_instances_follow_one_another() -> None:
+def test_instances_are_numbered_consecutively() -> None:
     assert len(JOINED) == 11
     assert JOINED.length == 3
     assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
 
 
-def test_instances_are_read_in_the_order_asked_for() -> None:
+def test_instances_are_read_in_the_order_requested() -> None:
     ids = np.array([10, 0, 4, 5, 3, 10])
     tokens = JOINED.read(ids)
     assert tokens.dtype == np.int64
     assert tokens.tolist() == [[i] * 4 for i in ids]
 
 
-def test_labels_are_those_of_the_source_that_an_instance_belongs_to() -> None:
+def test_labels_come_from_the_source_of_each_instance() -> None:
     ids = np.array([10, 0, 4, 5, 3, 10])
     labels = JOINED.labels(ids)
     assert labels.dtype == np.int64
@@ -56,7 +56,7 @@ def test_labels_are_those_of_the_source_that_an_instance_belongs_to() -> None:
     assert JOINED.label_names == ("even", "odd")
 
 
-def test_labels_of_other_names_are_refused_once_they_are_asked_for() -> None:
+def test_different_label_names_are_refused_when_used() -> None:
     joined = JoinedInstances((Numbered(0, 2), Numbered(2, 2, label_names=("prose",))))
     assert len(joined) == 4
     with pytest.raises(InputError, match="same domains, not even, odd; prose; prepare them as one"):
@@ -68,7 +68,7 @@ def test_an_empty_source_changes_nothing() -> None:
     assert joined.read(np.arange(4))[:, 0].tolist() == [0, 1, 2, 3]
 
 
-def test_an_epoch_of_batches_holds_every_instance_once() -> None:
+def test_an_epoch_has_every_instance_once() -> None:
     batches, position, seen = BatchLoader(JOINED, batch_size=1), Position(), []
     for _ in range(len(JOINED)):
         tokens, ids, position = batches.at(position)
@@ -77,13 +77,13 @@ def test_an_epoch_of_batches_holds_every_instance_once() -> None:
     assert sorted(seen) == list(range(11))
 
 
-def test_sources_of_different_lengths_are_not_joined() -> None:
+def test_sources_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"of \[3, 4\] tokens cannot be joined; give them one length"):
         JoinedInstances((Numbered(0, 2), Numbered(2, 2, length=4)))
 
 
 @pytest.mark.parametrize("weights", [(2.0, 1.0, 0.5), (0.3, 3.0, 1.0)])
-def test_weights_are_how_often_an_epoch_comes_round_a_source(weights: tuple[float, ...]) -> None:
+def test_weights_are_the_readings_of_a_source_in_an_epoch(weights: tuple[float, ...]) -> None:
     sizes = (40, 6, 20)
     shares = [round(w * n) for w, n in zip(weights, sizes, strict=True)]
     bounds = np.cumsum([0, *sizes])
@@ -92,7 +92,7 @@ def test_weights_are_how_often_an_epoch_comes_round_a_source(weights: tuple[floa
         assert np.histogram(ids, bounds)[0].tolist() == shares
 
 
-def test_a_source_comes_round_before_an_instance_comes_again() -> None:
+def test_a_source_is_read_completely_before_an_instance_is_read_again() -> None:
     sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
     for epochs in (1, 2, 7):
         ids = mixed_epochs(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
@@ -100,7 +100,7 @@ def test_a_source_comes_round_before_an_instance_comes_again() -> None:
             assert own.max() - own.min() <= 1
 
 
-def test_a_mixture_is_a_function_of_the_place() -> None:
+def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
     joined = JoinedInstances(JOINED.parts, (2.0, 1.0, 0.5))
     whole = BatchLoader(joined, batch_size=12, seed=3)
     shared = [BatchLoader(joined, batch_size=12, seed=3, rank=rank, world_size=3) for rank in range(3)]
@@ -114,6 +114,6 @@ def test_a_mixture_is_a_function_of_the_place() -> None:
     ("weights", "reason"),
     [((1.0,), "1 weights for 3 sources"), ((1.0, 0.0, 1.0), "must be positive numbers")],
 )
-def test_weights_that_cannot_be_are_refused(weights: tuple[float, ...], reason: str) -> None:
+def test_wrong_weights_are_refused(weights: tuple[float, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         JoinedInstances(JOINED.parts, weights)

@@ -44,7 +44,7 @@ def test_permute_refuses_an_index_out_of_range(index: int) -> None:
         permute(index, 5, 0)
 
 
-def test_every_instance_once_an_epoch_and_other_epochs_differ() -> None:
+def test_every_epoch_has_every_instance_once_in_another_order() -> None:
     batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
     position, seen = Position(), []
     for _ in range(5):
@@ -76,6 +76,8 @@ def test_batch_size_and_world_may_change_between_runs(size: int, runs: list[tupl
     ("instances", "batch_size", "rank", "world", "message"),
     [(5, 3, 0, 2, "multiple"), (5, 0, 0, 1, "multiple"), (5, 2, 2, 2, "rank"), (0, 1, 0, 1, "no instances")],
 )
-def test_impossible_batches(instances: int, batch_size: int, rank: int, world: int, message: str) -> None:
+def test_wrong_batch_sizes_are_refused(
+    instances: int, batch_size: int, rank: int, world: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         BatchLoader(Numbered(instances), batch_size, 0, rank, world)

@@ -25,7 +25,7 @@ def source(folder: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", CORPUS_FORMATS)
-def test_instances_come_back_as_they_were(corpus: Corpus, tmp_path: Path, form: str) -> None:
+def test_export_and_import_give_the_same_instances(corpus: Corpus, tmp_path: Path, form: str) -> None:
     folder = export_corpus(corpus, form, tmp_path / "there")
     tokenizer = str(folder / "tokenizer")
     back = import_corpus(tmp_path / "back", source(folder, form), tokenizer, corpus.instances.length)
@@ -36,7 +36,7 @@ def test_instances_come_back_as_they_were(corpus: Corpus, tmp_path: Path, form: 
     assert again.manifest == back.manifest
 
 
-def test_a_data_set_tells_what_an_instance_is_of(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_data_set_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Path) -> None:
     folder = export_corpus(corpus, "dataset", tmp_path / "there")
     rows = pyarrow.parquet.read_table(folder / "train-00000-of-00001.parquet").to_pylist()
     instances, pieces = corpus.instances, corpus.instances.pieces
@@ -49,14 +49,14 @@ def test_a_data_set_tells_what_an_instance_is_of(corpus: Corpus, tmp_path: Path)
         assert row["domain"] == instances.domain_names[instances.domains_I[i]]
 
 
-def test_datasets_opens_the_folder(corpus: Corpus, tmp_path: Path) -> None:
+def test_the_datasets_library_opens_the_folder(corpus: Corpus, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="needs the package datasets")
     folder = export_corpus(corpus, "dataset", tmp_path / "there")
     there = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
     assert there[1]["input_ids"] == corpus.instances.tokens_IL[1].tolist()
 
 
-def test_rows_of_any_length_and_domain_are_documents(corpus: Corpus, tmp_path: Path) -> None:
+def test_rows_are_documents_of_any_length_and_domain(corpus: Corpus, tmp_path: Path) -> None:
     table = pyarrow.table({"input_ids": [[1, 2, 3], [4], [5, 6, 7, 8, 9]], "domain": ["a", "b", "a"]})
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
     back = import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 3)
@@ -67,7 +67,7 @@ def test_rows_of_any_length_and_domain_are_documents(corpus: Corpus, tmp_path: P
     assert back.manifest["stages"]["instances"]["counts"]["tokens_left_out"] == 1
 
 
-def test_files_of_one_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
+def test_files_of_the_same_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
     for i in range(2):
         folder = tmp_path / "set" / str(i)
         folder.mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_files_of_one_name_in_several_folders(corpus: Corpus, tmp_path: Path) ->
     assert {"0/x.parquet", "1/x.parquet"} <= load_artifact(tmp_path / "back" / "tokens").inputs.keys()
 
 
-def test_more_domains_than_an_index_holds(
+def test_too_many_domains_are_refused(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loriini.corpus.tokens.MOST_DOMAINS", 1)
@@ -113,12 +113,12 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
         import_corpus(tmp_path / "new", tmp_path / "bad.parquet", "bpe:512", 3)
 
 
-def test_nothing_is_overwritten(corpus: Corpus, tmp_path: Path) -> None:
+def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is there already"):
         export_corpus(corpus, "megatron", tmp_path)
 
 
-def test_a_folder_where_another_process_is_at_work_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_locked_folder_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), tmp_path / "set.parquet")
     (tmp_path / "back").mkdir()
     with folder_lock(tmp_path / "back"), pytest.raises(InputError, match="at work here"):

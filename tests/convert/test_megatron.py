@@ -16,7 +16,7 @@ def write(prefix: Path, lengths: tuple[int, ...] = (3, 2), dtype: str = "<u2") -
     return tokens
 
 
-def test_the_index_is_megatrons(tmp_path: Path) -> None:
+def test_bytes_of_the_index(tmp_path: Path) -> None:
     write(tmp_path / "set")
     expected = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 2, 3)
     expected += struct.pack("<2i2q3q", 3, 2, 0, 6, 0, 1, 2)
@@ -25,7 +25,7 @@ def test_the_index_is_megatrons(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<u2", "<i4", "<i8"])
-def test_what_is_written_is_read(tmp_path: Path, dtype: str) -> None:
+def test_round_trip(tmp_path: Path, dtype: str) -> None:
     expected = write(tmp_path / "a.b", (3, 0, 2), dtype)
     tokens, offsets = read_megatron(tmp_path / "a.b")
     assert tokens.dtype == np.dtype(dtype)
@@ -41,7 +41,7 @@ def test_a_document_may_have_several_sequences(tmp_path: Path) -> None:
     assert read_megatron(tmp_path / "set")[1].tolist() == [0, 3, 5]
 
 
-def test_too_few_tokens_are_our_fault(tmp_path: Path) -> None:
+def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="4 bytes of tokens for 3 tokens"):
         write_megatron(tmp_path / "set", [np.arange(2)], np.array([3]), "<u2")
     assert not (tmp_path / "set.bin").exists()
@@ -60,7 +60,7 @@ def test_too_few_tokens_are_our_fault(tmp_path: Path) -> None:
         (".bin", lambda b: b[:-1], "ends before the 5 tokens of its index"),
     ],
 )
-def test_damage_is_found(tmp_path: Path, suffix: str, damage, reason: str) -> None:
+def test_damage_is_refused(tmp_path: Path, suffix: str, damage, reason: str) -> None:
     write(tmp_path / "set")
     path = tmp_path / f"set{suffix}"
     path.write_bytes(damage(path.read_bytes()))
@@ -68,7 +68,7 @@ def test_damage_is_found(tmp_path: Path, suffix: str, damage, reason: str) -> No
         read_megatron(tmp_path / "set")
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write(tmp_path / "set")
     (tmp_path / "set.bin").unlink()
     with pytest.raises(InputError, match=r"set\.bin: no such file"):

@@ -20,7 +20,7 @@ def test_an_array_is_written_in_any_order(tmp_path: Path) -> None:
 
 
 @reserves
-def test_all_of_its_room_is_reserved(tmp_path: Path) -> None:
+def test_all_space_is_reserved(tmp_path: Path) -> None:
     new_array(tmp_path / "a.npy", np.float32, (1000, 1000))
     stat = (tmp_path / "a.npy").stat()
     assert stat.st_size > 4_000_000
@@ -28,7 +28,7 @@ def test_all_of_its_room_is_reserved(tmp_path: Path) -> None:
 
 
 @reserves
-def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -19,10 +19,10 @@ def write_numbers(folder: Path) -> dict[str, Any]:
 
 
 def write_nothing(folder: Path) -> dict[str, Any]:
-    pytest.fail("the stage was done again")
+    pytest.fail("the artifact was built again")
 
 
-def test_a_stage_is_written_with_its_manifest(tmp_path: Path) -> None:
+def test_an_artifact_is_written_with_its_manifest(tmp_path: Path) -> None:
     artifact = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     assert artifact.settings == {"length": 8, "sizes": [1, 2]}
     assert (artifact.inputs, artifact.counts) == (INPUTS, {"numbers": 8})
@@ -31,7 +31,7 @@ def test_a_stage_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
-def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
+def test_a_finished_artifact_is_not_built_again(tmp_path: Path) -> None:
     first = build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
     assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_nothing) == first
 
@@ -45,7 +45,7 @@ def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
         (SETTINGS, INPUTS | dict.fromkeys("abcdefg", ""), r"other inputs \(a, b, c, d, e, and 2 more\)"),
     ],
 )
-def test_another_stage_is_not_overwritten(
+def test_an_artifact_with_other_settings_or_inputs_is_not_overwritten(
     settings: dict[str, Any], inputs: dict[str, str], named: str, tmp_path: Path
 ) -> None:
     build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers)
@@ -54,7 +54,7 @@ def test_another_stage_is_not_overwritten(
     assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
 
 
-def test_an_interrupted_stage_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_no_artifact(tmp_path: Path) -> None:
     def interrupted(folder: Path) -> dict[str, Any]:
         (folder / "half.bin").write_bytes(b"half")
         raise KeyboardInterrupt
@@ -67,20 +67,20 @@ def test_an_interrupted_stage_leaves_nothing_that_looks_finished(tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
-def test_the_digest_is_of_the_contents_alone(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_contents_only(tmp_path: Path) -> None:
     one = build_artifact(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
     two = build_artifact(tmp_path / "two", {"length": 9}, {}, write_numbers)
     assert one.digest == two.digest
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
 
 
-def test_a_folder_without_a_stage_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no finished artefact here \(manifest\.json is absent\)"):
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no finished artifact here \(manifest\.json is absent\)"):
         load_artifact(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
-def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json: not a readable manifest .*; remove the folder"):
         load_artifact(tmp_path)
@@ -99,5 +99,5 @@ def test_a_manifest_that_cannot_be_read_is_refused(text: str, tmp_path: Path) ->
         (ValueError("something else"), False),
     ],
 )
-def test_a_full_disk_by_whatever_error(error: Exception, full: bool) -> None:
+def test_errors_of_a_full_disk(error: Exception, full: bool) -> None:
     assert is_disk_full(error) == full

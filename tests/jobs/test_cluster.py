@@ -4,7 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +16,7 @@ from jobs.test_tasks import build_with, raise_input_error, squares
 from loriini.errors import InputError
 from loriini.jobs import executors
 from loriini.jobs.executors import make_executor
+from loriini.jobs.processes import WORKER_ENVIRONMENT
 from loriini.jobs.tasks import Task
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
@@ -38,12 +43,12 @@ echo "Submitted batch job 7"
 
 
 IMPORTABLE = os.pathsep.join([*sys.path, str(Path(__file__).parents[1])])
-"""Where jobs find the modules of tests."""
+"""The path on which jobs find the modules of tests."""
 
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on PATH with stand-ins of Slurm's commands, where they leave what they were given."""
+    """A folder on PATH with stand-ins of Slurm's commands, which write what they are given into it."""
     folder = tmp_path / "slurm"
     folder.mkdir()
     for name, body in COMMANDS.items():
@@ -57,7 +62,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_slurm_does_the_tasks_in_jobs_of_an_array(tmp_path: Path, slurm: Path) -> None:
+def test_slurm_runs_the_tasks_in_an_array_of_jobs(tmp_path: Path, slurm: Path) -> None:
     results = build_with(tmp_path / "stage", squares(5), make_executor("slurm", 2, OPTIONS))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert len({result["process"] for result in results} - {os.getpid()}) == 2
@@ -66,17 +71,23 @@ def test_slurm_does_the_tasks_in_jobs_of_an_array(tmp_path: Path, slurm: Path) -
         assert f"#SBATCH --{line}\n" in script
 
 
-def test_slurm_tells_what_a_job_complains_of(tmp_path: Path, slurm: Path) -> None:
+def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path: Path, slurm: Path) -> None:
+    """The jobs themselves are run above; here they run in this process, in the place of srun."""
+    tasks = [*squares(2), Task("wrong", raise_input_error), *squares(4)[3:]]
+
+    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+        cluster.TaskShare(tasks, parts).run(None)
+        (slurm / "sbatch").write_text("#!/bin/bash\necho Submitted batch job 7\n")
+        cluster._run_on_slurm(executor, tasks, parts, logs)
+
     execute = make_executor("slurm", 1, OPTIONS)
-    with pytest.raises(InputError, match=r"^a\.jsonl:7: no text; mend the line$"):
-        build_with(tmp_path / "stage", [*squares(1), Task("wrong", raise_input_error)], execute)
+    with pytest.raises(InputError, match=r"^a\.jsonl:7: no text; fix the line$"):
+        build_with(tmp_path / "stage", tasks, replace(execute, run=run))
     assert (slurm / "cancelled").read_text() == "7\n"
-    (tmp_path / "done").unlink()
-    build_with(tmp_path / "stage", squares(2), execute)
-    assert (tmp_path / "done").read_text() == "1 "
+    assert (tmp_path / "done").read_text() == "0 1 "
 
 
-def test_slurm_jobs_that_vanish_are_told(tmp_path: Path, slurm: Path) -> None:
+def test_slurm_jobs_that_vanish_are_reported(tmp_path: Path, slurm: Path) -> None:
     (slurm / "srun").write_text("#!/bin/bash\n")
     with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
         build_with(tmp_path / "stage", squares(2), make_executor("slurm", 2, OPTIONS))
@@ -92,18 +103,18 @@ def test_slurm_jobs_that_vanish_are_told(tmp_path: Path, slurm: Path) -> None:
         (1, "", "slurm_load_jobs error: Unable to contact slurm controller", False),
     ],
 )
-def test_a_squeue_that_fails_tells_nothing(code: int, out: str, err: str, gone: bool) -> None:
+def test_a_job_is_gone_only_when_squeue_says_so(code: int, out: str, err: str, gone: bool) -> None:
     assert cluster._is_gone(subprocess.CompletedProcess([], code, out, err)) is gone
 
 
-def test_options_have_the_types_that_they_look_like() -> None:
+def test_options_are_parsed_to_their_types() -> None:
     options = (*OPTIONS, "requeue=false", "cpus_per_task=2")
     found = cluster.slurm_executor(1, options).options
     assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ((), "needs --executor-options partition="),
         (("partition=cpu",), "needs --executor-options time="),
@@ -111,12 +122,12 @@ def test_options_have_the_types_that_they_look_like() -> None:
         (("time",), "executor option 'time': give KEY=VALUE"),
     ],
 )
-def test_wrong_options_are_told(options: tuple[str, ...], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_wrong_options_are_refused(options: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         make_executor("slurm", 1, options)
 
 
-def test_slurm_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_slurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch failed"):
         build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, OPTIONS))
@@ -129,11 +140,38 @@ def test_a_missing_extra_is_named(where: str, extra: str, monkeypatch: pytest.Mo
         make_executor(where)  # type: ignore[arg-type]
 
 
+def test_ray_gets_the_options_and_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Stub:
+        def __init__(self, pipeline: list, tasks: int, **options: Any) -> None:
+            self.share, self.tasks = pipeline[0], tasks
+            given.update(options)
+
+        def run(self) -> None:
+            for rank in range(self.tasks):
+                self.share.run(None, rank, self.tasks)
+
+    started: dict[str, Any] = {}
+    ray = SimpleNamespace(
+        is_initialized=lambda: bool(started), init=lambda **options: started.update(options)
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(executors, "find_spec", lambda name: True)
+    execute = make_executor("ray", 2, ["mem_per_cpu_gb=1"])
+    monkeypatch.setattr(cluster, "RayPipelineExecutor", Stub)
+    build_with(tmp_path / "stage", squares(3), execute)
+    assert (tmp_path / "stage" / "squares").read_text() == "014"
+    assert (given["mem_per_cpu_gb"], given["skip_completed"]) == (1, False)
+    assert started["runtime_env"] == {"env_vars": WORKER_ENVIRONMENT}
+
+
+@pytest.mark.drill
 @pytest.mark.filterwarnings("ignore:placement_group:DeprecationWarning")  # datatrove's
-def test_ray_does_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="the extra loriini[ray] is not installed")
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own in its place
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it
     try:
         results = build_with(tmp_path / "stage", squares(3), make_executor("ray", 2, ["mem_per_cpu_gb=1"]))
     finally:

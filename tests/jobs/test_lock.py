@@ -17,7 +17,7 @@ with folder_lock(Path(sys.argv[1])):
 """
 
 
-def test_one_process_at_a_time_and_a_killed_one_lets_go(tmp_path: Path) -> None:
+def test_one_process_holds_the_lock_until_it_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

@@ -1,4 +1,4 @@
-"""A task is done whole or not at all, not again, and the same wherever it is done."""
+"""A task runs whole or not at all, only once, and with the same result in any executor."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from loriini.progress import Advance
 
 
 def square(number: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a number's square, and beside `folder` that it was done."""
+    """Write a number's square, and add the number to the file `done`."""
     (folder / "square").write_text(str(number**2))
     with open(folder.parents[1] / "done", "a") as file:
         file.write(f"{number} ")
@@ -34,7 +34,7 @@ def die(folder: Path, advance: Advance) -> dict[str, Any]:
 
 
 def raise_input_error(folder: Path, advance: Advance) -> dict[str, Any]:
-    raise InputError("a.jsonl:7: no text; mend the line")
+    raise InputError("a.jsonl:7: no text; fix the line")
 
 
 def raise_value_error(folder: Path, advance: Advance) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError("76800 requested and 22464 written")
 
 
-def be_done_by_another(folder: Path, advance: Advance) -> dict[str, Any]:
+def finish_by_another_job(folder: Path, advance: Advance) -> dict[str, Any]:
     """Another job finishes the same task meanwhile."""
     other = folder.parent / "twice"
     other.mkdir()
@@ -57,8 +57,8 @@ def be_done_by_another(folder: Path, advance: Advance) -> dict[str, Any]:
     return {"by": "us"}
 
 
-def tell_surroundings(folder: Path, advance: Advance) -> dict[str, Any]:
-    return {"model": "torch" in sys.modules, "threads": os.environ["OMP_NUM_THREADS"]}
+def report_environment(folder: Path, advance: Advance) -> dict[str, Any]:
+    return {"torch": "torch" in sys.modules, "threads": os.environ["OMP_NUM_THREADS"]}
 
 
 def squares(count: int) -> list[Task]:
@@ -66,7 +66,7 @@ def squares(count: int) -> list[Task]:
 
 
 def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int = 0) -> list[dict[str, Any]]:
-    """A stage that joins what its tasks wrote; returns their counts."""
+    """Build an artifact that joins the files of its tasks; returns their counts."""
     results: list[dict[str, Any]] = []
 
     def write(temporary: Path) -> dict[str, Any]:
@@ -79,80 +79,83 @@ def build_with(folder: Path, tasks: list[Task], execute: Executor, settings: int
     return results
 
 
-@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(1), ProcessExecutor(2)], ids=str)
-def test_results_are_in_order_wherever_they_are_made(tmp_path: Path, execute: Executor) -> None:
+@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(2)], ids=str)
+def test_results_are_in_order_with_any_executor(tmp_path: Path, execute: Executor) -> None:
     results = build_with(tmp_path / "stage", squares(5), execute)
     assert [result["number"] for result in results] == list(range(5))
     assert (tmp_path / "stage" / "squares").read_text() == "014916"
     assert sorted((tmp_path / "done").read_text().split()) == list("01234")
-    elsewhere = {result["process"] for result in results} - {os.getpid()}
-    assert len(elsewhere) == (2 if execute == ProcessExecutor(2) else 0)
+    others = {result["process"] for result in results} - {os.getpid()}
+    assert len(others) == (0 if execute == SERIAL else 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["done", "stage"]
 
 
-@pytest.mark.parametrize("execute", [SERIAL, ProcessExecutor(2)], ids=str)
-@pytest.mark.parametrize(
-    ("run", "error", "told"),
-    [
-        (raise_input_error, InputError, r"^a\.jsonl:7: no text; mend the line$"),
-        (raise_value_error, (ValueError, RuntimeError), "not meant to be"),
-        (fill_the_disk_of_numpy, InputError, "the disk is full .*; make room and rerun, what is finished"),
-        (
-            fill_the_disk,
-            InputError,
-            r"the disk is full \(or a quota.*; make room and rerun, what is finished is kept$",
-        ),
-    ],
-)
-def test_a_failure_is_told_and_what_is_finished_is_kept(
-    tmp_path: Path, execute: Executor, run: Any, error: Any, told: str
-) -> None:
-    tasks = squares(3)
-    build_with(tmp_path / "other", tasks, execute)
-    with pytest.raises(error, match=told) as caught:
-        build_with(tmp_path / "stage", [*tasks, Task("wrong", run)], execute)
-    if execute != SERIAL and error != InputError:
-        assert "wrong failed" in str(caught.value)
+def test_one_worker_or_one_task_needs_no_other_process(tmp_path: Path) -> None:
+    for count, workers in ((3, 1), (1, 2)):
+        results = build_with(tmp_path / f"{count}", squares(count), ProcessExecutor(workers))
+        assert {result["process"] for result in results} == {os.getpid()}
+
+
+FAILURES = {
+    raise_input_error: (InputError, r"^a\.jsonl:7: no text; fix the line$"),
+    raise_value_error: (ValueError, "not meant to be"),
+    fill_the_disk: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
+    fill_the_disk_of_numpy: (InputError, "the disk is full .*; make room and rerun, finished work is kept$"),
+}
+
+
+@pytest.mark.parametrize("run", FAILURES)
+def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Path) -> None:
+    error, message = FAILURES[run]
+    with pytest.raises(error, match=message):
+        build_with(tmp_path / "stage", [*squares(2), Task("wrong", run)], SERIAL)
     assert not (tmp_path / "stage").exists()
-    finished = [task for task in tasks if list(tmp_path.glob(f".stage.*.parts/{task.name}"))]
-    assert len(finished) == 3 or execute != SERIAL
-    (tmp_path / "done").unlink()
-    build_with(tmp_path / "stage", tasks, execute)
-    done = (tmp_path / "done").read_text().split() if (tmp_path / "done").exists() else []
-    assert len(done) == 3 - len(finished)
+    build_with(tmp_path / "stage", squares(3), SERIAL)
+    assert (tmp_path / "done").read_text() == "0 1 2 "
     assert (tmp_path / "stage" / "squares").read_text() == "014"
 
 
-def test_a_process_that_dies_is_told_with_its_task(tmp_path: Path) -> None:
-    with pytest.raises(WorkerDied, match=r"^the process that did killer died \(exit code -9; .*rerun"):
-        build_with(tmp_path / "stage", [Task("killer", die), *squares(1)], ProcessExecutor(2))
-    assert not list(tmp_path.glob(".stage.*.parts/killer"))
-    build_with(tmp_path / "stage", squares(2), ProcessExecutor(2))
+@pytest.mark.parametrize(
+    ("run", "error", "message"),
+    [
+        (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
+        (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
+        (die, WorkerDied, r"^the process of task wrong died \(exit code -9; .*rerun"),
+    ],
+)
+def test_a_failure_in_another_process(run: Any, error: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        build_with(tmp_path / "stage", [Task("wrong", run), *squares(1)], ProcessExecutor(2))
+    assert not list(tmp_path.glob(".stage.*.parts/wrong"))
+    build_with(tmp_path / "stage", squares(2), SERIAL)
+    assert (tmp_path / "stage" / "squares").read_text() == "01"
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_task_that_another_job_finished_meanwhile_is_done(tmp_path: Path) -> None:
+def test_a_task_finished_by_another_job_meanwhile(tmp_path: Path) -> None:
     def write(temporary: Path) -> dict[str, Any]:
-        (counts,) = run_tasks("twice", [Task("twice", be_done_by_another)], temporary, SERIAL)
+        (counts,) = run_tasks("twice", [Task("twice", finish_by_another_job)], temporary, SERIAL)
         assert [path.name for path in parts_folder(temporary).glob("*wice*")] == ["twice"]
         return counts
 
     assert build_artifact(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
 
 
-def test_a_process_has_no_model_and_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_process_has_one_thread_and_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    tasks = [Task(f"tell-{i}", tell_surroundings) for i in range(2)]
+    tasks = [Task(f"report-{i}", report_environment) for i in range(2)]
 
     def write(temporary: Path) -> dict[str, Any]:
-        return {"told": run_tasks("tell", tasks, temporary, ProcessExecutor(2))}
+        return {"found": run_tasks("report", tasks, temporary, ProcessExecutor(2))}
 
-    told = build_artifact(tmp_path / "stage", {}, {}, write).counts["told"]
-    assert told == [{"model": False, "threads": "1"}] * 2
+    found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
+    assert found == [{"torch": False, "threads": "1"}] * 2
     assert "OMP_NUM_THREADS" not in os.environ
 
 
-def test_parts_of_other_settings_are_dropped(tmp_path: Path) -> None:
+def test_finished_tasks_of_other_settings_are_removed(tmp_path: Path) -> None:
     tasks = [*squares(2), Task("wrong", raise_input_error)]
     with pytest.raises(InputError):
         build_with(tmp_path / "stage", tasks, SERIAL, settings=1)
@@ -165,7 +168,7 @@ def test_parts_of_other_settings_are_dropped(tmp_path: Path) -> None:
     assert (tmp_path / "done").read_text() == "0 1 0 1 "
 
 
-def test_parts_without_their_claim_are_nobodys(tmp_path: Path) -> None:
+def test_finished_tasks_without_their_settings_are_not_used(tmp_path: Path) -> None:
     whose = digest({"settings": {"settings": 0}, "inputs": {}})
     parts = tmp_path / f".stage.{whose}.parts" / "square-0"
     parts.mkdir(parents=True)

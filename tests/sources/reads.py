@@ -1,4 +1,4 @@
-"""The same three records in every format, and short ways to read."""
+"""The same three records in every format, and shorthands for reading."""
 
 import csv
 import gzip
@@ -57,24 +57,24 @@ FORMATS = {
     "a.arrow": arrow(),
     "file.arrow": arrow(pa.ipc.new_file),
 }
-PACKED = {".gz": gzip.compress, ".zst": zstandard.compress}
+COMPRESSED = {".gz": gzip.compress, ".zst": zstandard.compress}
 ALL = FORMATS | {
     f"{name}{suffix}": pack(data)
-    for suffix, pack in PACKED.items()
+    for suffix, pack in COMPRESSED.items()
     for name, data in FORMATS.items()
     if name.endswith(("l", "v"))
 }
 
 
-def read(path: Path | str, **reading: Any) -> list[Document]:
-    return list(read_documents([path], ReadOptions(**reading)))
+def read(path: Path | str, **options: Any) -> list[Document]:
+    return list(read_documents([path], ReadOptions(**options)))
 
 
-def texts(path: Path | str, **reading: Any) -> list[str]:
-    return [document.text for document in read(path, **reading)]
+def texts(path: Path | str, **options: Any) -> list[str]:
+    return [document.text for document in read(path, **options)]
 
 
-def skipping(path: Path | str, **reading: Any) -> tuple[list[str], list[Dropped]]:
-    """The texts that are read when flaws are skipped, and what is dropped."""
+def skipping(path: Path | str, **options: Any) -> tuple[list[str], list[Dropped]]:
+    """The texts that are read with `on_error="skip"`, and what is dropped."""
     dropped: list[Dropped] = []
-    return texts(path, on_error="skip", on_drop=dropped.append, **reading), dropped
+    return texts(path, on_error="skip", on_drop=dropped.append, **options), dropped

@@ -16,7 +16,7 @@ def suffix(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def packed(tmp_path: Path, suffix: str, data: bytes) -> Path:
+def compressed(tmp_path: Path, suffix: str, data: bytes) -> Path:
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(PACK[suffix](data))
     return path
@@ -26,15 +26,15 @@ def packed(tmp_path: Path, suffix: str, data: bytes) -> Path:
     "data",
     [b"", b"one", b"one\n", b"\n\none\n\ntwo", b"x" * 3 * READ_BYTES + b"\ny\n" + b"z" * READ_BYTES],
 )
-def test_lines_are_those_of_a_whole_read(tmp_path: Path, suffix: str, data: bytes) -> None:
-    path = packed(tmp_path, suffix, data)
+def test_streamed_lines_equal_those_of_the_whole_file(tmp_path: Path, suffix: str, data: bytes) -> None:
+    path = compressed(tmp_path, suffix, data)
     assert list(read_lines(path)) == [line.rstrip(b"\n") for line in io.BytesIO(data)]
     with open_stream(path) as stream:
         assert stream.read() == data
 
 
-def test_a_line_beyond_the_limit_is_cut_and_the_next_is_whole(tmp_path: Path, suffix: str) -> None:
-    path = packed(tmp_path, suffix, b"a\n" + b"x" * 50 * READ_BYTES + b"\nb\n")
+def test_a_line_above_the_limit_is_truncated_and_the_next_is_complete(tmp_path: Path, suffix: str) -> None:
+    path = compressed(tmp_path, suffix, b"a\n" + b"x" * 50 * READ_BYTES + b"\nb\n")
     first, long, last = read_lines(path, longest=2 * READ_BYTES)
     assert (first, last) == (b"a", b"b")
     assert len(long) > 2 * READ_BYTES
@@ -42,8 +42,8 @@ def test_a_line_beyond_the_limit_is_cut_and_the_next_is_whole(tmp_path: Path, su
         assert len(long) <= 4 * READ_BYTES
 
 
-def test_a_long_line_takes_little_more_than_itself(tmp_path: Path) -> None:
-    path = packed(tmp_path, "", b"x" * 50_000_000)
+def test_a_long_line_needs_little_more_memory_than_itself(tmp_path: Path) -> None:
+    path = compressed(tmp_path, "", b"x" * 50_000_000)
     tracemalloc.start()
     try:
         (line,) = read_lines(path)
@@ -54,9 +54,9 @@ def test_a_long_line_takes_little_more_than_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"], indirect=True)
-def test_what_stands_before_a_damaged_place_is_read(tmp_path: Path, suffix: str) -> None:
+def test_lines_before_damage_are_read(tmp_path: Path, suffix: str) -> None:
     data = b"".join(b"%d\n" % (i * i * 7919 % 1000003) for i in range(50_000))
-    path = packed(tmp_path, suffix, data)
+    path = compressed(tmp_path, suffix, data)
     path.write_bytes(path.read_bytes()[:-100])
     lines = []
     with pytest.raises(DAMAGE):
@@ -88,7 +88,7 @@ def test_suffixes(name: str, expected: tuple[str, str]) -> None:
     assert suffixes(Path(name)) == expected
 
 
-def test_case_of_the_suffix_is_no_matter(tmp_path: Path) -> None:
+def test_suffixes_ignore_case(tmp_path: Path) -> None:
     path = tmp_path / "A.GZ"
     path.write_bytes(gzip.compress(b"x\n"))
     assert list(read_lines(path)) == [b"x"]

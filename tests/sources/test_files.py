@@ -26,7 +26,7 @@ def memory() -> fsspec.AbstractFileSystem:
     system.store.clear()
 
 
-def test_a_folder_is_walked_in_order_without_hidden_files(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_sorted_without_hidden_ones(tmp_path: Path) -> None:
     for name in ("b/2", "b/10", "a", "c.d/.hidden", ".git/config"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -35,7 +35,7 @@ def test_a_folder_is_walked_in_order_without_hidden_files(tmp_path: Path) -> Non
     assert files_at(tmp_path / "a") is None
 
 
-def test_links_are_followed_and_what_cannot_be_read_is_listed(tmp_path: Path) -> None:
+def test_links_are_followed_and_unreadable_files_are_listed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "x").write_text("x")
     root = tmp_path / "root"
@@ -51,7 +51,7 @@ def test_links_are_followed_and_what_cannot_be_read_is_listed(tmp_path: Path) ->
     assert [is_special(file) for file in files_at(root)] == [False, False, True, False, True]
 
 
-def test_folders_that_link_to_each_other_are_walked_once(tmp_path: Path) -> None:
+def test_folders_with_links_to_each_other_are_visited_once(tmp_path: Path) -> None:
     names = [f"{i:02d}" for i in range(20)]
     for name in names:
         (tmp_path / name).mkdir()
@@ -64,7 +64,7 @@ def test_folders_that_link_to_each_other_are_walked_once(tmp_path: Path) -> None
     assert found[0] == f"{tmp_path}/00/to-01/to-02" + "".join(f"/to-{n}" for n in names[3:]) + "/x"
 
 
-def test_a_locked_folder_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locked").mkdir()
     listdir = os.listdir
 
@@ -87,11 +87,11 @@ def test_urls(memory: fsspec.AbstractFileSystem) -> None:
     for look, absent in ((files_at, "memory://absent"), (matching_paths, "memory://bucket/*.csv")):
         with pytest.raises(InputError, match=r"no .*file"):
             look(absent)
-    with pytest.raises(InputError, match=r"parrot.*install what reads"):
+    with pytest.raises(InputError, match=r"parrot.*install a package for this protocol"):
         files_at("parrot://bucket")
 
 
-def test_the_state_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
+def test_fingerprint_changes_with_the_file(tmp_path: Path, memory: fsspec.AbstractFileSystem) -> None:
     path = tmp_path / "a"
     path.write_text("x")
     before = fingerprint(path), fingerprint("memory://bucket/b.txt")
@@ -104,13 +104,13 @@ def test_the_state_changes_with_the_file(tmp_path: Path, memory: fsspec.Abstract
     assert fingerprint("memory://bucket/b.txt") != before[1]
 
 
-def test_paths_of_this_machine() -> None:
+def test_local_paths() -> None:
     assert local_path("file:///a/b") == "/a/b"
     assert local_path(Path("a/b")) == "a/b"
     assert [is_remote(path) for path in ("a", "file:///a", "s3://a")] == [False, False, True]
 
 
-def test_a_pattern_here(tmp_path: Path) -> None:
+def test_local_patterns(tmp_path: Path) -> None:
     for name in ("b[1].txt", "b2.txt", "a.txt"):
         (tmp_path / name).write_text("x")
     assert matching_paths(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]

@@ -49,7 +49,7 @@ def test_a_data_set_is_read_by_its_shards(folder: Path) -> None:
     ]
 
 
-def test_a_split_is_chosen_by_name_and_fields_by_theirs(folder: Path) -> None:
+def test_splits_and_fields_are_chosen_by_name(folder: Path) -> None:
     reading = ReadOptions(Fields(domain="kind", id="size"))
     assert list(read_documents([f"birds=hf:{folder}:default:test"], reading)) == [
         Document("0", "test 0 0", "lory"),
@@ -58,20 +58,18 @@ def test_a_split_is_chosen_by_name_and_fields_by_theirs(folder: Path) -> None:
     assert [d.domain for d in read_documents([f"birds=hf:{folder}:test"])] == ["birds", "birds"]
 
 
-def test_a_data_set_without_the_text_is_told_by_its_columns(folder: Path) -> None:
+def test_a_missing_text_column_is_refused_with_the_columns(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no text column \('body' is not among text, kind, size\)"):
         list(read_documents([f"hf:{folder}"], ReadOptions(Fields(text="body"))))
 
 
 @pytest.mark.parametrize("name", ["{folder}:absent", "nobody/nothing"])
-def test_what_cannot_be_opened_is_wrong_input(folder: Path, name: str) -> None:
+def test_a_data_set_that_cannot_be_opened_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"^hf:.*: cannot be opened .*check its name, split and your access"):
         input_files([f"hf:{name.format(folder=folder)}"])
 
 
-def test_identity_is_that_of_the_files_or_of_the_commit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_identity_is_by_files_or_by_commit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(input_identity([f"hf:{folder}"])) == [str(path) for path in sorted(folder.iterdir())]
     commits = []
     for sha in ("1234", "5678"):
@@ -81,7 +79,7 @@ def test_identity_is_that_of_the_files_or_of_the_commit(
     assert commits[0] != commits[1]
 
 
-def test_a_data_set_that_breaks_off_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_fails_halfway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         num_shards, column_names = 1, None
 

@@ -30,12 +30,14 @@ from loriini.sources import InputFile, InputSpec, input_files, input_identity, i
         "hf://datasets/ORG/NAME/data": InputSpec("hf://datasets/ORG/NAME/data"),
     }.items(),
 )
-def test_inputs_are_names_paths_and_weights(text: str, expected: InputSpec) -> None:
+def test_parse_name_path_and_weight(text: str, expected: InputSpec) -> None:
     assert parse_input(text) == expected
 
 
 @pytest.mark.parametrize("name", ["lang=en.jsonl", "a:1", "lang=en:0.5"])
-def test_whatever_exists_is_a_path(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_file_is_a_path_whatever_its_name(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("x")
     assert parse_input(name) == InputSpec(name)
@@ -44,14 +46,14 @@ def test_whatever_exists_is_a_path(tmp_path: Path, name: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("weight", ["0", "2", "1.5", "-1", "1e3", "nan", "inf", "0,5"])
-def test_a_weight_is_a_share(tmp_path: Path, weight: str) -> None:
+def test_a_weight_outside_of_0_to_1_is_refused(tmp_path: Path, weight: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("x")
     with pytest.raises(InputError, match=rf"the weight {weight} is not in \(0, 1\].*--corpus-weights"):
         parse_input(f"{path}:{weight}")
 
 
-def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
+def test_input_files_are_picklable(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     for name in ("deep/b.txt", "a.jsonl.gz"):
         (tmp_path / name).write_text("x")
@@ -65,7 +67,7 @@ def test_parts_can_be_sent_to_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [1 << 30, 0])
-def test_identity_tells_which_file_changed(
+def test_identity_shows_which_file_changed(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs, "HASHED_BYTES", limit)
@@ -82,14 +84,14 @@ def test_identity_tells_which_file_changed(
     assert changed == {f"{tmp_path}/{name}" for name in ("b.txt", "c.txt", "nothing")}
 
 
-def test_identity_of_small_inputs_is_that_of_their_bytes(tmp_path: Path) -> None:
+def test_identity_of_small_inputs_is_by_bytes(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("one")
     a, b = input_identity([tmp_path]).values()
     assert a == b
 
 
-def test_identity_of_a_file_elsewhere() -> None:
+def test_identity_of_a_remote_file() -> None:
     system = fsspec.filesystem("memory")
     system.pipe("/bucket/a.txt", b"one")
     try:
@@ -108,7 +110,7 @@ def test_a_missing_input_is_refused(tmp_path: Path) -> None:
             look([tmp_path / "absent.jsonl"])
 
 
-def test_a_pattern_is_each_file_that_it_matches(tmp_path: Path) -> None:
+def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
     for name in ("w2.json", "w1.json", "v.json"):
         (tmp_path / name).write_text("x")
     pattern = f"{tmp_path}/w*.json"
@@ -119,7 +121,7 @@ def test_a_pattern_is_each_file_that_it_matches(tmp_path: Path) -> None:
         input_files([f"{tmp_path}/x*.json"])
 
 
-def test_a_pattern_elsewhere_may_match_folders() -> None:
+def test_a_remote_pattern_may_match_folders() -> None:
     system = fsspec.filesystem("memory")
     system.pipe({"/bucket/b1/a.txt": b"x", "/bucket/b2.txt": b"x", "/bucket/c.txt": b"x"})
     try:
@@ -132,7 +134,7 @@ def test_a_pattern_elsewhere_may_match_folders() -> None:
 
 
 @pytest.mark.parametrize("look", [input_files, input_identity])
-def test_a_pipe_is_refused_at_once(tmp_path: Path, look: Callable) -> None:
+def test_a_pipe_is_refused_without_reading(tmp_path: Path, look: Callable) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading, writing = os.pipe()
     try:
@@ -149,7 +151,7 @@ def test_pipes_in_folders_have_an_identity(tmp_path: Path) -> None:
     assert list(input_identity([tmp_path])) == [f"{tmp_path}/pipe"]
 
 
-def test_a_message_is_one_line(tmp_path: Path) -> None:
+def test_a_file_name_with_a_line_end_gives_a_message_of_one_line(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines.jsonl"
     with pytest.raises(InputError, match=r"two\\nlines\.jsonl: no such file"):
         input_files([path])

@@ -1,4 +1,4 @@
-"""Which fields make a document, and which documents are taken."""
+"""Which fields make a document, and which documents are selected."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from loriini.sources.document import Document
 from sources.reads import lines, read, texts
 
 
-def test_absent_id_and_domain_come_from_the_place(tmp_path: Path) -> None:
+def test_default_id_and_domain_come_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "news.train.jsonl"
     path.write_bytes(
         b"\xef\xbb\xbf"
@@ -25,7 +25,7 @@ def test_absent_id_and_domain_come_from_the_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow"])
-def test_a_field_may_be_inside_another(tmp_path: Path, name: str) -> None:
+def test_nested_fields(tmp_path: Path, name: str) -> None:
     rows = [{"text": "a", "meta": {"source": "wiki", "n": 1}}, {"text": "b", "meta": None}]
     path = tmp_path / name
     if name == "a.jsonl":
@@ -39,7 +39,7 @@ def test_a_field_may_be_inside_another(tmp_path: Path, name: str) -> None:
     assert [d.domain for d in read(path, fields=Fields(domain="meta.source"))] == ["wiki", "a"]
 
 
-def test_documents_of_the_wrong_length_are_dropped(tmp_path: Path) -> None:
+def test_short_and_long_documents_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*({"text": "x" * n, "id": n} for n in (1, 5, 9))))
     dropped: list[Dropped] = []
@@ -51,7 +51,7 @@ def test_documents_of_the_wrong_length_are_dropped(tmp_path: Path) -> None:
     ]
 
 
-def test_a_share_of_the_documents_is_taken(tmp_path: Path) -> None:
+def test_samples_have_their_share_and_are_nested(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(*({"text": f"text {n}"} for n in range(2000))))
     samples = {}

@@ -1,4 +1,4 @@
-"""Files and folders as streams of documents, and what becomes of the unreadable ones."""
+"""Files and folders as streams of documents, readable or not."""
 
 import os
 from pathlib import Path
@@ -8,14 +8,14 @@ import fsspec
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, ReadOptions, input_files, read_documents, read_file, records
+from loriini.sources import Dropped, ReadOptions, input_files, read_documents, read_file, readers
 from loriini.sources.document import Document
 from sources.reads import (
     ALL,
+    COMPRESSED,
     EXPECTED,
     FORMATS,
     GOOD,
-    PACKED,
     RECORDS,
     arrow,
     lines,
@@ -26,7 +26,7 @@ from sources.reads import (
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "file.arrow"])
-def test_files_elsewhere_are_read_the_same_way(name: str) -> None:
+def test_remote_files(name: str) -> None:
     system = fsspec.filesystem("memory")
     system.pipe(f"/bucket/{name}", ALL[name])
     try:
@@ -35,7 +35,7 @@ def test_files_elsewhere_are_read_the_same_way(name: str) -> None:
         system.store.clear()
 
 
-def test_folder_is_walked_in_order(tmp_path: Path) -> None:
+def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:
     root = tmp_path / "root"
     for name, data in {
         "b/notes.md": b"# Notes",
@@ -64,19 +64,22 @@ def test_folder_is_walked_in_order(tmp_path: Path) -> None:
         Dropped(None, f"{root}/b/latin.txt", "not valid UTF-8", "byte 3"),
         Dropped(None, f"{root}/b/picture.png", "not a text file"),
     ]
-    with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); mend the file"):
+    with pytest.raises(InputError, match=r"latin\.txt: not valid UTF-8 \(byte 3\); fix the file"):
         read(root / "b" / "latin.txt")
 
 
 @pytest.mark.parametrize("name", ["UP.JSONL", "D.JSONL.GZ", "t.Csv.Zst"])
-def test_the_case_of_a_suffix_is_no_matter(tmp_path: Path, name: str) -> None:
+def test_suffixes_ignore_case(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(ALL[f"a.{name.lower().split('.', 1)[1]}"])
     assert read(path) == read(tmp_path) == EXPECTED
 
 
-def test_json_in_a_folder_is_text_and_packed_json_lines(tmp_path: Path) -> None:
-    for name, pack in {"a.json": bytes, **{f"b.json{suffix}": PACKED[suffix] for suffix in PACKED}}.items():
+def test_json_in_a_folder_is_text_and_compressed_json_is_json_lines(tmp_path: Path) -> None:
+    for name, pack in {
+        "a.json": bytes,
+        **{f"b.json{suffix}": COMPRESSED[suffix] for suffix in COMPRESSED},
+    }.items():
         (tmp_path / name).write_bytes(pack(b'{"text": "x"}'))
         assert texts(tmp_path / name) == texts(f"{tmp_path}/{name[0]}*{name[6:]}") == ["x"]
     assert texts(tmp_path)[0] == '{"text": "x"}'
@@ -84,7 +87,7 @@ def test_json_in_a_folder_is_text_and_packed_json_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.bz2", "b.TAR", "c.tar.gz", "d.jsonl.gz.zst", "e.zip"])
-def test_what_is_packed_otherwise_is_a_flaw(tmp_path: Path, name: str) -> None:
+def test_unreadable_archives_are_bad_records(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\0")
     (tmp_path / "good.txt").write_text("good")
     for path in (tmp_path, tmp_path / name):
@@ -97,7 +100,7 @@ def test_what_is_packed_otherwise_is_a_flaw(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_pipes_in_a_folder_are_counted(tmp_path: Path) -> None:
+def test_pipes_in_a_folder_are_dropped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.jsonl")
     (tmp_path / "b.txt").write_text("good")
     dropped: list[Dropped] = []
@@ -105,7 +108,7 @@ def test_pipes_in_a_folder_are_counted(tmp_path: Path) -> None:
     assert dropped == [Dropped(None, f"{tmp_path}/a.jsonl", "neither file nor folder")]
 
 
-def test_a_name_may_be_no_text(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf8(tmp_path: Path) -> None:
     for name in (b"caf\xe9.txt", b"caf\xe9.jsonl", b"caf\xe9/a.txt"):
         path = os.path.join(os.fsencode(tmp_path), name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -120,19 +123,19 @@ def test_a_name_may_be_no_text(tmp_path: Path) -> None:
     assert [d.id for d in read(named)] == ["caf\\udce9.txt"]
 
 
-def test_a_flaw_is_told_in_one_line(tmp_path: Path) -> None:
+def test_the_message_of_a_bad_record_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines.jsonl"
     path.write_bytes(b"{\n")
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as error:
         texts(path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
     dropped: list[Dropped] = []
     with pytest.raises(InputError):
         texts(path, on_error="skip", on_drop=dropped.append)
     assert [d.where for d in dropped] == [f"{path}:1"]
 
 
-def test_notes_of_a_saved_data_set_are_no_documents(tmp_path: Path) -> None:
+def test_metadata_of_a_saved_data_set_is_skipped(tmp_path: Path) -> None:
     for name, data in {
         "dataset_dict.json": b"{}",
         "train/data-00000-of-00001.arrow": arrow(),
@@ -144,9 +147,7 @@ def test_notes_of_a_saved_data_set_are_no_documents(tmp_path: Path) -> None:
     assert read(tmp_path) == EXPECTED
 
 
-def test_what_nobody_is_told_of_is_counted_in_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dropped_records_are_counted_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(GOOD, b"{", b"[]", b"{"))
     assert len(list(read_documents([path, path], ReadOptions(on_error="skip")))) == 2
@@ -156,12 +157,12 @@ def test_what_nobody_is_told_of_is_counted_in_a_warning(
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_truncated_archive_keeps_what_was_read(tmp_path: Path, suffix: str) -> None:
+def test_a_truncated_archive_keeps_what_was_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"web.jsonl{suffix}"
     numbers = [{"text": str(hash((i, i)))} for i in range(20_000)]
-    whole = PACKED[suffix](lines(*numbers))
+    whole = COMPRESSED[suffix](lines(*numbers))
     path.write_bytes(whole[: len(whole) * 3 // 4])
-    with pytest.raises(InputError, match=r"truncated or damaged archive .*mend the file"):
+    with pytest.raises(InputError, match=r"truncated or damaged archive .*fix the file"):
         texts(path)
     read, dropped = skipping(path)
     assert len(read) > 10_000
@@ -180,7 +181,7 @@ def test_truncated_archive_keeps_what_was_read(tmp_path: Path, suffix: str) -> N
         "a.arrow": "unreadable parquet or Arrow",
     }.items(),
 )
-def test_file_that_is_not_what_its_name_says(tmp_path: Path, name: str, reason: str) -> None:
+def test_files_of_another_format_than_their_suffix(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / name).write_bytes(b"plain text, and no archive at all")
     with pytest.raises(InputError, match=reason):
         texts(tmp_path / name)
@@ -194,19 +195,19 @@ def test_truncated_tables(tmp_path: Path) -> None:
             texts(path)
 
 
-def test_an_unreadable_file_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
     (tmp_path / "nothing.jsonl").symlink_to(tmp_path / "absent")
-    opened = records.read_lines
+    opened = readers.read_lines
 
     def refuse(path: str, longest: int) -> Any:
         if path.endswith("b.jsonl"):
             raise PermissionError(13, "Permission denied")
         return opened(path, longest)
 
-    monkeypatch.setattr(records, "read_lines", refuse)
-    with pytest.raises(InputError, match=r"b\.jsonl: unreadable file .*Permission denied.*mend the file"):
+    monkeypatch.setattr(readers, "read_lines", refuse)
+    with pytest.raises(InputError, match=r"b\.jsonl: unreadable file .*Permission denied.*fix the file"):
         texts(tmp_path)
     read, dropped = skipping(tmp_path)
     assert read == ["a", "c"]
@@ -216,7 +217,7 @@ def test_an_unreadable_file_among_many(tmp_path: Path, monkeypatch: pytest.Monke
     ]
 
 
-def test_a_file_elsewhere_may_break_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_file_that_fails_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
     system = fsspec.filesystem("memory")
     system.pipe("/bucket/a.jsonl", lines(GOOD, GOOD))
 
@@ -227,7 +228,7 @@ def test_a_file_elsewhere_may_break_off(monkeypatch: pytest.MonkeyPatch) -> None
         yield GOOD
         raise Gone("connection lost")
 
-    monkeypatch.setattr(records, "read_lines", breaking)
+    monkeypatch.setattr(readers, "read_lines", breaking)
     try:
         with pytest.raises(InputError, match=r"a\.jsonl:2: unreadable file \(connection lost\)"):
             read("memory://bucket/a.jsonl")
@@ -236,7 +237,7 @@ def test_a_file_elsewhere_may_break_off(monkeypatch: pytest.MonkeyPatch) -> None
         system.store.clear()
 
 
-def test_an_error_of_who_is_told_is_not_taken_for_the_inputs(tmp_path: Path) -> None:
+def test_an_error_of_the_callback_is_not_an_input_error(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(b"no JSON", GOOD))
 
@@ -247,7 +248,7 @@ def test_an_error_of_who_is_told_is_not_taken_for_the_inputs(tmp_path: Path) -> 
         texts(path, on_error="skip", on_drop=full)
 
 
-def test_each_part_is_read_by_itself(tmp_path: Path) -> None:
+def test_each_file_is_read_independently(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_bytes(lines({"text": name}))
     found = input_files([tmp_path, f"other={tmp_path}/b.jsonl"])
@@ -259,7 +260,7 @@ def test_each_part_is_read_by_itself(tmp_path: Path) -> None:
     ]
 
 
-def test_missing_or_empty_paths(tmp_path: Path) -> None:
+def test_missing_or_empty_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         texts(tmp_path / "absent.jsonl")
     with pytest.raises(InputError, match="no document found"):

@@ -1,4 +1,4 @@
-"""The user's documents: what is held out, and how much of each domain is kept."""
+"""Splits of the user's documents: what is held out, and how much of each domain is kept."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ def names(documents: list[Document]) -> set[str]:
     return {document.id for document in documents}
 
 
-def test_a_share_of_the_documents_is_held_out_and_none_is_on_both_sides(tmp_path: Path) -> None:
+def test_a_share_of_the_documents_is_held_out(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", range(2000))
     sides = split_documents([str(path)], PLENTY, PLENTY)
     assert len(sides["train"]) + len(sides["heldout"]) == 2000
@@ -34,23 +34,14 @@ def test_a_share_of_the_documents_is_held_out_and_none_is_on_both_sides(tmp_path
     assert 0.06 < len(sides["heldout"]) / 2000 < 0.10
 
 
-def test_what_is_held_out_does_not_depend_on_what_else_is_there(tmp_path: Path) -> None:
+def test_the_side_of_a_document_does_not_depend_on_the_others(tmp_path: Path) -> None:
     few = split_documents([str(write_lines(tmp_path / "few.jsonl", range(100)))], PLENTY, PLENTY)
     many = split_documents([str(write_lines(tmp_path / "many.jsonl", range(500)))], PLENTY, PLENTY)
     assert names(few["heldout"]) <= names(many["heldout"])
     assert names(few["train"]) <= names(many["train"])
 
 
-def test_pieces_of_one_text_stay_together(tmp_path: Path) -> None:
-    records = [{"id": f"text{i}#{k}", "text": f"{i} {k}"} for i in range(200) for k in range(3)]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    sides = split_documents([str(path)], PLENTY, PLENTY)
-    pieces = Counter(document.id.split("#")[0] for document in sides["heldout"])
-    assert set(pieces.values()) == {3}
-
-
-def test_files_marked_as_held_out_are_that_side_and_nothing_else_is(tmp_path: Path) -> None:
+def test_files_marked_as_held_out_are_the_whole_held_out_side(tmp_path: Path) -> None:
     write_lines(tmp_path / "prose.jsonl", range(300))
     write_lines(tmp_path / "deep" / "prose.heldout.jsonl", range(300, 310))
     sides = split_documents([str(tmp_path)], PLENTY, PLENTY)
@@ -58,7 +49,7 @@ def test_files_marked_as_held_out_are_that_side_and_nothing_else_is(tmp_path: Pa
     assert len(sides["train"]) == 300
 
 
-def test_each_domain_gets_the_same_share_of_a_side_and_at_least_one_document(tmp_path: Path) -> None:
+def test_domains_share_a_side_equally_with_at_least_one_document(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", range(300), "long", "x" * 100)
     write_lines(tmp_path / "b.jsonl", range(300), "short", "x")
     write_lines(tmp_path / "c.jsonl", range(30), "huge", "x" * 100_000)
@@ -71,7 +62,7 @@ def test_each_domain_gets_the_same_share_of_a_side_and_at_least_one_document(tmp
     assert sum(document.domain == "huge" for document in sides["train"]) == 1
 
 
-def test_the_order_is_that_of_hashes_whatever_the_order_of_the_files(tmp_path: Path) -> None:
+def test_the_order_is_by_hash_not_by_file(tmp_path: Path) -> None:
     paths = [write_lines(tmp_path / f"{name}.jsonl", range(50), name) for name in ("a", "b")]
     forward = split_documents(list(map(str, paths)), PLENTY, PLENTY)
     backward = split_documents(list(map(str, paths[::-1])), PLENTY, PLENTY)
@@ -79,7 +70,7 @@ def test_the_order_is_that_of_hashes_whatever_the_order_of_the_files(tmp_path: P
     assert [d.domain for d in forward["train"]] != sorted(d.domain for d in forward["train"])
 
 
-def test_a_folder_of_plain_texts_is_read_too(tmp_path: Path) -> None:
+def test_a_folder_of_plain_texts(tmp_path: Path) -> None:
     for i in range(60):
         file = tmp_path / f"kind{i % 2}" / f"{i}.txt"
         file.parent.mkdir(exist_ok=True)
@@ -103,7 +94,7 @@ def test_a_missing_path_is_refused(tmp_path: Path) -> None:
         split_documents([str(tmp_path / "absent")], PLENTY, PLENTY)
 
 
-def test_every_format_of_records_in_a_folder_is_read(tmp_path: Path) -> None:
+def test_a_folder_of_several_formats_of_records(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", range(50))
     rows = "".join(f"t{i},words {i}\n" for i in range(50))
     (tmp_path / "b.csv").write_text("id,text\n" + rows)
@@ -112,7 +103,9 @@ def test_every_format_of_records_in_a_folder_is_read(tmp_path: Path) -> None:
     assert Counter(d.domain for documents in sides.values() for d in documents) == {"prose": 50, "b": 50}
 
 
-def test_what_is_left_out_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_documents_are_counted_in_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for i in range(50):
         (tmp_path / f"{i}.txt").write_text(f"words {i}")
     (tmp_path / "picture.png").write_bytes(b"\0")

@@ -29,7 +29,7 @@ def finished_reads(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("task_bytes", [1, 1 << 26])
-def test_documents_come_in_the_order_of_the_inputs(
+def test_documents_are_in_the_order_of_the_inputs(
     task_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
@@ -38,8 +38,8 @@ def test_documents_come_in_the_order_of_the_inputs(
     assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
 
 
-@pytest.mark.parametrize("remedy", ["skip", "mend"])
-def test_what_was_read_before_a_flaw_is_not_read_again(
+@pytest.mark.parametrize("remedy", ["skip", "fix"])
+def test_files_read_before_a_bad_record_are_not_read_again(
     remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "TASK_BYTES", 1)
@@ -49,7 +49,7 @@ def test_what_was_read_before_a_flaw_is_not_read_again(
         stored(tmp_path / "out", inputs)
     before = finished_reads(tmp_path)
     assert len(before) == 2
-    if remedy == "mend":
+    if remedy == "fix":
         lines(tmp_path / "c.jsonl", "c")
 
     def stop(*_: object) -> None:
@@ -78,7 +78,7 @@ def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
         open_streams([str(tmp_path)], tmp_path / "corpora" / "out", STOP)
 
 
-def test_a_pipe_in_a_folder_is_counted(tmp_path: Path) -> None:
+def test_a_pipe_in_a_folder_is_dropped(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     lines(folder / "a.jsonl", "a")
@@ -87,7 +87,7 @@ def test_a_pipe_in_a_folder_is_counted(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "dropped.jsonl").read_text())["reason"] == "neither file nor folder"
 
 
-def test_an_empty_file_is_counted_and_an_empty_folder_refused(tmp_path: Path) -> None:
+def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) -> None:
     inputs = [lines(tmp_path / "a.jsonl", "a"), lines(tmp_path / "b.jsonl")]
     assert stored(tmp_path / "out", inputs) == ["a"]
     dropped = json.loads((tmp_path / "out" / "dropped.jsonl").read_text())

@@ -1,4 +1,4 @@
-"""Web archives: what a page's text is, and what is no page."""
+"""Web archives: pages, other records and damage."""
 
 import gzip
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, ReadOptions, fields, read_documents, web
+from loriini.sources import Dropped, ReadOptions, optional, read_documents, web
 from loriini.sources.document import Document
 from loriini.sources.dropped import ignore_dropped
 
@@ -63,7 +63,7 @@ def read(path: Path, dropped: list[Dropped] | None = None, on_error: str = "stop
 
 
 @pytest.mark.parametrize("name", PACK)
-def test_pages_are_documents_and_what_is_none_is_dropped(tmp_path: Path, name: str) -> None:
+def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(PACK[name](RECORDS))
     dropped: list[Dropped] = []
@@ -78,7 +78,7 @@ def test_pages_are_documents_and_what_is_none_is_dropped(tmp_path: Path, name: s
     ]
 
 
-def test_texts_taken_from_pages(tmp_path: Path) -> None:
+def test_extracted_texts(tmp_path: Path) -> None:
     contents = (b"caf\xc3\xa9", b"caf\xe9", b"after")
     path = tmp_path / "a.warc.wet.gz"
     records = [frame("conversion", i, c, **{"Content-Type": "text/plain"}) for i, c in enumerate(contents)]
@@ -88,7 +88,7 @@ def test_texts_taken_from_pages(tmp_path: Path) -> None:
     assert [document.text for document in read(path, [], "skip")] == ["café", "after"]
 
 
-def test_resources_are_read_by_their_type(tmp_path: Path) -> None:
+def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
     contents = {"text/html; charset=utf-8": PAGE.encode(), "text/plain": b"plain", "image/png": b"\x89PNG"}
     path = tmp_path / "a.warc"
     path.write_bytes(
@@ -103,7 +103,7 @@ def test_resources_are_read_by_their_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["metadata", "response"])
-def test_a_record_beyond_the_limit_is_passed_over(
+def test_a_record_above_the_size_limit_is_skipped(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "MAX_RECORD_BYTES", 1000)
@@ -117,7 +117,7 @@ def test_a_record_beyond_the_limit_is_passed_over(
     assert dropped == ([expected] if kind == "response" else [])
 
 
-def test_damage_is_told_by_the_records_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_reported_with_the_record_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(RECORDS[1] + frame("metadata", 2, b"x") + b"no record")
     with pytest.raises(InputError, match=r"a\.warc:3: damaged web archive"):
@@ -129,7 +129,7 @@ def test_damage_is_told_by_the_records_number(tmp_path: Path, monkeypatch: pytes
             read(path)
 
 
-def test_a_response_that_is_none_is_a_flaw(tmp_path: Path) -> None:
+def test_a_response_without_http_is_bad(tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(frame("response", 1, b"no HTTP at all") + RECORDS[1])
     with pytest.raises(InputError, match=r"a\.warc:1: no HTTP response"):
@@ -139,7 +139,7 @@ def test_a_response_that_is_none_is_a_flaw(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PACK)
 @pytest.mark.parametrize("left_out", [20, 30, 100])
-def test_a_truncated_archive_is_told(tmp_path: Path, name: str, left_out: int) -> None:
+def test_a_truncated_archive(tmp_path: Path, name: str, left_out: int) -> None:
     path = tmp_path / name
     path.write_bytes(PACK[name](RECORDS)[:-left_out])
     with pytest.raises(InputError, match=r"truncated or damaged archive|damaged web archive"):
@@ -152,28 +152,30 @@ def test_a_truncated_archive_is_told(tmp_path: Path, name: str, left_out: int) -
 @pytest.mark.parametrize(
     "data", [b"plain text", b"WARC/1.0\r\nWARC-Type: response\r\n\r\n", b"WARC/1.0\r\nContent-Le"]
 )
-def test_what_is_no_archive_is_told(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_archive(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(data)
-    with pytest.raises(InputError, match=r"a\.warc: damaged web archive .*mend the file"):
+    with pytest.raises(InputError, match=r"a\.warc: damaged web archive .*fix the file"):
         read(path)
 
 
-def test_a_missing_package_is_told_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(b"".join(RECORDS))
 
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(fields, "import_module", absent)
+    monkeypatch.setattr(optional, "import_module", absent)
     with pytest.raises(
         InputError, match=r"a\.warc: .* needs warcio .*; run: pip install 'loriini\[inputs\]'"
     ):
         read(path)
 
 
-def test_a_length_in_signs_that_are_no_digits_is_damage(tmp_path: Path) -> None:
+def test_a_length_that_is_no_number_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes("WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 1²\r\n\r\n".encode())
     with pytest.raises(InputError, match=r"damaged web archive \(a record has no length\)"):

@@ -1,13 +1,13 @@
-"""Documents from inputs of any format; every flaw names its place, and nothing is left out unsaid.
+"""Documents from inputs of many formats. Reading is a stream: memory does not grow with the input.
 
-ReadOptions is a stream: memory does not grow with the input.
+Every error names its place in the input, and every document that is left out is reported.
 """
 
 from loriini.sources.dropped import Dropped
-from loriini.sources.fields import BadRecord, Fields
 from loriini.sources.inputs import InputFile, InputSpec, input_files, input_identity, parse_input
-from loriini.sources.options import ON_ERROR, OnError, ReadOptions, hash_fraction
+from loriini.sources.options import ON_ERROR, OnError, ReadOptions
 from loriini.sources.read import read_documents, read_file, read_files
+from loriini.sources.records import BadRecord, Fields
 
 __all__ = [
     "ON_ERROR",
@@ -18,7 +18,6 @@ __all__ = [
     "InputSpec",
     "OnError",
     "ReadOptions",
-    "hash_fraction",
     "input_files",
     "input_identity",
     "parse_input",

@@ -1,4 +1,4 @@
-"""A plain, gzip or zstd file as a stream of lines or bytes, and what a damaged archive raises."""
+"""Plain, gzip and zstd files as streams of lines or bytes."""
 
 import gzip
 import io
@@ -13,21 +13,22 @@ import zstandard
 from loriini.sources.files import open_binary
 
 READ_BYTES = 1 << 16
-PACKED = (".gz", ".zst")
+COMPRESSED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+"""What reading a truncated or damaged archive raises."""
 
 
 def suffixes(path: str | Path) -> tuple[str, str]:
-    """What a file's name ends in, in lower case: its format and how it is packed, as (".jsonl", ".gz")."""
+    """A file name's suffixes in lower case, of the format and of the compression: (".jsonl", ".gz")."""
     stem, last = os.path.splitext(str(path).lower())
-    return (os.path.splitext(stem)[1], last) if last in PACKED else (last, "")
+    return (os.path.splitext(stem)[1], last) if last in COMPRESSED else (last, "")
 
 
 def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
-    r"""Stream a file's lines without their `\n`, decompressed by its suffix (`.gz`, `.zst`).
+    r"""Stream a file's lines without `\n`, decompressed by its suffix (`.gz`, `.zst`).
 
-    Every whole line before a damaged place is yielded; then one of DAMAGE is raised. A line that takes more
-    than `longest` bytes is cut somewhere after these, so that one without an end does not fill the memory.
+    All complete lines before a damaged place are yielded, then one of DAMAGE is raised. A line of more than
+    `longest` bytes is truncated somewhere after these, so that an endless line does not fill the memory.
     """
     begun: list[bytes] = []
     length = 0
@@ -45,22 +46,20 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
 
 
 def open_stream(path: str | Path) -> IO[bytes]:
-    """A file's bytes, decompressed by its suffix; reading past a damaged place raises one of DAMAGE."""
-    return io.BufferedReader(_Stream(_chunks(path)), READ_BYTES)
+    """Open a file for reading, decompressed by its suffix; reading past a damaged place raises DAMAGE."""
+    return io.BufferedReader(_ChunkFile(_chunks(path)), READ_BYTES)
 
 
-class _Stream(io.RawIOBase):
+class _ChunkFile(io.RawIOBase):
     """Chunks of bytes as a file."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks, self.rest = chunks, memoryview(b"")
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill the start of `buffer`; 0 at the end."""
         while not self.rest:
             chunk = next(self.chunks, None)
             if chunk is None:
@@ -72,27 +71,27 @@ class _Stream(io.RawIOBase):
 
 
 def _chunks(path: str | Path) -> Iterator[bytes]:
-    packed = suffixes(path)[1]
+    compression = suffixes(path)[1]
     with open_binary(path) as file:
-        yield from _zstd_chunks(file) if packed == ".zst" else _plain_chunks(file, packed == ".gz")
+        yield from _zstd_chunks(file) if compression == ".zst" else _plain_chunks(file, compression == ".gz")
 
 
-def _plain_chunks(packed: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
-    # read1 returns what is there; read would lose it when the archive ends inside the same call.
-    read = gzip.GzipFile(fileobj=packed).read1 if is_gzip else packed.read
+def _plain_chunks(file: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
+    # read1 returns what is available; read would lose it when the archive ends inside the same call.
+    read = gzip.GzipFile(fileobj=file).read1 if is_gzip else file.read
     while chunk := read(READ_BYTES):
         yield chunk
 
 
-def _zstd_chunks(packed_file: IO[bytes]) -> Iterator[bytes]:
-    """Decompress frame by frame: zstandard's own stream reader takes a truncated file for a whole one."""
+def _zstd_chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """Decompress frame by frame: zstandard's own stream reader accepts a truncated file."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     inside_frame = False
-    while packed := packed_file.read(READ_BYTES):
-        while packed:
+    while data := file.read(READ_BYTES):
+        while data:
             if decompressor.eof:
                 decompressor = zstandard.ZstdDecompressor().decompressobj()
-            yield decompressor.decompress(packed)
-            inside_frame, packed = not decompressor.eof, decompressor.unused_data
+            yield decompressor.decompress(data)
+            inside_frame, data = not decompressor.eof, decompressor.unused_data
     if inside_frame:
         raise EOFError("the file ends inside a compressed frame")

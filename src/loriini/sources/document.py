@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One text of a corpus, with a name of its own and the domain it counts towards."""
+    """A text with its unique id and the domain that it counts towards."""
 
     id: str
     text: str

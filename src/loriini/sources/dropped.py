@@ -1,4 +1,4 @@
-"""What is left out of a corpus, told one by one."""
+"""Records and documents that are left out of a corpus."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -9,44 +9,43 @@ from loriini.errors import InputError
 
 @dataclass(frozen=True)
 class Dropped:
-    """A document that is left out: its id where it had one, its place where known, and why."""
+    """A document that is left out: its id and place where known, and why."""
 
     id: str | None
     where: str | None
     reason: str
-    """What is counted: the same words for all of a kind."""
+    """The same words for all documents dropped for one reason; they are counted by it."""
     detail: str = ""
-    """What only this one shows."""
+    """Details of this document."""
 
 
 OnDrop = Callable[[Dropped], None]
-"""Who is told of what is left out."""
 
 
 def ignore_dropped(dropped: Dropped) -> None:
     """Keep no record of what is dropped."""
 
 
-def count_dropped(drop: OnDrop) -> tuple[OnDrop, Counter[str]]:
-    """As `drop`, beside how many it was told of by reason."""
-    left_out = Counter[str]()
+def count_dropped(on_drop: OnDrop) -> tuple[OnDrop, Counter[str]]:
+    """Wrap a callback; also returns a counter of its calls by reason."""
+    counts = Counter[str]()
 
     def count(dropped: Dropped) -> None:
-        left_out[dropped.reason] += 1
-        drop(dropped)
+        counts[dropped.reason] += 1
+        on_drop(dropped)
 
-    return count, left_out
-
-
-def describe_dropped(left_out: Mapping[str, int]) -> str:
-    """How many are left out, as words."""
-    return ", ".join(f"{count:,} left out: {reason}" for reason, count in left_out.items())
+    return count, counts
 
 
-def no_documents(where: object, left_out: Mapping[str, int]) -> InputError:
-    """What is raised for an input without any document, with all that was left out of it."""
-    told = f" ({describe_dropped(left_out)})" if left_out else ""
+def describe_dropped(counts: Mapping[str, int]) -> str:
+    """Counts by reason as text."""
+    return ", ".join(f"{count:,} left out: {reason}" for reason, count in counts.items())
+
+
+def no_documents(where: object, counts: Mapping[str, int]) -> InputError:
+    """The error for an input without documents, with the counts of what was dropped."""
+    dropped = f" ({describe_dropped(counts)})" if counts else ""
     return InputError(
-        f"{where}: no document found{told}; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text files, "
-        "and limits that leave some"
+        f"{where}: no document found{dropped}; give .jsonl, .csv, .tsv, .parquet, .arrow, .warc or text "
+        "files, and limits that leave some documents"
     )

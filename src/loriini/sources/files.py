@@ -1,4 +1,4 @@
-"""Files wherever they are: a path on this machine, or the URL of anything that fsspec reaches."""
+"""Files on this machine or behind any URL that fsspec reaches."""
 
 import glob
 import os
@@ -12,33 +12,33 @@ import fsspec
 
 from loriini.errors import InputError
 
-_HERE = ("file://", "local://")
+_LOCAL = ("file://", "local://")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Whether `path` is a URL, and not a path of this machine."""
-    return "://" in str(path) and not str(path).startswith(_HERE)
+    """Whether `path` is a URL of another machine."""
+    return "://" in str(path) and not str(path).startswith(_LOCAL)
 
 
 def local_path(path: str | Path) -> str:
-    """A path of this machine without `file://`; a URL as it is."""
+    """A path of this machine without `file://`; other URLs unchanged."""
     text = str(path)
-    return next((text.removeprefix(prefix) for prefix in _HERE if text.startswith(prefix)), text)
+    return next((text.removeprefix(prefix) for prefix in _LOCAL if text.startswith(prefix)), text)
 
 
 def open_binary(path: str | Path) -> IO[bytes]:
-    """Open a file to read its bytes. OSError when it cannot be."""
+    """Open a file for reading bytes; raises OSError."""
     if not is_remote(path):
         return open(local_path(path), "rb")
-    system, name = _system(str(path))
+    system, name = _file_system(str(path))
     opened: IO[bytes] = system.open(name, "rb")
     return opened
 
 
 def matching_paths(path: str | Path) -> list[str]:
-    """The files and folders whose names match a pattern, in sorted order; only `path` when it exists itself.
+    """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
-    Elsewhere only `*` is a sign of a pattern. Raises InputError when nothing is there.
+    In a URL only `*` makes a pattern. Raises InputError when nothing matches.
     """
     if not is_remote(path):
         path = local_path(path)
@@ -46,10 +46,10 @@ def matching_paths(path: str | Path) -> list[str]:
         if not found:
             raise InputError(f"{path}: no such file or folder; check the path")
         return found
-    system, name = _system(str(path))
+    system, name = _file_system(str(path))
     if "*" not in name:
         return [str(path)]
-    with _reaching(path):
+    with _remote_errors(path):
         found = system.glob(name)
     if not found:
         raise InputError(f"{path}: no file here; check the address")
@@ -57,31 +57,33 @@ def matching_paths(path: str | Path) -> list[str]:
 
 
 def files_at(path: str | Path) -> list[str] | None:
-    """The files of a folder in sorted order, without hidden ones; None for a file.
+    """The files below a folder, sorted, without hidden ones; None if `path` is a file.
 
-    Links are followed, and no folder is walked twice. What cannot be read, such as a link to nothing, a
-    locked folder or a pipe, is listed too, so that reading it says so. Raises InputError when nothing is
-    there, and for what is neither file nor folder.
+    Links are followed; no folder is visited twice. What cannot be read, such as a broken link, a folder
+    without permission or a pipe, is listed too, so that reading reports it. Raises InputError when nothing is
+    there, and for a pipe or device.
     """
     if not is_remote(path):
         path = local_path(path)
         if not os.path.exists(path):
             raise InputError(f"{path}: no such file or folder; check the path")
         if is_special(path):
-            told = "neither a file nor a folder, and cannot be read twice"
-            raise InputError(f"{path}: {told}; write it to a file, and give that")
+            raise InputError(
+                f"{path}: neither a file nor a folder, and cannot be read twice; write it to a file, and "
+                "give that"
+            )
         return list(_walk(path, set())) if os.path.isdir(path) else None
-    system, name = _system(str(path))
-    with _reaching(path):
+    system, name = _file_system(str(path))
+    with _remote_errors(path):
         if system.info(name)["type"] != "directory":
             return None
-        hidden = len(name.rstrip("/"))
-        found = [file for file in system.find(name) if "/." not in file[hidden:]]
+        prefix = len(name.rstrip("/"))
+        found = [file for file in system.find(name) if "/." not in file[prefix:]]
     return sorted(system.unstrip_protocol(file) for file in found)
 
 
 def is_special(path: str | Path) -> bool:
-    """Whether something is there, on this machine, that is neither file nor folder: a pipe, a device."""
+    """Whether `path` is a pipe, a device or the like on this machine."""
     if is_remote(path):
         return False
     try:
@@ -91,43 +93,21 @@ def is_special(path: str | Path) -> bool:
 
 
 def fingerprint(path: str | Path) -> dict[str, Any]:
-    """What changes when a file does: size and mtime here; elsewhere all that is told of it, as its ETag."""
+    """What changes when a file does: its size and mtime; of a remote file all metadata, such as the ETag."""
     if is_remote(path):
-        system, name = _system(str(path))
-        with _reaching(path):
+        system, name = _file_system(str(path))
+        with _remote_errors(path):
             info = system.info(name)
-        # A URL may come with a signature that is new each time.
+        # A URL may contain a signature that changes every time.
         return {key: str(value) for key, value in info.items() if key != "url"}
     found = os.stat(local_path(path))
     if not _is_ordinary(found):
-        raise OSError("neither a file nor a folder")  # so that nobody waits for what comes out of it
+        raise OSError("neither a file nor a folder")  # opening a pipe would block
     return {"size": found.st_size, "mtime": found.st_mtime_ns}
 
 
-def _is_ordinary(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-
-
-def _walk(folder: str, walked: set[str]) -> Iterator[str]:
-    """What is no folder below `folder`, depth first and sorted; not what was walked, by whatever path."""
-    real = os.path.realpath(folder)
-    if real in walked:
-        return
-    walked.add(real)
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        yield folder
-        return
-    for path in (os.path.join(folder, name) for name in names if not name.startswith(".")):
-        if os.path.isdir(path):
-            yield from _walk(path, walked)
-        else:
-            yield path
-
-
 def size_of(path: str | Path) -> int | None:
-    """A file's bytes; None when nobody tells."""
+    """A file's size in bytes; None if unknown."""
     try:
         size = fingerprint(path).get("size", "")
     except OSError:
@@ -135,9 +115,31 @@ def size_of(path: str | Path) -> int | None:
     return int(size) if str(size).isdigit() else None
 
 
+def _is_ordinary(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+
+
+def _walk(folder: str, visited: set[str]) -> Iterator[str]:
+    """The files below `folder`, depth first and sorted, except in folders already visited by any path."""
+    real = os.path.realpath(folder)
+    if real in visited:
+        return
+    visited.add(real)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        yield folder
+        return
+    for path in (os.path.join(folder, name) for name in names if not name.startswith(".")):
+        if os.path.isdir(path):
+            yield from _walk(path, visited)
+        else:
+            yield path
+
+
 @contextmanager
-def _reaching(url: str | Path) -> Iterator[None]:
-    """InputError for whatever another machine, or the package that asks it, answers but a file."""
+def _remote_errors(url: str | Path) -> Iterator[None]:
+    """Turn any error of a remote file system into an InputError."""
     try:
         yield
     except FileNotFoundError:
@@ -146,11 +148,11 @@ def _reaching(url: str | Path) -> Iterator[None]:
         raise InputError(f"{url}: cannot be reached ({error}); check the address and your access") from None
 
 
-def _system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the file's name there; InputError when its package is missing."""
+def _file_system(url: str) -> tuple[Any, str]:
+    """A URL's file system and the path in it; InputError when the package for its protocol is missing."""
     try:
         return fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise InputError(
-            f"{url}: {error}; install what reads this protocol, as s3fs, gcsfs or fsspec[http]"
+            f"{url}: {error}; install a package for this protocol, such as s3fs, gcsfs or fsspec[http]"
         ) from None

@@ -1,28 +1,20 @@
-"""Which format a file's name tells."""
+"""Readers of file formats, by file name."""
 
 import codecs
 from collections.abc import Callable
 
-from loriini.sources.compressed import PACKED, open_stream, suffixes
-from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields
-from loriini.sources.records import (
-    Records,
-    read_arrow,
-    read_csv,
-    read_json_lines,
-    read_parquet,
-    read_tsv,
-)
+from loriini.sources.compressed import COMPRESSED, open_stream, suffixes
+from loriini.sources.readers import read_arrow, read_csv, read_json_lines, read_parquet, read_tsv
+from loriini.sources.records import MAX_RECORD_BYTES, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
 
-PACKED_OTHERWISE = (
+UNREADABLE_ARCHIVES = (
     *(".bz2", ".xz", ".lzma", ".lz", ".lz4", ".lzo", ".br", ".sz", ".snappy", ".z", ".gzip", ".zstd"),
     *(".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst"),
-    *PACKED,  # a second time
+    *COMPRESSED,  # a second time
 )
-"""Suffixes of what nothing here unpacks."""
 
-FORMATS: dict[str, Callable[[str, Fields], Records]] = {
+READERS: dict[str, Callable[[str, Fields], Records]] = {
     ".jsonl": read_json_lines,
     ".ndjson": read_json_lines,
     ".json": read_json_lines,
@@ -37,31 +29,31 @@ FORMATS: dict[str, Callable[[str, Fields], Records]] = {
 
 
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
-    """What reads a file of records; None for a text file."""
-    suffix, packed = suffixes(path)
-    if suffix in PACKED_OTHERWISE:
-        return _packed_otherwise
-    # A .json among other files is a settings file far more often than JSON lines; nobody packs settings.
-    return None if in_folder and suffix == ".json" and not packed else FORMATS.get(suffix)
+    """The reader of a file of records; None for a text file."""
+    suffix, compression = suffixes(path)
+    if suffix in UNREADABLE_ARCHIVES:
+        return _refuse_archive
+    # A .json file in a folder is far more often settings than JSON lines; settings are not compressed.
+    return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)
 
 
 def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
-    """A whole file as record 0. That a folder holds other files too is no fault of the input's."""
-    mend = None if in_folder else "file"
+    """A whole text file as record 0. Other files in a folder are no error."""
+    fix = None if in_folder else "file"
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
     if len(content) > MAX_RECORD_BYTES:
-        raise BadRecord("longer than 1 GiB", "a text file is one document", mend="file")
+        raise BadRecord("longer than 1 GiB", "a text file is one document", fix="file")
     if b"\0" in content:
-        raise BadRecord("not a text file", mend=mend)
+        raise BadRecord("not a text file", fix=fix)
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise BadRecord("not valid UTF-8", f"byte {error.start}", mend=mend) from None
+        raise BadRecord("not valid UTF-8", f"byte {error.start}", fix=fix) from None
     if not text.strip():
-        raise BadRecord("empty text", mend=mend)
+        raise BadRecord("empty text", fix=fix)
     yield 0, {fields.text: text}
 
 
-def _packed_otherwise(path: str, fields: Fields) -> Records:
-    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", mend="file")
+def _refuse_archive(path: str, fields: Fields) -> Records:
+    raise BadRecord("packed in a way that is not read", "unpack it, or pack it as .gz or .zst", fix="file")

@@ -1,4 +1,4 @@
-"""What to read: inputs as the user names them, the parts that tasks read, and what tells a changed input."""
+"""Inputs as the user names them, the files behind them, and what identifies their contents."""
 
 import hashlib
 import math
@@ -13,7 +13,6 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.sources.compressed import suffixes
 from loriini.sources.dropped import no_documents
-from loriini.sources.fields import domain_from_name
 from loriini.sources.files import (
     files_at,
     fingerprint,
@@ -25,19 +24,20 @@ from loriini.sources.files import (
 )
 from loriini.sources.formats import reader_of
 from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, shard_count
+from loriini.sources.records import domain_from_name
 
 HASHED_BYTES = 1 << 30
-"""Inputs of at most so many bytes together are told by their bytes, larger ones by sizes and mtimes."""
+"""Inputs of at most this total size are identified by their bytes, larger ones by sizes and mtimes."""
 
-SAVED_NOTES = ("dataset_info.json", "dataset_dict.json", "state.json")
-"""What the datasets library writes beside the Arrow files of a saved data set."""
+DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
+"""Files that the datasets library writes beside the Arrow files of a saved data set."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What to read: a path, a URL, a pattern of these, or a data set.
+    """A path, a URL, a pattern of these, or a data set, as given by the user.
 
-    `name` is the domain of documents that have none, `weight` the share of them to take.
+    `name` is the domain of documents without one; `weight` is the share of the documents to take, in (0, 1].
     """
 
     path: str
@@ -47,65 +47,65 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class InputFile:
-    """What one task reads: a file, or a shard of a data set."""
+    """A file or a shard of a data set, which can be read independently of the others."""
 
     path: str
     name: str
-    """Path in the input: begins the id of a document without one."""
+    """Path inside the input, with which the ids of documents without an id begin."""
     domain: str
-    """The domain of a document without one."""
+    """The domain of documents without one."""
     weight: float = 1.0
     """The share of the documents to take."""
     in_folder: bool = False
-    """Whether the file was found, and not given by name."""
+    """Whether the file was found in a folder, not given by name."""
     size: int | None = None
-    """Bytes, packed as they are; None when unknown."""
+    """Bytes on disk; None if unknown."""
     shard: tuple[int, int] | None = None
     """(i, n) for shard i of n of a data set."""
 
 
 def parse_input(text: str | Path) -> InputSpec:
-    """An input as the command line has it, `[NAME=]PATH[:WEIGHT]`. What exists by its whole name is a path.
+    """Parse `[NAME=]PATH[:WEIGHT]`. A text that is the name of an existing file is a path.
 
     Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
     named = None if _exists(whole) else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
-    path, weight = _weighted(path)
+    path, weight = _split_weight(path)
     share = _number(weight)
     if not 0 < share <= 1:
-        told = f"the weight {weight} is not in (0, 1], the share of the documents to take"
         raise InputError(
-            f"{whole}: {told}; "
+            f"{whole}: the weight {weight} is not in (0, 1], the share of the documents to take; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
     return InputSpec(plain_name(local_path(path)), name, share)
 
 
 def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
-    """The files and shards behind `inputs`, in order, each readable alone; InputError for a missing one."""
-    return [part for text in inputs for one in _matching(text) for part in _parts(one)]
+    """The files and shards of `inputs`, in order; InputError for a missing input."""
+    return [file for text in inputs for spec in _matching(text) for file in _files_of(spec)]
 
 
 def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
-    """Map every file to what changes when it does: the SHA-256 of its bytes, while inputs are small together.
+    """Map every file to a digest that changes when its contents do.
 
-    Beyond 1 GiB, a file's size and mtime stand for it; on another machine, all that is told of it, as its
-    ETag; a data set's commit for a data set. Raises InputError when an input is missing.
+    While all files together are at most HASHED_BYTES, it is the SHA-256 of the file's bytes, beyond that of
+    its size and mtime; for a remote file, of its metadata such as the ETag; for a data set, of its commit.
+    Raises InputError when an input is missing.
     """
-    paths = [path for text in inputs for one in _matching(text) for path in _files(one)]
-    states = {path: _state(path) for path in paths}
-    sizes = [int(found["size"]) for path, found in states.items() if _is_here(path) and "size" in found]
+    paths = [path for text in inputs for spec in _matching(text) for path in _paths_of(spec)]
+    states = {path: _fingerprint(path) for path in paths}
+    sizes = [int(found["size"]) for path, found in states.items() if _is_local(path) and "size" in found]
     by_bytes = sum(sizes) <= HASHED_BYTES
     return {
-        path: _hash(path) if by_bytes and _is_here(path) and "size" in found else digest(found)
+        path: _hash(path) if by_bytes and _is_local(path) and "size" in found else digest(found)
         for path, found in states.items()
     }
 
 
-def _weighted(path: str) -> tuple[str, str]:
-    """A path and the weight after its last colon, "1" for want of one; the port of a URL is none."""
+def _split_weight(path: str) -> tuple[str, str]:
+    """A path and the weight after its last colon, by default "1". A URL's port is no weight."""
     before, _, last = path.rpartition(":")
     is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
     if not (before and last) or is_port or _exists(path):
@@ -121,61 +121,62 @@ def _number(text: str) -> float:
 
 
 def _matching(text: str | Path) -> list[InputSpec]:
-    """An input for every file or folder that its pattern matches."""
-    one = parse_input(text)
-    return [one] if is_data_set(one.path) else [replace(one, path=path) for path in matching_paths(one.path)]
+    """An input for every file or folder that a pattern matches."""
+    spec = parse_input(text)
+    if is_data_set(spec.path):
+        return [spec]
+    return [replace(spec, path=path) for path in matching_paths(spec.path)]
 
 
-def _parts(one: InputSpec) -> list[InputFile]:
-    if is_data_set(one.path):
-        count = shard_count(one.path)
-        name = os.path.basename(one.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
-        whole = InputFile(one.path, name, one.name or name, one.weight)
+def _files_of(spec: InputSpec) -> list[InputFile]:
+    if is_data_set(spec.path):
+        count = shard_count(spec.path)
+        name = os.path.basename(spec.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
+        whole = InputFile(spec.path, name, spec.name or name, spec.weight)
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
-    files = files_at(one.path)
-    if files is None:
-        name = _valid(os.path.basename(one.path))
-        return [
-            InputFile(one.path, name, one.name or domain_from_name(name), one.weight, size=size_of(one.path))
-        ]
-    if not files:
-        raise no_documents(one.path, {})
-    if any(suffixes(file)[0] == ".arrow" for file in files):
-        files = [file for file in files if os.path.basename(file) not in SAVED_NOTES]
-    return [_part_in_folder(one, file) for file in files]
+    paths = files_at(spec.path)
+    if paths is None:
+        name = _as_utf8(os.path.basename(spec.path))
+        domain = spec.name or domain_from_name(name)
+        return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
+    if not paths:
+        raise no_documents(spec.path, {})
+    if any(suffixes(path)[0] == ".arrow" for path in paths):
+        paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
+    return [_file_in_folder(spec, path) for path in paths]
 
 
-def _part_in_folder(one: InputSpec, file: str) -> InputFile:
-    root = one.path.rstrip("/")
-    name = file.removeprefix(f"{root}/") if file.startswith(f"{root}/") else os.path.basename(file)
-    if reader_of(file, in_folder=True):
+def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
+    root = spec.path.rstrip("/")
+    name = path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else os.path.basename(path)
+    if reader_of(path, in_folder=True):
         domain = domain_from_name(name)
     else:
         folder = root if is_remote(root) else os.path.abspath(root)
         domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
-    name, domain = _valid(name), _valid(domain)
-    return InputFile(file, name, one.name or domain, one.weight, in_folder=True, size=size_of(file))
+    name, domain = _as_utf8(name), _as_utf8(domain)
+    return InputFile(path, name, spec.name or domain, spec.weight, in_folder=True, size=size_of(path))
 
 
-def _valid(name: str) -> str:
-    r"""A file's name with `\udce9` for its byte e9 when that is no UTF-8: ids and domains must be."""
+def _as_utf8(name: str) -> str:
+    r"""A file name with `\udce9` for a byte e9 that is not UTF-8, since ids and domains must be."""
     return name.encode(errors="backslashreplace").decode()
 
 
-def _files(one: InputSpec) -> list[str]:
-    if not is_data_set(one.path):
-        return files_at(one.path) or [one.path]
-    here = one.path.removeprefix(PREFIX).split(":")[0]
-    return files_at(here) or [here] if os.path.isdir(here) else [one.path]
+def _paths_of(spec: InputSpec) -> list[str]:
+    if not is_data_set(spec.path):
+        return files_at(spec.path) or [spec.path]
+    local = spec.path.removeprefix(PREFIX).split(":")[0]
+    return files_at(local) or [local] if os.path.isdir(local) else [spec.path]
 
 
-def _state(path: str) -> dict[str, Any]:
+def _fingerprint(path: str) -> dict[str, Any]:
     if is_data_set(path):
         return {"revision": revision(path)}
     try:
         return fingerprint(path)
     except OSError as error:
-        return {"unreadable": type(error).__name__}  # reading it says so
+        return {"unreadable": type(error).__name__}  # reported when it is read
 
 
 def _hash(path: str) -> str:
@@ -186,7 +187,7 @@ def _hash(path: str) -> str:
         return digest({"unreadable": type(error).__name__})
 
 
-def _is_here(path: str) -> bool:
+def _is_local(path: str) -> bool:
     return not is_remote(path) and not is_data_set(path)
 
 

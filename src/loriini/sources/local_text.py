@@ -1,42 +1,49 @@
 """Text that is already on the machine: the source, documentation and licences of a Python installation.
 
-Four domains that really differ: `python` (code without its docstrings), `c` (C and C++ headers), `prose`
-(docstrings, and documentation in .rst, .md and .txt) and `metadata` (package descriptions and licences).
-Every document belongs to a group: the package, or the part of a file tree, that it is from. A group is held
-out in all domains or in none. The same installation gives the same documents, in the same order.
+Four distinct domains: `python` (code without its docstrings), `c` (C and C++ headers), `prose` (docstrings,
+and documentation in .rst, .md and .txt) and `metadata` (package descriptions and licences). Every document
+belongs to a group, its package or part of a file tree, which is held out in all domains or in none. The same
+installation gives the same documents in the same order.
 """
 
 import ast
-import hashlib
 import inspect
 import re
 import sys
 import sysconfig
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from io import StringIO
-from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import TypeVar
 
 from loriini.sources.document import Document
+from loriini.sources.sampling import hash_fraction, heldout_groups, take_evenly
 
 MAX_CHARACTERS_PER_DOMAIN = 8_000_000
 MIN_CHARACTERS = 200
 MAX_LINE = 1_000
 MAX_FILE_BYTES = 100_000
-"""Longer files are left out: one alone could be most of a domain's held-out text."""
-LARGEST_SHARE = 0.25
-LARGEST_HELDOUT = 0.15
+"""Longer files are left out: a single one could be most of a domain's held-out text."""
 
+SYSTEM_PREFIXES = ("/usr", "/usr/local")
 C_SUFFIXES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp"}
 PROSE_SUFFIXES = {".md", ".rst", ".txt"}
 LEGAL_NAMES = ("authors", "copying", "copyright", "licence", "license", "metadata", "notice")
 # Test data is not prose, and a vendored package is a near-copy of one that may be on the other side.
-LEFT_OUT = {"_vendor", "_vendored", "externals", "site-packages", "test", "tests", "testdata", "vendor"}
+EXCLUDED = {
+    "_vendor",
+    "_vendored",
+    "externals",
+    "site-packages",
+    "test",
+    "tests",
+    "testdata",
+    "vendor",
+}
 
 GENERATED = re.compile(r"generated\s+(by|from)\b", re.IGNORECASE)
 
@@ -46,7 +53,7 @@ Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file: where it is, the name and group it goes by, the kind of text it holds, its size in bytes."""
+    """A file with its name in document ids, its group, the kind of its text and its size in bytes."""
 
     path: Path
     name: str
@@ -58,10 +65,10 @@ class LocalFile:
 def collect_local_text(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN, heldout_share: float = 0.1
 ) -> dict[str, list[Document]]:
-    """Return the machine's own text as {"train": documents, "heldout": documents}, in hash order.
+    """Return text found on this machine as {"train": documents, "heldout": documents}, in hash order.
 
-    A domain holds at most `max_characters_per_domain` characters, take_evenly evenly over its groups; about
-    `heldout_share` of them are held out, in whole groups. A domain with only one group is all "train".
+    A domain holds at most `max_characters_per_domain` characters, taken evenly from its groups; about
+    `heldout_share` of it is held out, in whole groups. A domain with only one group is all "train".
     """
     grouped = list(local_documents(max_characters_per_domain))
     heldout = heldout_groups(grouped, heldout_share)
@@ -73,14 +80,14 @@ def collect_local_text(
         limit = int(sum(len(document.text) for document in train) * heldout_share / (1 - heldout_share))
         sides["train"] += train
         sides["heldout"] += _share_out((item for item in here if item[1] in heldout), limit)
-    return {side: sorted(documents, key=lambda d: stable_hash(d.id)) for side, documents in sides.items()}
+    return {side: sorted(documents, key=lambda d: hash_fraction(d.id)) for side, documents in sides.items()}
 
 
 def standard_library(max_characters: int = 1_500_000) -> list[Document]:
-    """Return the code and docstrings of the Python standard library, at most that much, in hash order."""
+    """Return code and docstrings of the Python standard library, about `max_characters`, in hash order."""
     root = Path(sysconfig.get_paths()["stdlib"])
     documents: list[Document] = []
-    for path in sorted(root.glob("*.py"), key=lambda p: stable_hash(p.name)):
+    for path in sorted(root.glob("*.py"), key=lambda p: hash_fraction(p.name)):
         if sum(len(document.text) for document in documents) >= max_characters:
             break
         source = LocalFile(path, path.name, "stdlib", "python", _size(path))
@@ -92,13 +99,13 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
 def local_documents(
     max_characters_per_domain: int = MAX_CHARACTERS_PER_DOMAIN,
 ) -> Iterator[tuple[Document, str]]:
-    """Yield (document, group) for the text found, without near-copies: at most thrice the limit a domain."""
+    """Yield (document, group) for the text found, without near-copies; up to three times the limit each."""
     by_kind: dict[str, list[LocalFile]] = defaultdict(list)
-    for source in _sources():
+    for source in _local_files():
         by_kind[source.kind].append(source)
     endings: set[str] = set()
     for kind, sources in sorted(by_kind.items()):
-        # Python files feed two domains, and docstrings are but a part of them.
+        # Python files give documents of two domains, and docstrings are a small part of them.
         limit = max_characters_per_domain * (3 if kind == "python" else 1)
         groups = _by_group((source, source.group) for source in sources)
         for source in take_evenly(groups, lambda s: s.size, limit, key=lambda s: f"{s.group}/{s.name}"):
@@ -107,66 +114,10 @@ def local_documents(
                     yield document, source.group
 
 
-def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float = 0.1) -> set[str]:
-    """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
-
-    Groups are taken in hash order while a domain of theirs is short of text; one that holds 15% of any
-    domain's characters stays in "train". A domain whose groups are all that large gives up its smallest.
-    """
-    sizes: dict[str, Counter[str]] = defaultdict(Counter)
-    for document, group in grouped:
-        sizes[document.domain][group] += len(document.text)
-    taken: set[str] = set()
-
-    def missing(domain: str) -> bool:
-        there = sum(sizes[domain][group] for group in taken)
-        return there < heldout_share * sizes[domain].total()
-
-    def large(group: str) -> bool:
-        return any(count[group] > LARGEST_HELDOUT * count.total() for count in sizes.values())
-
-    for group in sorted({group for count in sizes.values() for group in count}, key=stable_hash):
-        if not large(group) and any(count[group] and missing(domain) for domain, count in sizes.items()):
-            taken.add(group)
-    for count in sizes.values():
-        if len(count) > 1 and taken.isdisjoint(count):
-            taken.add(min(count, key=lambda group: (count[group], group)))
-    return taken
-
-
-def take_evenly(
-    groups: Mapping[str, list[_Item]], size: Callable[[_Item], int], limit: int, key: Callable[[_Item], str]
-) -> list[_Item]:
-    """Choose items of a total size of at most `limit`, as evenly over the groups as these can fill it.
-
-    No group gets more than a quarter of `limit`, so that none sets the tone, unless its first item is larger.
-    Inside a group items are taken in the order of `key`'s hash.
-    """
-    queue: list[tuple[int, str, _Item]] = []
-    for items in groups.values():
-        before = 0
-        for rank, item in sorted(((stable_hash(key(item)), item) for item in items), key=itemgetter(0)):
-            queue.append((before, rank, item))
-            before += size(item)
-    chosen, total = list[_Item](), 0
-    # The group that has least so far is served next.
-    for before, _, item in sorted(queue, key=itemgetter(0, 1)):
-        fits = before == 0 or before + size(item) <= LARGEST_SHARE * limit
-        if fits and total + size(item) <= limit:
-            chosen.append(item)
-            total += size(item)
-    return chosen
-
-
-def stable_hash(text: str) -> str:
-    """A hash that is the same in every process."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def separate_docstrings(source: str) -> tuple[str, list[tuple[int, str]]]:
-    """Split Python source into its code without docstrings, and (line number, cleaned docstring) pairs.
+    """Split Python source into code without docstrings, and (line number, cleaned docstring) pairs.
 
-    A docstring that shares its line with code stays in the code. Raises SyntaxError or ValueError when
+    A docstring on a line with other code stays in the code. Raises SyntaxError or ValueError when
     `source` is not Python of this version.
     """
     lines = list(StringIO(source))  # as Python counts them: splitlines also splits at form feeds
@@ -186,7 +137,7 @@ def separate_docstrings(source: str) -> tuple[str, list[tuple[int, str]]]:
 
 
 def _definitions(node: ast.AST) -> Iterator[Definition]:
-    """The module, classes and functions in `node`. Expressions hold none, so they are not walked."""
+    """The module, classes and functions in `node`. Expressions contain none and are not visited."""
     if isinstance(node, Definition):
         yield node
     for child in ast.iter_child_nodes(node):
@@ -205,12 +156,12 @@ def _share_out(grouped: Iterable[tuple[Document, str]], limit: int) -> list[Docu
     return take_evenly(_by_group(grouped), lambda d: len(d.text), limit, key=lambda d: d.id)
 
 
-def _sources() -> Iterator[LocalFile]:
-    """Every usable file of the packages, the standard library and the shared trees, each path once."""
+def _local_files() -> Iterator[LocalFile]:
+    """The usable files of packages, the standard library and shared trees, each path once."""
     seen: set[Path] = set()
     for path, name, group in [*_package_files(), *_tree_files()]:
         kind = _kind(PurePath(name))
-        if kind and path not in seen and LEFT_OUT.isdisjoint(PurePath(name).parts):
+        if kind and path not in seen and EXCLUDED.isdisjoint(PurePath(name).parts):
             seen.add(path)
             size = _size(path)
             if MIN_CHARACTERS <= size <= MAX_FILE_BYTES:
@@ -218,7 +169,7 @@ def _sources() -> Iterator[LocalFile]:
 
 
 def _package_files() -> Iterator[tuple[Path, str, str]]:
-    """(path, name, group) of the files that installed packages record as theirs."""
+    """(path, name, group) of the files in the records of installed packages."""
     paths = sysconfig.get_paths()
     installed = {d.name: d for d in distributions(path=sorted({paths["purelib"], paths["platlib"]}))}
     for name, distribution in sorted(installed.items()):
@@ -228,12 +179,12 @@ def _package_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _tree_files() -> Iterator[tuple[Path, str, str]]:
-    """(path, name, group) of the files below each shared folder there is; a group is its first level."""
+    """(path, name, group) of the files below each shared folder; its first level is the group."""
     paths = sysconfig.get_paths()
     trees = {
         "stdlib": [Path(paths["stdlib"])],
-        "include": [Path(paths["include"]), Path("/usr/include"), Path("/usr/local/include")],
-        "doc": [Path(prefix, "share/doc") for prefix in (sys.prefix, sys.base_prefix, "/usr", "/usr/local")],
+        "include": [Path(paths["include"]), *(Path(prefix, "include") for prefix in SYSTEM_PREFIXES)],
+        "doc": [Path(prefix, "share/doc") for prefix in (sys.prefix, sys.base_prefix, *SYSTEM_PREFIXES)],
     }
     for tree, roots in trees.items():
         for root in roots:
@@ -244,7 +195,7 @@ def _tree_files() -> Iterator[tuple[Path, str, str]]:
 
 
 def _kind(name: PurePath) -> str | None:
-    """What a file holds, by its name: `python` source, or text of the domain `c`, `prose` or `metadata`."""
+    """The kind of a file by its name: `python` source, or text of domain `c`, `prose` or `metadata`."""
     packaging = name.parts[0].endswith(".dist-info")
     if name.name.lower().startswith(LEGAL_NAMES) and (packaging or name.suffix in {"", *PROSE_SUFFIXES}):
         return "metadata"
@@ -256,7 +207,7 @@ def _kind(name: PurePath) -> str | None:
 
 
 def _read(source: LocalFile) -> Iterator[Document]:
-    """The documents of a file: of Python source its code and each docstring, of any other the whole."""
+    """The documents of a file: the code and each docstring of Python source, the whole of any other."""
     name = f"{source.group}:{source.name}"
     try:
         text = source.path.read_text("utf-8")
@@ -271,7 +222,7 @@ def _read(source: LocalFile) -> Iterator[Document]:
 
 
 def _is_written(text: str) -> bool:
-    """Whether a text was written rather than generated: no long lines, no lists of words or numbers."""
+    """Whether a text looks written, not generated: no long lines, no lists of words or numbers."""
     return (
         "\0" not in text
         and not GENERATED.search(text, 0, 1_000)
@@ -282,7 +233,7 @@ def _is_written(text: str) -> bool:
 
 
 def _size(path: Path) -> int:
-    """A regular file's size in bytes; 0 for anything else, or when it cannot be looked at."""
+    """A regular file's size in bytes; 0 for anything else."""
     try:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
@@ -290,7 +241,7 @@ def _size(path: Path) -> int:
 
 
 def _is_new(text: str, endings: set[str]) -> bool:
-    """Whether no earlier text ended alike: copies of a licence or a header differ only at their top."""
+    """Whether no earlier text has the same end: copies of a licence or a header differ only at their top."""
     ending = "".join(text[-1_000:].lower().split())
     if ending in endings:
         return False

@@ -1,6 +1,5 @@
-"""Which documents to take from the inputs, and what happens to the others."""
+"""Which documents are read, and what happens to the others."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -8,7 +7,8 @@ from typing import Literal, get_args
 from loriini.errors import InputError
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, ignore_dropped
-from loriini.sources.fields import BadRecord, Fields
+from loriini.sources.records import BadRecord, Fields
+from loriini.sources.sampling import hash_fraction
 
 OnError = Literal["stop", "skip"]
 ON_ERROR = get_args(OnError)
@@ -16,9 +16,10 @@ ON_ERROR = get_args(OnError)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Which documents to take: their fields, their length, what a flaw does and who hears of what is dropped.
+    """How documents are read and selected.
 
-    With `on_error="stop"` a flaw is an InputError, with "skip" it is dropped.
+    `on_error="stop"` turns a bad record into an InputError, "skip" drops it. `on_drop` is called with every
+    dropped record or document.
     """
 
     fields: Fields = field(default_factory=Fields)
@@ -27,15 +28,19 @@ class ReadOptions:
     min_characters: int = 0
     max_document_characters: int | None = None
 
-    def report(self, flaw: BadRecord, where: str) -> None:
-        """Raise InputError for `flaw` at `where`, or drop it."""
-        if self.on_error == "stop" and flaw.mend:
-            remedy = f"mend the {flaw.mend}, or pass --on-error skip to count it and go on"
-            raise InputError(f"{where}: {' '.join(str(flaw).split())}; {remedy}")
-        self.on_drop(Dropped(None, where, flaw.reason, flaw.detail))
+    def __post_init__(self) -> None:
+        if self.on_error not in ON_ERROR:
+            raise ValueError(f"on_error is {self.on_error!r}; it must be one of: {', '.join(ON_ERROR)}")
+
+    def report(self, bad: BadRecord, where: str) -> None:
+        """Raise InputError for a bad record at `where`, or drop it."""
+        if self.on_error == "stop" and bad.fix:
+            remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
+            raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")
+        self.on_drop(Dropped(None, where, bad.reason, bad.detail))
 
     def selected(self, document: Document, where: str, weight: float = 1.0) -> Iterator[Document]:
-        """The document, or nothing when its length or its luck is wrong: then it is dropped."""
+        """Yield the document unless its length or the sample of a share `weight` excludes it."""
         length = len(document.text)
         if length < self.min_characters:
             reason = f"fewer than {self.min_characters} characters"
@@ -47,8 +52,3 @@ class ReadOptions:
             yield document
             return
         self.on_drop(Dropped(document.id, where, reason))
-
-
-def hash_fraction(name: str) -> float:
-    """A number in [0, 1) that is always the same for a name: a smaller sample is part of a larger one."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64

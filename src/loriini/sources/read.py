@@ -1,4 +1,4 @@
-"""Parts and inputs as streams of documents."""
+"""Inputs as streams of documents."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,91 +13,90 @@ from loriini.progress import warn
 from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
-from loriini.sources.fields import BadRecord, Fields, to_document
 from loriini.sources.files import is_remote, is_special
 from loriini.sources.formats import read_text_file, reader_of
-from loriini.sources.hub import shard_records
+from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
-from loriini.sources.records import Records
+from loriini.sources.records import BadRecord, Fields, Records, to_document
 
 
-def read_documents(inputs: Sequence[str | Path], reading: ReadOptions | None = None) -> Iterator[Document]:
+def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
 
-    An input is `[NAME=]PATH[:WEIGHT]`. PATH is a file, a folder walked in sorted order, a URL that fsspec
-    reaches, a pattern of these, or a data set `hf:NAME`. Files are JSON lines, csv, tsv, parquet, Arrow or
-    web archives, by their suffix; any other is one document of plain text. A missing id becomes
-    `<file>:<line number>`; a missing domain, NAME, or the file's name up to its first dot, or the first
-    folder of a text file in a folder.
+    An input is `[NAME=]PATH[:WEIGHT]`. PATH is a file, a folder, a URL that fsspec reaches, a pattern of
+    these, or a data set `hf:NAME`; the files of a folder are read in sorted order. Files are JSON lines, csv,
+    tsv, parquet, Arrow or web archives, by their suffix; any other is one document of plain text. The default
+    id is `<file>:<line number>`. The default domain is NAME, else the file's name up to its first dot, or the
+    first folder of a text file in a folder.
 
-    Raises InputError for a missing path, for one without any document and, with `on_error="stop"`, at the
-    bad record. Every other dropped record is passed to `reading.on_drop`, by default counted in a warning at
-    the end; a damaged archive yields what could be read of it.
+    Raises InputError for a missing path, for one without documents and, with `on_error="stop"`, at the first
+    bad record. What is dropped is passed to `options.on_drop`, by default counted in a warning at the end; a
+    damaged archive yields what can be read of it.
     """
-    reading = reading or ReadOptions()
-    left_out = Counter[str]()
+    options = options or ReadOptions()
+    dropped = Counter[str]()
     for one in inputs:
-        found = False
-        drop, of_one = count_dropped(reading.on_drop)
-        for document in read_files(input_files([one]), replace(reading, on_drop=drop)):
-            found = True
+        empty = True
+        on_drop, dropped_here = count_dropped(options.on_drop)
+        for document in read_files(input_files([one]), replace(options, on_drop=on_drop)):
+            empty = False
             yield document
-        if not found:
-            raise no_documents(one, of_one)
-        left_out += of_one
-    if left_out and reading.on_drop is ignore_dropped:
-        warn(describe_dropped(left_out))
+        if empty:
+            raise no_documents(one, dropped_here)
+        dropped += dropped_here
+    if dropped and options.on_drop is ignore_dropped:
+        warn(describe_dropped(dropped))
 
 
-def read_files(found: Iterable[InputFile], reading: ReadOptions) -> Iterator[Document]:
-    """Stream the documents of some parts, one part after the other."""
-    return (document for part in found for document in read_file(part, reading))
+def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:
+    """Stream the documents of several files, one file after the other."""
+    return (document for file in files for document in read_file(file, options))
 
 
-def read_file(part: InputFile, reading: ReadOptions) -> Iterator[Document]:
-    """Stream one part's documents; what is left out is told to `reading`."""
-    for number, record in _to_the_end(part, reading.fields):
+def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
+    """Stream the documents of a file or shard; what is dropped is reported to `options`."""
+    for number, record in _until_failure(file, options.fields):
         line = f":{number}" if number else ""
-        where = (f"{part.path} (shard {part.shard[0]})" if part.shard else part.path) + line
+        where = (f"{file.path} (shard {file.shard[0]})" if file.shard else file.path) + line
         try:
             if isinstance(record, BadRecord):
                 raise record
-            document = to_document(record, reading.fields, part.name + line, part.domain)
-        except BadRecord as flaw:
-            reading.report(flaw, where)
+            document = to_document(record, options.fields, file.name + line, file.domain)
+        except BadRecord as bad:
+            options.report(bad, where)
         else:
-            yield from reading.selected(document, where, part.weight)
+            yield from options.selected(document, where, file.weight)
 
 
-def _to_the_end(part: InputFile, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | BadRecord]]:
-    """A part's records; what ends the reading early is the last of them, as a Flaw."""
+def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | BadRecord]]:
+    """A file's records; an error that ends the reading is the last of them, as a BadRecord."""
     number = 0
     try:
-        for number, record in _records(part, fields):
+        for number, record in _records(file, fields):
             if record is not None:
                 yield number, record
-    except BadRecord as flaw:
-        yield number and number + 1, flaw
+    except BadRecord as bad:
+        yield number and number + 1, bad
     except InputError:
         raise
     except Exception as error:
-        # What a file elsewhere raises depends on the package that reaches it.
-        if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(part.path):
+        # The exceptions of remote files depend on the package that reaches them.
+        if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(file.path):
             raise
-        yield number and number + 1, BadRecord(_what_failed(error), error, mend="file")
+        yield number and number + 1, BadRecord(_failure(error), error, fix="file")
 
 
-def _records(part: InputFile, fields: Fields) -> Records:
-    if part.shard:
-        return shard_records(part.path, part.shard, fields)
-    if is_special(part.path):
-        raise BadRecord("neither file nor folder", mend=None)
-    records = reader_of(part.path, part.in_folder)
-    return records(part.path, fields) if records else read_text_file(part.path, fields, part.in_folder)
+def _records(file: InputFile, fields: Fields) -> Records:
+    if file.shard:
+        return read_shard(file.path, file.shard, fields)
+    if is_special(file.path):
+        raise BadRecord("neither file nor folder", fix=None)
+    reader = reader_of(file.path, file.in_folder)
+    return reader(file.path, fields) if reader else read_text_file(file.path, fields, file.in_folder)
 
 
-def _what_failed(error: Exception) -> str:
+def _failure(error: Exception) -> str:
     if isinstance(error, DAMAGE):
         return "truncated or damaged archive"
     return "unreadable parquet or Arrow" if isinstance(error, pyarrow.ArrowException) else "unreadable file"

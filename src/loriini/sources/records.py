@@ -1,141 +1,93 @@
-"""The records of JSON lines, tables and saved data sets, with the number of the line or row they begin at.
+"""Records, the rows or objects of a file, and the documents that they hold."""
 
-A format is a function `(path, fields) -> (number, record or Flaw), ...`, with None for a record of a kind
-that holds no document. One that cannot be read on raises.
-"""
-
-import codecs
-import csv
-import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow
-import pyarrow.ipc
-import pyarrow.parquet
+from loriini.sources.document import Document
 
-from loriini.sources.compressed import read_lines
-from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields
-from loriini.sources.files import open_binary
+MAX_RECORD_BYTES = 1 << 30
+"""The longest record that is read, so that a file without line ends does not fill the memory."""
+
+
+class BadRecord(Exception):
+    """A record that is not a document.
+
+    Attributes:
+        reason: the same words for all bad records of one kind; they are counted by it.
+        detail: what is wrong with this one.
+        fix: what the user can fix. None for a record that is no error, such as an image among texts: it is
+            always dropped.
+    """
+
+    def __init__(self, reason: str, detail: object = "", fix: str | None = "record") -> None:
+        super().__init__(f"{reason} ({detail})" if detail else reason)
+        self.reason, self.detail, self.fix = reason, str(detail), fix
+
 
 Records = Iterator[tuple[int, Mapping[str, Any] | BadRecord | None]]
+"""Records with the number of the line or row where they begin; None for one of a kind without documents.
 
-BATCH_BYTES = 1 << 22
-"""Bytes of parquet, packed and unpacked, that are in memory at once, or one row when it is longer."""
-
-
-def read_json_lines(path: str, fields: Fields) -> Records:
-    """JSON objects, one a line; blank lines are passed over."""
-    for number, line in enumerate(read_lines(path, MAX_RECORD_BYTES), 1):
-        if line.strip():
-            try:
-                yield number, _parse(line)
-            except BadRecord as flaw:
-                yield number, flaw
+A reader of a format is a function `(path, fields) -> Records`. It raises when it cannot continue.
+"""
 
 
-def read_csv(path: str, fields: Fields) -> Records:
-    """The rows of a table with a header line; a quoted field may hold separators and line ends."""
-    return _separated(path, fields, ",")
+@dataclass(frozen=True)
+class Fields:
+    """The names of the fields or columns that make a document; `a.b` is field b of the object a."""
+
+    text: str = "text"
+    id: str = "id"
+    domain: str = "domain"
+
+    def of(self, record: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+        """The text, id and domain of a record; None for an absent one."""
+        return _field(record, self.text), _field(record, self.id), _field(record, self.domain)
+
+    def among(self, columns: list[str]) -> list[str]:
+        """The columns of a table that are needed; BadRecord when the text's is absent."""
+        wanted = {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
+        if not wanted.intersection(columns).intersection(_columns(self.text)):
+            detail = f"{self.text!r} is not among {', '.join(columns)}"
+            raise BadRecord("no text column", detail, fix="file or name its text field")
+        return [column for column in columns if column in wanted]
 
 
-def read_tsv(path: str, fields: Fields) -> Records:
-    """As `comma_separated`, with tabs between."""
-    return _separated(path, fields, "\t")
-
-
-def read_parquet(path: str, fields: Fields) -> Records:
-    """The rows of a parquet file, only the columns needed."""
-    small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # else whole columns are read at once
-    with open_binary(path) as packed, pyarrow.parquet.ParquetFile(packed, **small) as file:
-        columns = fields.among(file.schema_arrow.names)
-        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
-        rows = min(4096, max(1, BATCH_BYTES // row_bytes))
-        yield from _numbered(file.iter_batches(batch_size=rows, columns=columns))
-
-
-def read_arrow(path: str, fields: Fields) -> Records:
-    """The rows of a file of a data set saved by the datasets library, or of another Arrow file."""
-    with open_binary(path) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        with pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file) as reader:
-            columns = fields.among(reader.schema.names)
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-            yield from _numbered(batch.select(columns) for batch in batches)
-
-
-def _numbered(batches: Iterator[pyarrow.RecordBatch]) -> Records:
-    slices = (batch.slice(start, 256) for batch in batches for start in range(0, len(batch), 256))
-    return enumerate((record for rows in slices for record in _values(rows)), 1)
-
-
-def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | BadRecord]:
-    """The rows as dictionaries; where one holds bytes that are no text, say, the others are still read."""
+def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: str) -> Document:
+    """A record's document, with `name` and `domain` where it has none; BadRecord when it has no text."""
+    text, own_name, own_domain = fields.of(record)
+    if text is None:
+        raise BadRecord("no text", f"field {fields.text!r} is absent or null")
+    if not isinstance(text, str):
+        raise BadRecord("text is not a string", f"field {fields.text!r} holds a {type(text).__name__}")
+    if not text.strip():
+        raise BadRecord("empty text", f"field {fields.text!r}")
+    document = Document(
+        id=name if own_name in (None, "") else str(own_name),
+        text=text,
+        domain=domain if own_domain in (None, "") else str(own_domain),
+    )
     try:
-        return rows.to_pylist()
-    except (ValueError, OverflowError, LookupError) as error:  # no text, no date, no time zone of Python's
-        if len(rows) == 1:
-            no_text = isinstance(error, UnicodeDecodeError)
-            return [
-                BadRecord("not valid UTF-8")
-                if no_text
-                else BadRecord("a value that Python cannot hold", error)
-            ]
-        return [value for i in range(len(rows)) for value in _values(rows.slice(i, 1))]
-
-
-def _separated(path: str, fields: Fields, delimiter: str) -> Records:
-    csv.field_size_limit(MAX_RECORD_BYTES)  # of the whole process; what Python allows by itself is 128 KiB
-    # Bytes that are no text are told from text in each record, without losing the others.
-    lines = (line.decode(errors="surrogateescape") + "\n" for line in read_lines(path, MAX_RECORD_BYTES))
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
-    header: list[str] = []
-    while True:
-        number = rows.line_num + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            yield number, _broken_row(error)
-            return  # what follows may be inside a quoted field as well as outside
-        if row is None:
-            return
-        if row and header:
-            yield number, _row(header, row)
-        elif row:
-            header = [name.strip().removeprefix("\ufeff") for name in row]
-            fields.among(header)
-
-
-def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
-    if len(row) != len(header):
-        return BadRecord("wrong number of columns", f"{len(row)} where the header has {len(header)}")
-    try:
-        "".join(row).encode()
+        f"{document.id}{text}{document.domain}".encode()
     except UnicodeEncodeError:
-        return BadRecord("not valid UTF-8")
-    return dict(zip(header, row, strict=True))
+        raise BadRecord("not valid Unicode", "half a surrogate pair") from None
+    return document
 
 
-def _broken_row(error: csv.Error) -> BadRecord:
-    if "unexpected end" in str(error):
-        return BadRecord("unclosed quote", "it takes in the rest of the file")
-    if "field larger" in str(error):
-        return BadRecord("longer than 1 GiB", "is a quote unclosed? The rest of the file is left out")
-    return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
+def domain_from_name(file: str) -> str:
+    """A file's name up to its first dot, without the `-00003-of-00064` of a shard."""
+    return re.sub(r"-\d+-of-\d+$", "", file.rsplit("/", 1)[-1].split(".", 1)[0])
 
 
-def _parse(line: bytes) -> dict[str, Any]:
-    """A line's JSON object; Flaw when it is none."""
-    if len(line) > MAX_RECORD_BYTES:
-        raise BadRecord("longer than 1 GiB", "is this JSON lines?")
-    try:
-        value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
-    except UnicodeDecodeError as error:
-        raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
-    except (ValueError, RecursionError) as error:
-        raise BadRecord("not valid JSON", error) from None
-    if not isinstance(value, dict):
-        raise BadRecord("not a JSON object", f"a {type(value).__name__}")
-    return value
+def _columns(field: str) -> tuple[str, str]:
+    """The columns that may hold field `a.b`: `a.b` itself, or `a`, an object with b."""
+    return field, field.split(".")[0]
+
+
+def _field(record: Mapping[str, Any], field: str) -> Any:
+    if field in record or "." not in field:
+        return record.get(field)
+    outer, inner = field.split(".", 1)
+    value = record.get(outer)
+    return _field(value, inner) if isinstance(value, Mapping) else None

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from loriini.errors import InputError
 from loriini.progress import warn
-from loriini.sources import InputFile, ReadOptions, hash_fraction, input_files, read_files
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped
 from loriini.sources.formats import reader_of
-from loriini.sources.local_text import stable_hash
+from loriini.sources.inputs import InputFile, input_files
+from loriini.sources.options import ReadOptions
+from loriini.sources.read import read_files
+from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
 
@@ -23,21 +25,21 @@ def split_documents(
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
 
-    Files named `*.heldout.*` are the held-out side where there are any; else documents are held out by the
-    hash of their id, pieces `id#k` of one text together. Each side keeps at most so many characters, shared
-    equally by the domains; documents of more than `longest` characters are left out. InputError when a
-    side is left without documents.
+    Files named `*.heldout.*` are the held-out side if there are any; otherwise a `heldout_share` of the
+    documents is, by the hash of their id. Each side has about `train_characters` or `heldout_characters`,
+    divided equally among the domains, and at least one document a domain. Documents of more than `longest`
+    characters are left out. Raises InputError when a side has no document.
     """
-    found = [part for path in paths for part in _parts(path)]
-    marked, others = ([part for part in found if _is_marked(part) == held] for held in (True, False))
-    drop, left_out = count_dropped(ignore_dropped)
-    reading = ReadOptions(on_drop=drop, max_document_characters=longest)
-    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_files(marked, reading))}
-    for document in read_files(others, reading):
-        held = not marked and hash_fraction(document.id.split("#")[0]) < heldout_share
+    files = [file for path in paths for file in _files(path)]
+    marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
+    on_drop, dropped = count_dropped(ignore_dropped)
+    options = ReadOptions(on_drop=on_drop, max_document_characters=longest)
+    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_files(marked, options))}
+    for document in read_files(others, options):
+        held = not marked and hash_fraction(document.id) < heldout_share
         sides[HELDOUT if held else TRAIN].append(document)
-    if left_out:
-        warn(describe_dropped(left_out))
+    if dropped:
+        warn(describe_dropped(dropped))
     budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
     for name, documents in sides.items():
         if not documents:
@@ -47,22 +49,21 @@ def split_documents(
     return sides
 
 
-def _parts(path: str) -> list[InputFile]:
-    """The files of records of a folder and data sets; for want of these, its texts. A file is itself."""
-    found = input_files([path])
-    records = [part for part in found if part.shard or reader_of(part.path, part.in_folder)]
-    return records or found
+def _files(path: str) -> list[InputFile]:
+    """The files of records and data sets behind a path; if there are none, its text files."""
+    files = input_files([path])
+    return [file for file in files if file.shard or reader_of(file.path, file.in_folder)] or files
 
 
-def _is_marked(part: InputFile) -> bool:
-    return f".{HELDOUT}." in part.name
+def _is_marked(file: InputFile) -> bool:
+    return f".{HELDOUT}." in file.name
 
 
 def _within(documents: Iterable[Document], characters_per_domain: int) -> list[Document]:
-    """Documents in hash order, until their domain has that many characters; always one a domain."""
+    """Documents in hash order until their domain has `characters_per_domain`; at least one a domain."""
     used = Counter[str]()
     kept = []
-    for document in sorted(documents, key=lambda d: stable_hash(d.id)):
+    for document in sorted(documents, key=lambda d: hash_fraction(d.id)):
         if used[document.domain] < characters_per_domain:
             used[document.domain] += len(document.text)
             kept.append(document)

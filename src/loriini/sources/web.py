@@ -1,8 +1,7 @@
-"""The records of web archives: the text of every page (WARC), or text that was taken from pages (WET).
+"""Readers of web archives: the text of HTML pages (WARC), or text extracted from pages (WET).
 
-The frames are read here, because warcio takes a damaged archive for a whole one and passes over what it
-cannot parse. What a page was sent in (chunks, compression) is undone by warcio, and trafilatura finds the
-text in its HTML.
+The record framing is parsed here, because warcio accepts a damaged archive and skips what it cannot parse.
+warcio undoes chunking and compression of a response, and trafilatura extracts the text of its HTML.
 """
 
 import io
@@ -11,24 +10,24 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
 from loriini.sources.compressed import READ_BYTES, open_stream
-from loriini.sources.fields import MAX_RECORD_BYTES, BadRecord, Fields, import_optional
-from loriini.sources.records import Records
+from loriini.sources.optional import import_optional
+from loriini.sources.records import MAX_RECORD_BYTES, BadRecord, Fields, Records
 
 Headers = Mapping[str, str]
 
 WARC_HEAD = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http:\r\nContent-Length: {}\r\n\r\n"
-"""What warcio wants before a response; the address only has to be one of HTTP."""
+"""The header that warcio needs before a response; the address only has to be an HTTP one."""
 
 HTML = ("text/html", "application/xhtml+xml")
 
 
 def read_warc(path: str, fields: Fields) -> Records:
-    """The pages of a web archive, by their WARC-Record-ID. What holds no page of text is dropped and counted.
+    """The pages of a web archive, with their WARC-Record-ID as id. Records without text are dropped.
 
     InputError when warcio or trafilatura is not installed.
     """
     import_optional("warcio", path), import_optional("trafilatura", path)
-    # It logs what it cannot parse; that is counted here.
+    # It logs pages that it cannot parse; they are counted here.
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
     with open_stream(path) as stream:
         for number, (headers, content) in enumerate(_frames(stream), 1):
@@ -38,27 +37,27 @@ def read_warc(path: str, fields: Fields) -> Records:
 def _record(
     headers: Headers, content: bytes | None, fields: Fields
 ) -> Mapping[str, str | None] | BadRecord | None:
-    take = TEXT_OF.get(headers.get("warc-type", ""))
-    if not take:
+    extract = TEXT_OF.get(headers.get("warc-type", ""))
+    if not extract:
         return None
     if content is None:
-        return BadRecord("longer than 1 GiB", "a record of the web archive", mend=None)  # a film, not a page
+        return BadRecord("longer than 1 GiB", "a record of the web archive", fix=None)  # a video, not a page
     try:
-        return {fields.text: take(headers, content), fields.id: headers.get("warc-record-id")}
-    except BadRecord as flaw:
-        return flaw
+        return {fields.text: extract(headers, content), fields.id: headers.get("warc-record-id")}
+    except BadRecord as bad:
+        return bad
 
 
 def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
-    """Every record's headers, by lower-case name, and content; Flaw where the archive is damaged.
+    """The headers, by lower-case name, and the content of every record; None for one above the size limit.
 
-    The content is None when it is longer than 1 GiB.
+    Raises BadRecord where the archive is damaged.
     """
     while first := stream.readline(MAX_RECORD_BYTES):
         if not first.strip():
             continue
         if not first.startswith(b"WARC/"):
-            raise BadRecord("damaged web archive", "a record does not begin with WARC/", mend="file")
+            raise BadRecord("damaged web archive", "a record does not begin with WARC/", fix="file")
         lines = [stream.readline(MAX_RECORD_BYTES)]
         while lines[-1].strip():
             lines.append(stream.readline(MAX_RECORD_BYTES))
@@ -66,35 +65,35 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = headers.get("content-length", "")
         if not lines[-1] or not length.isdecimal():
-            raise BadRecord("damaged web archive", "a record has no length", mend="file")
+            raise BadRecord("damaged web archive", "a record has no length", fix="file")
         yield headers, _content(stream, int(length))
 
 
 def _content(stream: IO[bytes], length: int) -> bytes | None:
-    """So many bytes; when these are too many, they are passed over."""
+    """The next `length` bytes; None, with the bytes skipped, when they are above the size limit."""
     content = None
     missing = length
     if length <= MAX_RECORD_BYTES:
         content = stream.read(length)
         missing -= len(content)
     while missing:
-        passed = len(stream.read(min(missing, READ_BYTES)))
-        if not passed:
+        skipped = len(stream.read(min(missing, READ_BYTES)))
+        if not skipped:
             raise EOFError("the file ends inside a record")
-        missing -= passed
+        missing -= skipped
     return content
 
 
 def _text_of_response(headers: Headers, content: bytes) -> str:
-    """The text of a page as a server sent it; Flaw when it has none."""
+    """The text of a server's response."""
     status, kind, body = _http(content)
     if status != "200":
-        raise BadRecord("page with another status than 200", status, mend=None)
+        raise BadRecord("page with another status than 200", status, fix=None)
     return _text(headers, kind, body)
 
 
 def _text_of_resource(headers: Headers, content: bytes) -> str:
-    """The text of a page that came by itself, as from a file; Flaw when it is none."""
+    """The text of a page archived without an HTTP response, such as a file."""
     return _text(headers, headers.get("content-type", ""), content)
 
 
@@ -103,7 +102,7 @@ def _text(headers: Headers, kind: str, content: bytes) -> str:
     if kind == "text/plain":
         return _text_of_conversion(headers, content)
     if kind not in HTML:
-        raise BadRecord("neither HTML nor plain text", kind, mend=None)
+        raise BadRecord("neither HTML nor plain text", kind, fix=None)
     return _text_of_html(content)
 
 
@@ -119,15 +118,15 @@ def _text_of_html(html: bytes) -> str:
 
     try:
         text = extract(html, include_comments=False)
-    except Exception as error:  # whatever a parser meets in pages of any kind
-        raise BadRecord("page that cannot be parsed", error, mend=None) from None
+    except Exception as error:  # pages can be anything, and so can the parser's errors
+        raise BadRecord("page that cannot be parsed", error, fix=None) from None
     if not text:
-        raise BadRecord("no text in the page", mend=None)
+        raise BadRecord("no text in the page", fix=None)
     return text
 
 
 def _http(content: bytes) -> tuple[str, str, bytes]:
-    """Status, content type and body of a response, unpacked."""
+    """Status, content type and decoded body of a response."""
     from warcio.archiveiterator import ArchiveIterator
 
     if not content.startswith(b"HTTP/"):
@@ -137,7 +136,7 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
         record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
         kind = record.http_headers.get_header("Content-Type", "")
         return record.http_headers.get_statuscode(), kind, record.content_stream().read()
-    except Exception as error:  # whatever it meets in bytes of any kind
+    except Exception as error:  # responses can be anything, and so can warcio's errors
         raise BadRecord("response that cannot be parsed", error) from None
 
 
@@ -146,4 +145,4 @@ TEXT_OF: dict[str, Callable[[Headers, bytes], str]] = {
     "resource": _text_of_resource,
     "conversion": _text_of_conversion,
 }
-"""By the type of record; the others (requests, metadata, ...) hold no documents."""
+"""By record type; the others (requests, metadata, …) hold no documents."""

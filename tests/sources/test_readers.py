@@ -1,4 +1,4 @@
-"""Records of every format as documents, and what becomes of the flawed ones."""
+"""Records of every format as documents, good and bad."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ import pytest
 import zstandard
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, Fields, ReadOptions, read_documents, records
+from loriini.sources import Dropped, Fields, ReadOptions, read_documents, readers
 from sources.reads import ALL, EXPECTED, FORMATS, GOOD, RECORDS, lines, read, skipping, texts
 
-FLAWS = {
+BAD_LINES = {
     b'{"text": "cut': "not valid JSON",
     b"[1, 2]": "not a JSON object",
     b'{"id": "x"}': "no text",
@@ -30,14 +30,14 @@ def test_every_format_gives_the_same_documents(tmp_path: Path, name: str) -> Non
     assert read(path) == EXPECTED
 
 
-def test_zstd_frames_are_read_on(tmp_path: Path) -> None:
+def test_several_zstd_frames(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(b"".join(zstandard.compress(lines(record)) for record in RECORDS))
     assert read(path) == EXPECTED
 
 
-@pytest.mark.parametrize(("line", "reason"), FLAWS.items())
-def test_flawed_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES.items())
+def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str) -> None:
     path = tmp_path / "web.jsonl"
     path.write_bytes(lines(GOOD, line, b'{"text": "after"}'))
     with pytest.raises(InputError, match=rf"web\.jsonl:2: {reason}.*--on-error skip"):
@@ -58,7 +58,7 @@ def test_flawed_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: st
         (b"x,", "empty text", 1),
     ],
 )
-def test_flawed_row_stops_or_is_dropped(tmp_path: Path, row: bytes, reason: str, after: int) -> None:
+def test_a_bad_row_stops_or_is_dropped(tmp_path: Path, row: bytes, reason: str, after: int) -> None:
     path = tmp_path / "web.csv"
     path.write_bytes(b'id,text\n1,"two\nlines"\n' + row + b"\n3,after\n")
     with pytest.raises(InputError, match=rf"web\.csv:4: {reason}.*--on-error skip"):
@@ -78,7 +78,7 @@ def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.arrow"])
-def test_a_table_without_the_text_is_told_by_its_columns(tmp_path: Path, name: str) -> None:
+def test_a_missing_text_column_is_refused_with_the_columns(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(FORMATS[name])
     with pytest.raises(InputError, match=rf"{name}: no text column \('body' is not among .*text.*name its"):
@@ -86,7 +86,7 @@ def test_a_table_without_the_text_is_told_by_its_columns(tmp_path: Path, name: s
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) -> None:
+def test_invalid_utf8_in_a_table_drops_one_row(tmp_path: Path, name: str) -> None:
     broken = pa.array([b"good", b"\xff", b"x"], pa.binary())
     table = pa.table({"text": pa.Array.from_buffers(pa.string(), 3, broken.buffers())})
     path = tmp_path / name
@@ -95,16 +95,16 @@ def test_bytes_that_are_no_text_cost_a_table_one_row(tmp_path: Path, name: str) 
     else:
         with pa.ipc.new_stream(path, table.schema) as writer:
             writer.write_table(table)
-    with pytest.raises(InputError, match=rf"{name}:2: not valid UTF-8; mend the record"):
+    with pytest.raises(InputError, match=rf"{name}:2: not valid UTF-8; fix the record"):
         list(read_documents([path]))
-    left_out: list[Dropped] = []
-    kept = read_documents([path], ReadOptions(on_error="skip", on_drop=left_out.append))
+    dropped: list[Dropped] = []
+    kept = read_documents([path], ReadOptions(on_error="skip", on_drop=dropped.append))
     assert [document.text for document in kept] == ["good", "x"]
-    assert [(d.where, d.reason) for d in left_out] == [(f"{path}:2", "not valid UTF-8")]
+    assert [(d.where, d.reason) for d in dropped] == [(f"{path}:2", "not valid UTF-8")]
 
 
 @pytest.mark.parametrize(("day", "kind"), [(10**14, pa.timestamp("s")), (10**8, pa.date32())])
-def test_a_date_that_python_cannot_hold_costs_one_row(tmp_path: Path, day: int, kind: pa.DataType) -> None:
+def test_a_date_out_of_range_drops_one_row(tmp_path: Path, day: int, kind: pa.DataType) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["good", "lost"], "id": pa.array([0, day], kind)}), path)
     with pytest.raises(InputError, match=r"a\.parquet:2: a value that Python cannot hold"):
@@ -114,7 +114,7 @@ def test_a_date_that_python_cannot_hold_costs_one_row(tmp_path: Path, day: int, 
     assert [(d.where, d.reason) for d in dropped] == [(f"{path}:2", "a value that Python cannot hold")]
 
 
-def test_null_and_empty_texts_of_a_table(tmp_path: Path) -> None:
+def test_null_and_empty_texts_in_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["good", None, ""]}), path)
     with pytest.raises(InputError, match=r"a\.parquet:2: no text"):
@@ -132,8 +132,8 @@ def test_a_long_record_is_read(tmp_path: Path, name: str, megabytes: int) -> Non
     assert [len(text) for text in texts(path)] == [megabytes * 1_000_000]
 
 
-def test_a_record_beyond_the_limit_is_a_flaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1000)
+def test_a_record_above_the_size_limit_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MAX_RECORD_BYTES", 1000)
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines(GOOD, {"text": "x" * 2000}, GOOD))
     table = tmp_path / "a.csv"
