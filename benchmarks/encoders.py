@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from loriini.corpus.embeddings import Encoder, unit
-from loriini.corpus.encoders import CPU, load_encoder
+from loriini.corpus.embeddings import normalize_rows
+from loriini.corpus.encoders import Encoder, load_encoder
 from loriini.hardware import has_bf16
 from measuring import timed, write_results
 from order_quality import short_documents
@@ -32,7 +32,7 @@ def theirs(model: SentenceTransformer, batch_size: int) -> Encoder:
 
 def systems(name: str) -> dict[str, Encoder]:
     """What is compared; 16 is the library's fastest batch on a CPU, 32 its default."""
-    dtype = torch.bfloat16 if has_bf16(CPU) else torch.float32
+    dtype = torch.bfloat16 if has_bf16(torch.device("cpu")) else torch.float32
     model = SentenceTransformer(name, device="cpu", model_kwargs={"dtype": dtype})
     return {
         "sentence-transformers": theirs(model, 16),
@@ -46,12 +46,12 @@ def compare(
     encoders: dict[str, Encoder], texts: list[str], exact: Callable[..., Any]
 ) -> list[dict[str, Any]]:
     """A row a system: seconds over the rounds, speed over the first's, cosine to float32."""
-    reference_ND = unit(exact(texts))
-    vectors = {name: unit(encode(texts[:WARM_UP])) for name, encode in encoders.items()}
+    reference_ND = normalize_rows(exact(texts))
+    vectors = {name: normalize_rows(encode(texts[:WARM_UP])) for name, encode in encoders.items()}
     seconds: dict[str, list[dict[str, float]]] = {name: [] for name in encoders}
     for _ in range(ROUNDS):
         for name, encode in encoders.items():
-            vectors[name], spent = timed(lambda encode=encode: unit(encode(texts)))
+            vectors[name], spent = timed(lambda encode=encode: normalize_rows(encode(texts)))
             seconds[name].append(spent)
     baseline = seconds["sentence-transformers"]
     return [

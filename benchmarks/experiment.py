@@ -19,7 +19,8 @@ import torch
 
 from loriini.atomic import write_json
 from loriini.corpus.documents import write_documents
-from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.prepare import prepare_documents
+from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.stored import stored_documents
 from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
 from loriini.hardware import describe_machine

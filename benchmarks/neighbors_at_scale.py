@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.embeddings import unit
-from loriini.corpus.instances import cut, shared_instance_cosine
-from loriini.corpus.neighbors import search, whole, write_neighbors
-from loriini.corpus.order import random_order, similar_walk, window_for, write_order
-from loriini.corpus.quality import adjacent_cosines, recall
+from loriini.corpus.embeddings import normalize_rows
+from loriini.corpus.instances import cut_instances
+from loriini.corpus.neighbors import search_cell, single_cell, write_neighbors
+from loriini.corpus.order import window_for
+from loriini.corpus.quality import adjacent_cosines, recall, shared_instance_cosine
+from loriini.corpus.walks import LOOK_BACK, count_jumps, random_order, similar_walk
 from loriini.hardware import peak_resident
 from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.jobs.processes import ProcessExecutor
@@ -38,7 +39,7 @@ VOTERS = window_for(DOCUMENTS_PER_INSTANCE)
 
 def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Artifact:
     """An `embeddings` artefact of `count` made-up unit vectors, float16."""
-    near_NK = search(real_ND, whole(len(real_ND)), 10)[0]
+    near_NK = search_cell(real_ND, single_cell(len(real_ND)), 10)[0]
     width = real_ND.shape[1]
 
     def write(temporary: Path) -> dict[str, Any]:
@@ -49,9 +50,9 @@ def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Art
             first = rng.integers(0, len(real_ND), size)
             second = near_NK[first, rng.integers(0, near_NK.shape[1], size)]
             share = rng.random((size, 1), np.float32)
-            points = unit((1 - share) * real_ND[first] + share * real_ND[second])
+            points = normalize_rows((1 - share) * real_ND[first] + share * real_ND[second])
             noise = rng.standard_normal((size, width), np.float32) * NOISE / width**0.5
-            vectors[start : start + size] = unit(points + noise)
+            vectors[start : start + size] = normalize_rows(points + noise)
         vectors.flush()
         return {"documents": count, "width": width}
 
@@ -67,17 +68,16 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         neighbors, neighbors_s = timed(
             lambda: write_neighbors(work / "neighbors", made, K, SEED, ProcessExecutor(workers))
         )
-        order, order_s = timed(lambda: write_order(work / "order", neighbors, count, window=VOTERS))
+        neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
+        order_N, order_s = timed(lambda: similar_walk(neighbors_NK, SEED, window=VOTERS))
         # the workers at their largest, all at once: an upper bound
         peak = peak_resident() + workers * peak_resident(RUSAGE_CHILDREN)
         vectors_ND = np.load(made.path("embeddings.npy"), mmap_mode="r")
-        neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
-        order_N = np.load(order.path("order.npy"))
         row = {
             "documents": count,
             "width": vectors_ND.shape[1],
             "neighbors": {**neighbors_s, "k": K, "workers": workers, "cells": neighbors.counts["cells"]},
-            "order": {**order_s, "restarts": order.counts["restarts"] / count},
+            "order": {**order_s, "restarts": count_jumps(order_N, neighbors_NK, LOOK_BACK) / count},
             "peak_gb": round(peak / 1e9, 2),
             "recall_at_10": recall(neighbors_NK, vectors_ND),
             "cosine_of_first_neighbor": first_cosine(neighbors, 0),
@@ -87,7 +87,7 @@ def measure(embeddings: Path, count: int, workers: int) -> dict[str, Any]:
         }
         if count <= IN_ONE_CELL:
             row["in_one_cell"] = cosines(
-                similar_walk(search(vectors_ND, whole(count), K)[0], window=VOTERS), vectors_ND
+                similar_walk(search_cell(vectors_ND, single_cell(count), K)[0], window=VOTERS), vectors_ND
             )
         return row
 
@@ -98,7 +98,7 @@ def first_cosine(neighbors: Artifact, column: int) -> float:
 
 def cosines(order_N: NDArray[np.int64], vectors_ND: NDArray[np.float16]) -> dict[str, float]:
     """Mean cosine of documents that share an instance, and of neighbours in the order."""
-    pieces = cut(np.arange(len(order_N) + 1), order_N, DOCUMENTS_PER_INSTANCE)
+    pieces = cut_instances(np.arange(len(order_N) + 1), order_N, DOCUMENTS_PER_INSTANCE)
     return {
         "in_instance_cosine": shared_instance_cosine(pieces, vectors_ND),
         "adjacent_cosine": float(adjacent_cosines(order_N, vectors_ND).mean(dtype=np.float64)),

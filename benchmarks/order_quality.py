@@ -17,17 +17,20 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.instances import cut, shared_instance_cosine
-from loriini.corpus.neighbors import Cell, Ids, search, whole
-from loriini.corpus.order import LOOK_BACK, plain_walk, random_order, restarts, similar_walk, window_for
-from loriini.corpus.prepare import PrepareSettings, prepare_documents
-from loriini.corpus.quality import adjacent_cosines
+from loriini.corpus.arrays import Ids, Neighbors
+from loriini.corpus.instances import cut_instances
+from loriini.corpus.neighbors import Cell, search_cell, single_cell
+from loriini.corpus.order import window_for
+from loriini.corpus.prepare import prepare_documents
+from loriini.corpus.quality import adjacent_cosines, shared_instance_cosine
+from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.walks import LOOK_BACK, count_jumps, plain_walk, random_order, similar_walk
 from loriini.jobs.artifact import load_artifact
 from loriini.sources import read_documents
 from loriini.sources.document import Document
 from loriini.sources.sampling import hash_fraction
 from measuring import timed, write_results
-from published_order import CLUSTER, Neighbors, paths, published_order
+from published_order import CLUSTER, paths, published_order
 
 DOMAINS = ("arxiv", "books", "wiki", "web", "python")
 MOST, LONGEST, LENGTH, K = 4000, 4000, 4096, 50
@@ -78,11 +81,11 @@ def walk_inside_cells(vectors_ND: Vectors, seed: int, window: int) -> Ids:
     """Small k-means cells one after the other, the default walk inside each."""
     kmeans = faiss.Kmeans(vectors_ND.shape[1], CELLS, niter=10, spherical=True, seed=seed)
     kmeans.train(vectors_ND)
-    labels_N = kmeans.index.search(vectors_ND, 1)[1][:, 0]
+    labels_N = kmeans.index.search_cell(vectors_ND, 1)[1][:, 0]
     order_N = np.argsort(labels_N, kind="stable")
     walks = []
     for members_M in np.split(order_N, np.cumsum(np.bincount(labels_N, minlength=CELLS))[:-1]):
-        neighbors_NK = search(vectors_ND, Cell(members_M, members_M), K)[0]
+        neighbors_NK = search_cell(vectors_ND, Cell(members_M, members_M), K)[0]
         inside_MK = np.where(neighbors_NK < 0, -1, np.searchsorted(members_M, neighbors_NK))
         walks.append(members_M[similar_walk(inside_MK, seed, window=window)])
     return np.concatenate(walks)
@@ -99,23 +102,25 @@ def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Or
         Order("random", lambda seed: random_order(len(vectors_ND), seed), seeds=SEEDS),
         Order("published, first step", lambda seed: published_order(neighbors_NK, merge=False), short_paths),
         Order("published", lambda seed: published_order(neighbors_NK)),
-        Order("papers, k=10", lambda seed: plain_walk(near_10, seed), lambda o: restarts(o, near_10), SEEDS),
+        Order(
+            "papers, k=10", lambda seed: plain_walk(near_10, seed), lambda o: count_jumps(o, near_10), SEEDS
+        ),
         Order(
             "papers, k=50",
             lambda seed: plain_walk(neighbors_NK, seed),
-            lambda order: restarts(order, neighbors_NK),
+            lambda order: count_jumps(order, neighbors_NK),
             SEEDS,
         ),
         Order(
             "similar, k=50",
             lambda seed: similar_walk(neighbors_NK, seed, window=window),
-            lambda order: restarts(order, neighbors_NK, LOOK_BACK["similar"]),
+            lambda order: count_jumps(order, neighbors_NK, LOOK_BACK),
             SEEDS,
         ),
         Order(
             "similar, one voter",
             lambda seed: similar_walk(neighbors_NK, seed, window=1),
-            lambda order: restarts(order, neighbors_NK, LOOK_BACK["similar"]),
+            lambda order: count_jumps(order, neighbors_NK, LOOK_BACK),
             SEEDS,
         ),
         Order("similar, inside small cells", lambda seed: walk_inside_cells(vectors_ND, seed, window)),
@@ -129,7 +134,7 @@ def measure(order: Order, vectors_ND: Vectors, offsets: Ids) -> Row:
     made, seconds = zip(
         *(timed(lambda seed=seed: order.make(seed)) for seed in range(order.seeds)), strict=True
     )
-    cosines = [shared_instance_cosine(cut(offsets, walk, LENGTH + 1), vectors_ND) for walk in made]
+    cosines = [shared_instance_cosine(cut_instances(offsets, walk, LENGTH + 1), vectors_ND) for walk in made]
     return {
         "order": order.name,
         "in_instance_cosine": float(np.mean(cosines)),
@@ -147,7 +152,7 @@ def compare(corpus: Path) -> dict[str, Any]:
     vectors_ND = np.delete(vectors_ND, left_out, axis=0)
     lengths_N = np.delete(np.diff(np.load(load_artifact(corpus / "tokens").path("offsets.npy"))), left_out)
     offsets = np.concatenate([[0], np.cumsum(lengths_N)])
-    neighbors_NK = search(vectors_ND, whole(len(vectors_ND)), K)[0]
+    neighbors_NK = search_cell(vectors_ND, single_cell(len(vectors_ND)), K)[0]
     window = window_for(LENGTH / lengths_N.mean())
     rows = [measure(order, vectors_ND, offsets) for order in orders(vectors_ND, neighbors_NK, window)]
     cosine = {row["order"]: row["in_instance_cosine"] for row in rows}

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerFast
 
 from loriini import DESIGNS
 from loriini.corpus.prepare import Corpus as Prepared
-from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.prepare import prepare_documents
+from loriini.corpus.settings import PrepareSettings
 from loriini.sources.document import Document
 from loriini.train import loop
 from loriini.train.loop import Corpus

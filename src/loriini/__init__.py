@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loriini import auto_classes
 
 if TYPE_CHECKING:
-    from loriini.corpus.order import plain_walk, similar_walk
+    from loriini.corpus.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
     from loriini.routing import DESIGNS, Routing, RoutingConfig
 
@@ -26,7 +26,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "loriini.corpus.order": ("plain_walk", "similar_walk"),
+    "loriini.corpus.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
     "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),
 }

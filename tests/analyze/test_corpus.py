@@ -7,7 +7,8 @@ import pytest
 from test_report import HOSTILE, Page
 
 from loriini.analyze.corpus import Inspection, inspect_and_write, summary, write_corpus_page
-from loriini.corpus.prepare import PrepareSettings, prepare_documents
+from loriini.corpus.prepare import prepare_documents
+from loriini.corpus.settings import PrepareSettings
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
 

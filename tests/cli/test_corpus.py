@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.calls import Ended, Made, assert_refused, call
-from loriini.corpus.verify import STAGES
+from loriini.corpus.stages import STAGES
 from loriini.jobs.artifact import load_artifact
 
 
@@ -67,7 +67,7 @@ def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.Cap
 def test_inspect_verifies_the_files(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = tmp_path / "corpus"
     shutil.copytree(made.corpus, corpus)
-    files = sum(len(load_artifact(made.corpus / stage).files) for stage in STAGES)
+    files = sum(len(load_artifact(made.corpus / stage.name).files) for stage in STAGES)
     assert call(capsys, "inspect", corpus, "--verify").out.splitlines()[-1].endswith(f"  all {files}")
     (corpus / "instances" / "instances.bin").write_bytes(b"half")
     assert_refused(call(capsys, "inspect", corpus, "--verify"), "instances.bin is not what was written")

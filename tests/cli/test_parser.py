@@ -13,7 +13,7 @@ from cli.calls import call
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.parser import make_parser
-from loriini.corpus.prepare import PrepareSettings
+from loriini.corpus.settings import PrepareSettings
 from loriini.quickstart import Quickstart
 
 NAMES = [command.__name__ for command in COMMANDS]

@@ -11,7 +11,7 @@ from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
 
 
-def test_artefact_round_trip(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     documents = [
         Document("a", "first", "x"),
         Document("b", "first", "x"),
@@ -52,7 +52,7 @@ def test_artefact_round_trip(tmp_path: Path) -> None:
         write_documents(tmp_path / "documents", source, {"seed": 1})
 
 
-def test_other_inputs_are_read_anew_after_an_interruption(
+def test_other_inputs_are_read_again_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object) -> None:

@@ -46,7 +46,7 @@ def test_the_order_of_words_counts() -> None:
 
 @pytest.mark.parametrize("block", [1, 3, 100])
 def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "BLOCK", block)
+    monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", block)
     pairs = duplicates.candidates(SIMILARITIES, NEIGHBORS, 0.95)
     assert list(zip(pairs.kept_P, pairs.dropped_P, strict=True)) == [(0, 1), (0, 2), (1, 3)]
     assert pairs.cosines_P.tolist() == SIMILARITIES[[0, 0, 1], [0, 1, 2]].tolist()
@@ -103,7 +103,7 @@ def test_they_are_listed_with_the_reason(tmp_path: Path) -> None:
 def test_many_small_tasks_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [TEXT, TEXT + " again", "other words", TEXT + " and again"]
     few = write(tmp_path / "few", texts)
-    monkeypatch.setattr(duplicates, "TASK", 1)
+    monkeypatch.setattr(duplicates, "PAIRS_PER_TASK", 1)
     monkeypatch.setattr("loriini.corpus.stored.SLICE_CHARACTERS", 1)
     many = write(tmp_path / "many", texts)
     assert few.files == many.files

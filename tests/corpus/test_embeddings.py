@@ -3,12 +3,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
-from loriini.corpus import embeddings, encoders
+from loriini.corpus import embeddings, encoders, lsa
 from loriini.corpus.documents import write_documents
+from loriini.corpus.words import WORDS_AND_SIGNS
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
-from loriini.jobs.tasks import SERIAL
 from loriini.sources.document import Document
 
 BIRDS = ["the lory eats nectar and fruit", "a parrot eats fruit and seeds", "the lorikeet drinks nectar"]
@@ -24,51 +26,65 @@ def documents_of(folder: Path, texts: Iterable[str]) -> Artifact:
     return write_documents(folder, lambda drop: documents, {})
 
 
-def vectors_of(folder: Path, texts: Iterable[str]) -> np.ndarray:
-    stored = documents_of(folder / "documents", texts)
-    return np.load(embeddings.write_embeddings(folder / "embeddings", stored).path("embeddings.npy"))
+def write(
+    folder: Path, documents: Artifact, encoder: str = "lsa", seed: int = 0, pooling: str = "mean"
+) -> Artifact:
+    return embeddings.write_embeddings(folder, documents, encoder, seed, pooling, "torch")  # type: ignore[arg-type]
 
 
-def test_unit_vectors_that_know_topics(tmp_path: Path) -> None:
-    vectors = vectors_of(tmp_path, BIRDS + CODE)
+def vectors_of(folder: Path, texts: Iterable[str]) -> NDArray[np.float16]:
+    return np.load(
+        write(folder / "embeddings", documents_of(folder / "documents", texts)).path("embeddings.npy")
+    )
+
+
+def assert_unit(vectors: NDArray[np.float16]) -> None:
+    assert np.allclose(np.linalg.norm(vectors.astype(np.float32), axis=1), 1, atol=1e-3)
+
+
+def test_unit_vectors_of_two_topics(tmp_path: Path) -> None:
+    vectors = vectors_of(tmp_path / "a", BIRDS + CODE)
     assert vectors.dtype == np.float16
     assert vectors.shape[0] == 6
-    assert np.allclose(np.linalg.norm(vectors.astype(np.float32), axis=1), 1, atol=1e-3)
+    assert_unit(vectors)
     cosines = vectors.astype(np.float32) @ vectors.astype(np.float32).T
     within = (cosines[:3, :3].sum() - 3 + cosines[3:, 3:].sum() - 3) / 12
     assert within > cosines[:3, 3:].mean() + 0.1
-
-
-def test_same_bytes_again(tmp_path: Path) -> None:
-    first, second = (vectors_of(tmp_path / name, BIRDS + CODE) for name in ("a", "b"))
-    assert first.tobytes() == second.tobytes()
+    assert vectors_of(tmp_path / "again", BIRDS + CODE).tobytes() == vectors.tobytes()
 
 
 @pytest.mark.parametrize("texts", [["one"], ["one", "two words"], ["?!"], ["word", "…", "—"]])
 def test_tiny_corpora(tmp_path: Path, texts: list[str]) -> None:
-    vectors = vectors_of(tmp_path, texts)
-    assert np.allclose(np.linalg.norm(vectors.astype(np.float32), axis=1), 1, atol=1e-3)
+    assert_unit(vectors_of(tmp_path, texts))
 
 
-def test_sample_and_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "CHUNK", 7)
+def test_sample_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "TEXTS_AT_ONCE", 7)
     monkeypatch.setattr(embeddings, "SAMPLE", 10)
     texts = [f"{kind} number {i} of the {kind}" for i in range(20) for kind in ("parrots", "graphs")]
     texts.append("entirely unseen")
     vectors = vectors_of(tmp_path, texts).astype(np.float32)
     assert vectors.shape == (41, 10)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    assert_unit(vectors)
     assert vectors[0] @ vectors[2] > vectors[0] @ vectors[1]
 
 
-def test_the_fitted_encoder_keeps_few_columns_and_gives_the_vectors_of_all() -> None:
-    encode = embeddings.fit_lsa(BIRDS)
+def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The naive twin: scikit-learn's weights, and directions with all their zeros."""
+    encode = lsa.fit_lsa(BIRDS)
+    encode.save(tmp_path / "lsa.npz")
+    monkeypatch.setattr(lsa, "FEATURES", 7)  # a fitted encoder knows its own
     assert encode.components_DS.shape[1] < 100
-    all_DF = np.zeros((len(BIRDS), embeddings.FEATURES), np.float32)
+    words = HashingVectorizer(
+        n_features=1 << 10, token_pattern=WORDS_AND_SIGNS, norm=None, alternate_sign=False, dtype=np.float32
+    )
+    weights = TfidfTransformer(sublinear_tf=True).fit(words.transform(BIRDS))
+    all_DF = np.zeros((len(BIRDS), 1 << 10), np.float32)
     all_DF[:, encode.used_S] = encode.components_DS
-    expected = encode.weights.transform(encode.words.transform(BIRDS + CODE)) @ all_DF.T
-    assert np.array_equal(encode(BIRDS + CODE), expected)
-    assert not encode(["unheard"]).any()
+    expected = weights.transform(words.transform(BIRDS + CODE)) @ all_DF.T
+    for encoder in (encode, lsa.LsaEncoder.load(tmp_path / "lsa.npz")):
+        assert np.array_equal(encoder(BIRDS + CODE), expected)
+        assert not encoder(["unheard"]).any()
 
 
 def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
@@ -79,41 +95,28 @@ def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:
 
 def test_a_row_that_is_not_finite_has_no_direction() -> None:
     rows = np.array([[3, 4], [np.nan, 1], [np.inf, 1], [0, 0]], np.float32)
-    assert np.allclose(embeddings.unit(rows), [[0.6, 0.8], [0, 0], [0, 0], [0, 0]])
+    assert np.allclose(embeddings.normalize_rows(rows), [[0.6, 0.8], [0, 0], [0, 0], [0, 0]])
 
 
-def test_an_encoders_folder_is_told_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_encoder(*settings: str) -> embeddings.Encoder:
-        return lambda texts: np.ones((len(texts), 2), np.float32)
+def test_a_trained_encoder_is_identified_by_its_settings_and_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def load_encoder(*settings: str) -> encoders.Encoder:
+        asked.append(settings)
+        return lambda texts: np.array([[3, 4]] * len(texts), np.float32)
 
     monkeypatch.setattr(encoders, "load_encoder", load_encoder)
     stored = documents_of(tmp_path / "documents", BIRDS)
     encoder = tmp_path / "encoder"
     encoder.mkdir()
     (encoder / "model.safetensors").write_bytes(b"one")
-    embeddings.write_embeddings(tmp_path / "e", stored, str(encoder), seed=0)
-    embeddings.write_embeddings(tmp_path / "e", stored, str(encoder), seed=1)  # which it does not take
+    written = write(tmp_path / "e", stored, str(encoder), 0, "cls")
+    assert asked == [(str(encoder), "cls", "torch")]
+    assert written.settings == {"encoder": str(encoder), "pooling": "cls", "backend": "torch"}
+    assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)
+    write(tmp_path / "e", stored, str(encoder), 1, "cls")  # the seed is for lsa alone
     (encoder / "model.safetensors").write_bytes(b"two")
     with pytest.raises(InputError, match=r"other inputs .*model\.safetensors"):
-        embeddings.write_embeddings(tmp_path / "e", stored, str(encoder))
-
-
-def test_a_trained_encoder_is_taken_by_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def load_encoder(*settings: str) -> embeddings.Encoder:
-        asked.append(settings)
-        return lambda texts: np.array([[3, 4]] * len(texts), np.float32)
-
-    monkeypatch.setattr(encoders, "load_encoder", load_encoder)
-    stored = documents_of(tmp_path / "documents", BIRDS)
-    written = embeddings.write_embeddings(
-        tmp_path / "e", stored, "some/encoder", 1, SERIAL, "cls", "openvino"
-    )
-    assert asked == [("some/encoder", "cls", "openvino")]
-    assert written.settings == {
-        "encoder": "some/encoder",
-        "pooling": "cls",
-        "backend": "openvino",
-    }
-    assert np.allclose(np.load(written.path("embeddings.npy")), [0.6, 0.8], atol=1e-3)
+        write(tmp_path / "e", stored, str(encoder), 0, "cls")

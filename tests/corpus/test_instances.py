@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from loriini.corpus import instances
 from loriini.errors import InputError
@@ -50,7 +49,7 @@ def cut_reference(lengths: list[int], order: list[int], size: int) -> list[list[
 @settings(deadline=None)
 def test_cut_equals_its_naive_twin(lengths: list[int], size: int, random) -> None:  # type: ignore[no-untyped-def]
     order = random.sample(range(len(lengths)), random.randint(1, len(lengths)))
-    pieces = instances.cut(np.cumsum([0, *lengths]), np.array(order), size)
+    pieces = instances.cut_instances(np.cumsum([0, *lengths]), np.array(order), size)
     found = [
         list(zip(pieces.documents_P[a:b].tolist(), pieces.lengths_P[a:b].tolist(), strict=True))
         for a, b in zip(pieces.starts_I, pieces.starts_I[1:], strict=False)
@@ -59,7 +58,7 @@ def test_cut_equals_its_naive_twin(lengths: list[int], size: int, random) -> Non
 
 
 def test_every_token_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "TOKENS_AT_ONCE", 16)
+    monkeypatch.setattr(instances, "TOKENS_PER_TASK", 16)
     rng = np.random.default_rng(0)
     documents = [[*rng.integers(2, 1000, rng.integers(1, 40)).tolist(), EOS] for _ in range(50)]
     domains = rng.integers(0, 3, 50).tolist()
@@ -92,7 +91,6 @@ def test_one_document_longer_than_many_instances(tmp_path: Path) -> None:
     )
     made = instances.open_instances(artifact)
     assert made.pieces.documents_P.tolist() == [0] * 10
-    assert np.isnan(instances.shared_instance_cosine(made.pieces, np.ones((1, 1), np.float16)))
 
 
 def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
@@ -110,25 +108,3 @@ def test_a_document_that_comes_twice_is_our_fault(tmp_path: Path) -> None:
         instances.write_instances(
             tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [1, 0, 1]), length=2
         )
-
-
-def cosine_reference(pieces: instances.Pieces, vectors: NDArray[np.float16]) -> float:
-    """The naive twin: every pair of documents of every instance."""
-    means = []
-    for begin, end in zip(pieces.starts_I, pieces.starts_I[1:], strict=False):
-        of_instance = vectors[pieces.documents_P[begin:end]].astype(np.float64)
-        cosines = of_instance @ of_instance.T
-        pairs = cosines[np.triu_indices(len(cosines), 1)]
-        if len(pairs):
-            means.append(pairs.mean())
-    return float(np.mean(means))
-
-
-def test_shared_instance_cosine_equals_its_naive_twin() -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(40, 8))
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
-    pieces = instances.cut(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
-    assert instances.shared_instance_cosine(pieces, vectors) == pytest.approx(
-        cosine_reference(pieces, vectors), abs=1e-5
-    )

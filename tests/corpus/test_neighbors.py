@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,12 +7,18 @@ from numpy.typing import NDArray
 
 from loriini.corpus import neighbors
 from loriini.jobs.artifact import Artifact, build_artifact
-from loriini.jobs.processes import ProcessExecutor
+from loriini.jobs.tasks import SerialExecutor
 
 
 def unit_vectors(count: int, width: int = 16, seed: int = 0) -> NDArray[np.float16]:
     vectors = np.random.default_rng(seed).normal(size=(count, width))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+
+
+def write(folder: Path, vectors: NDArray[np.float16], k: int) -> Artifact:
+    return neighbors.write_neighbors(
+        folder / "neighbors", embeddings_artifact(folder / "embeddings", vectors), k, 0
+    )
 
 
 def embeddings_artifact(folder: Path, vectors: NDArray[np.float16]) -> Artifact:
@@ -33,9 +38,7 @@ def nearest_reference(vectors: NDArray[np.float16], k: int) -> NDArray[np.int64]
 
 def test_exact_in_one_cell(tmp_path: Path) -> None:
     vectors = unit_vectors(300)
-    artifact = neighbors.write_neighbors(
-        tmp_path / "neighbors", embeddings_artifact(tmp_path / "embeddings", vectors), k=5
-    )
+    artifact = write(tmp_path, vectors, k=5)
     found = np.load(artifact.path("neighbors.npy"))
     assert found.dtype == np.int32
     assert np.array_equal(found, nearest_reference(vectors, 5))
@@ -47,16 +50,14 @@ def test_exact_in_one_cell(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_fewer_documents_than_neighbors(tmp_path: Path, count: int) -> None:
-    embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(count))
-    found = np.load(neighbors.write_neighbors(tmp_path / "neighbors", embedded, k=6).path("neighbors.npy"))
+    found = np.load(write(tmp_path, unit_vectors(count), k=6).path("neighbors.npy"))
     assert found.shape == (count, 6)
     assert (found[:, count - 1 :] == -1).all()
     assert all(set(row[: count - 1]) == set(range(count)) - {i} for i, row in enumerate(found))
 
 
 def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
-    embedded = embeddings_artifact(tmp_path / "embeddings", np.repeat(unit_vectors(1), 10, axis=0))
-    found = np.load(neighbors.write_neighbors(tmp_path / "neighbors", embedded, k=4).path("neighbors.npy"))
+    found = np.load(write(tmp_path, np.repeat(unit_vectors(1), 10, axis=0), k=4).path("neighbors.npy"))
     assert not (found == np.arange(10)[:, None]).any()
     assert (found >= 0).all()
 
@@ -64,7 +65,7 @@ def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
 def recall_of(cells: list[neighbors.Cell], vectors: NDArray[np.float16]) -> float:
     found = np.full((len(vectors), 5), -1)
     for cell in cells:
-        found[cell.members_M] = neighbors.search(vectors, cell, 5)[0]
+        found[cell.members_M] = neighbors.search_cell(vectors, cell, 5)[0]
     exact = nearest_reference(vectors, 5)
     return float(np.mean([len(np.intersect1d(a, b)) / 5 for a, b in zip(found, exact, strict=True)]))
 
@@ -76,7 +77,7 @@ def test_cells_hold_every_document_once_and_reach_over_borders(
     monkeypatch.setattr(neighbors, "FAN_OUT", fan_out)
     vectors = unit_vectors(1200, width=6)
     with ThreadPoolExecutor(2) as pool:
-        cells = list(neighbors.split(vectors, neighbors.whole(1200), 0, pool, largest, overlap=4))
+        cells = list(neighbors.split_cell(vectors, neighbors.single_cell(1200), 0, pool, largest, overlap=4))
     assert max(len(cell.reach_R) for cell in cells) <= largest
     assert np.array_equal(np.sort(np.concatenate([cell.members_M for cell in cells])), np.arange(1200))
     for cell in cells:
@@ -90,7 +91,7 @@ def test_cells_hold_every_document_once_and_reach_over_borders(
 def test_cells_of_equal_vectors_are_cut() -> None:
     vectors = np.repeat(unit_vectors(1), 1000, axis=0)
     with ThreadPoolExecutor(1) as pool:
-        cells = list(neighbors.split(vectors, neighbors.whole(1000), 0, pool, 300, overlap=8))
+        cells = list(neighbors.split_cell(vectors, neighbors.single_cell(1000), 0, pool, 300, overlap=8))
     assert np.array_equal(np.concatenate([cell.members_M for cell in cells]), np.arange(1000))
     assert max(len(cell.reach_R) for cell in cells) <= 300
 
@@ -106,32 +107,20 @@ def test_overlaps_of_documents_that_are_hardly_apart_do_not_grow(monkeypatch: py
     monkeypatch.setattr(neighbors, "_nearest_centroids", hardly_apart)
     vectors = unit_vectors(4000)
     with ThreadPoolExecutor(1) as pool:
-        cells = list(neighbors.split(vectors, neighbors.whole(4000), 0, pool, 100, overlap=8))
+        cells = list(neighbors.split_cell(vectors, neighbors.single_cell(4000), 0, pool, 100, overlap=8))
     assert np.array_equal(np.sort(np.concatenate([cell.members_M for cell in cells])), np.arange(4000))
     assert max(len(cell.reach_R) for cell in cells) <= 100
     assert sum(len(cell.reach_R) for cell in cells) <= 8 * 4000
 
 
-def test_same_bytes_whatever_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbors, "BLOCK", 64)
+def test_tasks_and_threads_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "ASSIGNED_AT_ONCE", 64)
     monkeypatch.setattr(neighbors, "CELL", 400)
-    monkeypatch.setattr(neighbors, "TASK", 100)
     embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(700))
-    one, two = (
-        neighbors.write_neighbors(tmp_path / f"{workers}", embedded, k=7, execute=ProcessExecutor(workers))
-        for workers in (1, 2)
-    )
-    assert one.files == two.files
-    assert one.counts["cells"] > 1
-
-
-def test_a_document_that_is_not_searched_for_is_our_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without_the_last(*arguments: object) -> Iterator[neighbors.Cell]:
-        yield neighbors.Cell(np.arange(9), np.arange(10))
-
-    monkeypatch.setattr(neighbors, "split", without_the_last)
-    embedded = embeddings_artifact(tmp_path / "embeddings", unit_vectors(10))
-    with pytest.raises(RuntimeError, match="9 documents were searched, there are 10"):
-        neighbors.write_neighbors(tmp_path / "neighbors", embedded, k=2)
+    written = []
+    for workers, members in ((1, 1 << 20), (3, 100)):
+        monkeypatch.setattr(neighbors, "MEMBERS_PER_TASK", members)
+        execute = SerialExecutor(workers)
+        written.append(neighbors.write_neighbors(tmp_path / f"{workers}", embedded, 7, 0, execute))
+    assert written[0].files == written[1].files
+    assert written[0].counts["cells"] > 1

@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.corpus import quality
+from loriini.corpus.instances import Pieces, cut_instances
 
 
 def unit_vectors(count: int, width: int = 8) -> NDArray[np.float16]:
@@ -21,7 +22,7 @@ def nearest_reference(vectors: NDArray[np.float16], ids: NDArray[np.int64], k: i
 
 @pytest.mark.parametrize("rows", [3, 100, 1 << 16])
 def test_exact_neighbors_whatever_the_blocks(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "ROWS", rows)
+    monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
     vectors, ids = unit_vectors(250), np.array([0, 7, 249])
     found = quality.exact_neighbors(vectors, ids, 10)
     assert np.array_equal(found, nearest_reference(vectors, ids, 10))
@@ -40,7 +41,7 @@ def test_recall_counts_those_found() -> None:
 
 @pytest.mark.parametrize("rows", [2, 1 << 16])
 def test_adjacent_cosines(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality, "ROWS", rows)
+    monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
     vectors, order = unit_vectors(9), np.array([3, 1, 8, 0, 5])
     expected = [
         float(vectors[a].astype(np.float32) @ vectors[b].astype(np.float32)) for a, b in pairwise(order)
@@ -50,3 +51,34 @@ def test_adjacent_cosines(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sampled) == 2
     assert all(np.isclose(expected, cosine, atol=1e-6).any() for cosine in sampled)
     assert len(quality.adjacent_cosines(order[:1], vectors)) == 0
+
+
+def cosine_reference(pieces: Pieces, vectors: NDArray[np.float16]) -> float:
+    """The naive twin: every pair of documents of every instance."""
+    means = []
+    for begin, end in zip(pieces.starts_I, pieces.starts_I[1:], strict=False):
+        of_instance = vectors[pieces.documents_P[begin:end]].astype(np.float64)
+        cosines = of_instance @ of_instance.T
+        pairs = cosines[np.triu_indices(len(cosines), 1)]
+        if len(pairs):
+            means.append(pairs.mean())
+    return float(np.mean(means))
+
+
+@pytest.mark.parametrize("instances", [5, 4096])
+def test_shared_instance_cosine_equals_its_naive_twin(
+    instances: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "INSTANCES_AT_ONCE", instances)
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 8))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    pieces = cut_instances(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
+    assert quality.shared_instance_cosine(pieces, vectors) == pytest.approx(
+        cosine_reference(pieces, vectors), abs=1e-5
+    )
+
+
+def test_instances_of_one_document_have_no_cosine() -> None:
+    pieces = cut_instances(np.array([0, 99]), np.array([0]), 10)
+    assert np.isnan(quality.shared_instance_cosine(pieces, np.ones((1, 1), np.float16)))

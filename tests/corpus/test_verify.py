@@ -1,66 +1,96 @@
 """A corpus is verified file by file, and made again where it is damaged."""
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from loriini.corpus.prepare import Corpus, PrepareSettings, prepare_documents
-from loriini.corpus.verify import STAGES, verify
+from corpus import topics
+from loriini.corpus.prepare import Corpus
+from loriini.corpus.stages import STAGES
+from loriini.corpus.verify import verify
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
-from loriini.sources.document import Document
-from loriini.sources.dropped import OnDrop
+
+NAMES = [stage.name for stage in STAGES]
 
 
-def documents(drop: OnDrop) -> Iterator[Document]:
-    for i in range(30):
-        yield Document(str(i), f"a bird {i} of {i % 4} kinds " * (3 + i % 5), "birds")
+@pytest.fixture(scope="module")
+def copy(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that a test may change, if it restores it."""
+    return Path(shutil.copytree(corpus.folder, tmp_path_factory.mktemp("copies") / "corpus"))
 
 
-def make(out: Path, neighbors: int = 4) -> Corpus:
-    settings = PrepareSettings(tokenizer="bpe:300", length=15, neighbors=neighbors)
-    return prepare_documents(out, documents, {"birds": "1"}, settings)
+def test_every_file_of_every_stage_is_read(corpus: Corpus) -> None:
+    assert list(corpus.manifest["stages"]) == sorted(NAMES)
+    assert verify(corpus.folder) == sum(len(load_artifact(corpus.folder / name).files) for name in NAMES)
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return make(tmp_path / "corpus").folder
-
-
-def test_every_file_of_every_stage_is_read(corpus: Path) -> None:
-    assert set(STAGES) == set(make(corpus).manifest["stages"])
-    assert verify(corpus) == sum(len(load_artifact(corpus / stage).files) for stage in STAGES)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_one_changed_byte_is_told_and_mended(corpus: Path, stage: str) -> None:
-    artifact = load_artifact(corpus / stage)
+@pytest.mark.parametrize("stage", NAMES)
+def test_one_changed_byte_is_reported(copy: Path, stage: str) -> None:
+    artifact = load_artifact(copy / stage)
     path = max(map(artifact.path, artifact.files), key=lambda path: path.stat().st_size)
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-    later = STAGES[STAGES.index(stage) :]
+    later = NAMES[NAMES.index(stage) :]
     with pytest.raises(InputError, match=f"{path.name} is not .*folders {', '.join(later)} and make"):
-        verify(corpus)
-    for name in later:
-        shutil.rmtree(corpus / name)
-    make(corpus)
-    assert verify(corpus)
+        verify(copy)
+    path.write_bytes(whole)
+    assert verify(copy)
+
+
+def test_an_absent_file_is_reported_and_made_again(copy: Path) -> None:
+    path = copy / "order" / "order.npy"
+    whole = path.read_bytes()
+    path.unlink()
+    with pytest.raises(InputError, match=r"order\.npy is not what was written.*order, instances and"):
+        verify(copy)
+    for name in ("order", "instances"):
+        shutil.rmtree(copy / name)
+    topics.make(copy)
     assert path.read_bytes() == whole
+    assert verify(copy)
 
 
-def test_an_absent_file_is_told(corpus: Path) -> None:
-    (corpus / "order" / "order.npy").unlink()
-    with pytest.raises(InputError, match=r"order\.npy is not what was written"):
-        verify(corpus)
+def lose(counts: dict[str, int], name: str) -> None:
+    counts[name] -= 1
 
 
-def test_a_stage_of_another_corpus_is_told(corpus: Path, tmp_path: Path) -> None:
-    make(tmp_path / "other", neighbors=3)
-    shutil.rmtree(corpus / "neighbors")
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("documents", lambda counts: lose(counts, "documents")),
+        ("documents", lambda counts: counts["shards"].append(1)),
+        ("tokens", lambda counts: lose(counts, "characters_in")),
+        ("embeddings", lambda counts: lose(counts, "documents")),
+        ("neighbors", lambda counts: lose(counts, "documents")),
+        ("order", lambda counts: lose(counts, "documents")),
+        ("instances", lambda counts: lose(counts, "documents_in")),
+        ("instances", lambda counts: lose(counts, "tokens_left_out")),
+    ],
+)
+def test_counts_that_do_not_add_up_are_reported(
+    copy: Path, stage: str, change: Callable[[dict[str, int]], None]
+) -> None:
+    path = copy / stage / "manifest.json"
+    whole = path.read_text()
+    manifest = json.loads(whole)
+    change(manifest["counts"])
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=rf"{stage}: .* is [\d,]+, but .* is [\d,]+; remove the folders"):
+        verify(copy)
+    path.write_text(whole)
+
+
+def test_a_stage_of_another_corpus_is_reported(corpus: Corpus, tmp_path: Path) -> None:
+    other = topics.make(tmp_path / "other", replace(topics.SETTINGS, neighbors=3)).folder
+    copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
+    shutil.rmtree(copy / "neighbors")
     with pytest.raises(InputError, match="duplicates: it was not made of the neighbors that are here"):
-        verify(corpus)
-    shutil.copytree(tmp_path / "other" / "neighbors", corpus / "neighbors")
+        verify(copy)
+    shutil.copytree(other / "neighbors", copy / "neighbors")
     with pytest.raises(InputError, match="duplicates: it was not made of the neighbors that are here"):
-        verify(corpus)
+        verify(copy)

@@ -252,6 +252,8 @@ def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> 
     """How similar the documents of an instance are, and some documents with their nearest neighbours."""
     order = c.results["order"]
     examples = [document_and_nearest(document) for document in neighbors]
+    if None in order.values():  # no instance holds two documents
+        return p.join(*examples)
     return p.join(
         p.pair(
             p.paragraph(

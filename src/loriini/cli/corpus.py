@@ -45,9 +45,9 @@ def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus from documents."""
     from dataclasses import fields
 
-    from loriini.corpus.accounts import left_out
-    from loriini.corpus.prepare import PrepareSettings
+    from loriini.corpus.inspection import dropped_by_reason
     from loriini.corpus.prepare import prepare as prepare_corpus
+    from loriini.corpus.settings import PrepareSettings
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])
     lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
@@ -58,7 +58,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         f"{counts['tokens']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
         f"{corpus.instances.length:,}"
     )
-    if reasons := left_out(corpus.manifest):
+    if reasons := dropped_by_reason(corpus.manifest):
         listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
         print(f"left out: {listed}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
     if renamed := counts["documents"]["renamed_ids"]:

@@ -19,17 +19,8 @@ from loriini.atomic import atomic, write_json
 from loriini.convert.megatron import read_megatron, write_megatron
 from loriini.corpus.instances import Instances, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
-from loriini.corpus.tokens import (
-    BYTES,
-    DOMAINS,
-    OFFSETS,
-    TOKENS,
-    check_domains,
-    check_tokenizer,
-    id_dtype,
-    open_tokenizer,
-    write_tokenizer,
-)
+from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
+from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash
 from loriini.jobs.lock import folder_lock
@@ -208,7 +199,7 @@ def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Art
         decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
         names: dict[str, int] = {}
         lengths, domains, sizes = array("q"), array("H"), array("q")
-        with open(temporary / TOKENS, "wb") as file, progress("tokens") as advance:
+        with open(temporary / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
             for tokens, lengths_N, named in map(checked, blocks):
                 file.write(tokens.astype(dtype).tobytes())
                 ids = [part.tolist() for part in np.split(tokens, np.cumsum(lengths_N)[:-1])]
@@ -220,13 +211,10 @@ def _import_tokens(folder: Path, source: Path, files: list[Path], tokenizer: Art
                 advance(len(lengths_N))
         if not lengths:
             raise InputError(f"{source}: holds no documents; check the path")
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        np.save(temporary / OFFSETS, offsets)
-        np.save(temporary / DOMAINS, np.asarray(domains, np.uint16))
-        np.save(temporary / BYTES, np.asarray(sizes, np.int64))
+        write_document_arrays(temporary, lengths, domains, sizes)
         return {
             "documents": len(lengths),
-            "tokens": int(offsets[-1]),
+            "tokens": sum(lengths),
             "dtype": dtype.name,
             "vocab_size": vocab_size,
             "eos_token_id": tokenizer.counts["eos_token_id"],

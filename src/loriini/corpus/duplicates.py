@@ -1,8 +1,8 @@
-"""neighbours → which documents nearly repeat an earlier one, and are left out.
+"""The `duplicates` stage: documents that nearly repeat an earlier one, to leave out of the order.
 
-Candidates are neighbours with nearly the same vector; their texts decide, by the words they share. Runs of
-words are compared by their hashes: one pass over the documents writes those of the candidates to disk, a
-second over the pairs reads them two by two. Memory holds some hundred bytes a pair and nothing for the rest.
+Candidates are neighbours with nearly the same vector; the share of five-word shingles in common decides. One
+task finds the candidate pairs, others hash the candidates' shingles to disk, a slice of documents each, and
+others compare pairs, reading two documents' hashes at a time. Memory: about a hundred bytes per pair.
 
 Axes: N documents, K neighbours, P pairs of candidates, C documents that are candidates.
 """
@@ -18,30 +18,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loriini.corpus.arrays import Hashes, Ids, Neighbors, Vectors
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.words import words
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance
 
-Ids = NDArray[np.int64]
-Hashes = NDArray[np.uint64]
-Cosines = NDArray[np.floating]
-
 PAIRS = ("kept_P", "dropped_P", "cosines_P")
-CANDIDATES, NAMES, OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
+CANDIDATES, NAMES, HASH_OFFSETS, HASHES = "candidates.npy", "names.json", "offsets.npy", "hashes.bin"
 INDICES = "indices.npy"
 
 HASH = np.dtype(np.uint64)
 COSINE = 0.95
 JACCARD = 0.8
 SHINGLE = 5
-BLOCK = 1 << 16
-"""Rows of neighbours looked at together."""
-TASK = 1 << 16
-"""Pairs compared by one task."""
+ROWS_AT_ONCE = 1 << 16
+PAIRS_PER_TASK = 1 << 16
 MULTIPLIER = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio, odd (Knuth, The Art of Computer Programming, §6.4)."""
 
@@ -53,7 +47,7 @@ class Pairs:
     kept_P: Ids
     """The lower id of each pair."""
     dropped_P: Ids
-    cosines_P: Cosines
+    cosines_P: Vectors
 
     def __len__(self) -> int:
         return len(self.kept_P)
@@ -61,7 +55,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Document `document` nearly repeats the earlier `repeats`; similarities of vectors and of shingles."""
+    """Document `document` nearly repeats the earlier `repeats`, by vectors and by shingles."""
 
     document: int
     repeats: int
@@ -70,50 +64,21 @@ class Duplicate:
 
 
 def write_duplicates(
-    folder: Path,
-    documents: Artifact,
-    neighbors: Artifact,
-    cosine: float = COSINE,
-    jaccard: float = JACCARD,
-    execute: Executor = SERIAL,
+    folder: Path, documents: Artifact, neighbors: Artifact, execute: Executor = SERIAL
 ) -> Artifact:
     """Write the near-duplicates to leave out: `ids.npy` int64, and `duplicates.jsonl` with the reasons.
 
-    A pair of neighbours with a cosine of at least `cosine` is a candidate; it is confirmed when the sets of
-    its texts' runs of five words have a Jaccard index of at least `jaccard` (Broder 1997). Of a pair the
-    earlier is kept, unless it repeats another itself. Each line names both documents by number and by id,
-    with both similarities. One task finds the pairs; then a task hashes a slice of documents, or compares
-    some pairs.
+    A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
+    texts' five-word shingles have a Jaccard index of at least JACCARD (Broder 1997). The later document of a
+    pair is left out, even when the earlier repeats a third. A line of `duplicates.jsonl` names both documents
+    by number and id, with both similarities.
     """
-
-    def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_folder(temporary)
-        run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors, cosine))], temporary, execute)
-        pairs = _read_pairs(parts / "pairs")
-        run_tasks("shingles", _hashing(documents, parts / "pairs"), temporary, execute)
-        bounds = pairwise([*range(0, len(pairs), TASK), len(pairs)])
-        comparing = [
-            Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
-            for i, (start, stop) in enumerate(bounds)
-        ]
-        run_tasks("duplicates", comparing, temporary, execute)
-        indices = (index for task in comparing for index in np.load(parts / task.name / INDICES).tolist())
-        found = near_duplicates(pairs, indices, jaccard)
-        names = _open_hashed(parts).names({number for one in found for number in (one.document, one.repeats)})
-        with open(temporary / "duplicates.jsonl", "w") as file:
-            for one in found:
-                named = {"id": names[one.document], "repeats_id": names[one.repeats]}
-                file.write(json.dumps({**asdict(one), **named}) + "\n")
-        np.save(temporary / "ids.npy", np.array([one.document for one in found], np.int64))
-        return {"candidates": len(pairs), "duplicates": len(found)}
-
-    settings = {"cosine": cosine, "jaccard": jaccard, "shingle": SHINGLE}
-    return build_artifact(
-        folder, settings, {"documents": documents.digest, "neighbors": neighbors.digest}, write
-    )
+    settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
+    inputs = {"documents": documents.digest, "neighbors": neighbors.digest}
+    return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, execute))
 
 
-def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float = COSINE) -> Pairs:
+def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors, cosine: float = COSINE) -> Pairs:
     """The pairs of neighbours whose similarity is at least `cosine`, each once."""
     found = list(_candidates(similarities_NK, neighbors_NK, cosine))
     both, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
@@ -122,7 +87,7 @@ def candidates(similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosi
 
 
 def shingles(text: str) -> Hashes:
-    """The hashes of a text's runs of five words, each once, rising; of a shorter text, of all its words."""
+    """Hashes of a text's runs of five words, unique and rising; of a shorter text, one of all its words."""
     hashes = np.array([zlib.crc32(word.encode()) for word in words(text)], np.uint64)
     size = min(SHINGLE, len(hashes))
     runs = np.zeros(max(len(hashes) - size + 1, 1), np.uint64)
@@ -132,13 +97,13 @@ def shingles(text: str) -> Hashes:
 
 
 def jaccard_index(a: Hashes, b: Hashes) -> float:
-    """How much of two sets is common to both: |a ∩ b| / |a ∪ b|."""
+    """|a ∩ b| / |a ∪ b| of two sets of unique hashes."""
     common = len(np.intersect1d(a, b, assume_unique=True))
     return common / (len(a) + len(b) - common)
 
 
 def near_duplicates(pairs: Pairs, indices_P: Iterable[float], jaccard: float = JACCARD) -> list[Duplicate]:
-    """The later document of each pair whose Jaccard index is high enough, at most once each, by rising id."""
+    """The later document of each pair with a high enough Jaccard index, at most once each, by rising id."""
     found: dict[int, Duplicate] = {}
     columns = (pairs.kept_P.tolist(), pairs.dropped_P.tolist(), pairs.cosines_P.tolist())
     for kept, dropped, cosine, index in zip(*columns, indices_P, strict=True):
@@ -147,25 +112,47 @@ def near_duplicates(pairs: Pairs, indices_P: Iterable[float], jaccard: float = J
     return [found[document] for document in sorted(found)]
 
 
+def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
+    parts = parts_folder(folder)
+    run_tasks("candidates", [Task("pairs", partial(_find_pairs, neighbors))], folder, execute)
+    pairs = _read_pairs(parts / "pairs")
+    run_tasks("shingles", _hash_tasks(documents, parts / "pairs"), folder, execute)
+    bounds = pairwise([*range(0, len(pairs), PAIRS_PER_TASK), len(pairs)])
+    comparing = [
+        Task(f"compare-{i:05d}", partial(_compare, parts, start, stop), stop - start)
+        for i, (start, stop) in enumerate(bounds)
+    ]
+    run_tasks("duplicates", comparing, folder, execute)
+    indices = (index for task in comparing for index in np.load(parts / task.name / INDICES).tolist())
+    found = near_duplicates(pairs, indices)
+    names = _open_hashed(parts).names({number for one in found for number in (one.document, one.repeats)})
+    with open(folder / "duplicates.jsonl", "w") as file:
+        for one in found:
+            named = {"id": names[one.document], "repeats_id": names[one.repeats]}
+            file.write(json.dumps({**asdict(one), **named}) + "\n")
+    np.save(folder / "ids.npy", np.array([one.document for one in found], np.int64))
+    return {"candidates": len(pairs), "duplicates": len(found)}
+
+
 def _candidates(
-    similarities_NK: Cosines, neighbors_NK: NDArray[np.integer], cosine: float
-) -> Iterator[tuple[Ids, Cosines]]:
-    """A block's candidates, those found from both sides twice: lower id · N + higher id; similarities."""
-    for start in range(0, max(len(neighbors_NK), 1), BLOCK):
-        similarities_BK = similarities_NK[start : start + BLOCK]
-        neighbors_BK = neighbors_NK[start : start + BLOCK]
+    similarities_NK: Vectors, neighbors_NK: Neighbors, cosine: float
+) -> Iterator[tuple[Ids, Vectors]]:
+    """Candidates as lower id · N + higher id, twice if found from both sides, and their similarities."""
+    for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
+        similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
+        neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
         rows, columns = np.nonzero((similarities_BK >= cosine) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
         both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
         yield both, similarities_BK[rows, columns]
 
 
-def _find_pairs(neighbors: Artifact, cosine: float, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write the candidates and, rising, the ids of the documents among them."""
+def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Write the candidate pairs and the rising ids of the documents in them."""
     similarities, ids = (
         np.load(neighbors.path(f"{name}.npy"), mmap_mode="r") for name in ("similarities", "neighbors")
     )
-    pairs = candidates(similarities, ids, cosine)
+    pairs = candidates(similarities, ids)
     for name in PAIRS:
         np.save(folder / f"{name}.npy", getattr(pairs, name))
     np.save(folder / CANDIDATES, np.union1d(pairs.kept_P, pairs.dropped_P))
@@ -192,7 +179,7 @@ class _Hashed:
         return np.fromfile(folder / HASHES, HASH, stop - start, offset=start * HASH.itemsize)
 
     def names(self, wanted: set[int]) -> dict[int, str]:
-        """The ids that the user knows some candidates by."""
+        """The ids of some candidates, as strings."""
         found: dict[int, str] = {}
         for folder in self.folders:
             names = json.loads((folder / NAMES).read_text())
@@ -203,8 +190,8 @@ class _Hashed:
 
 @lru_cache(maxsize=4096)
 def _index(folder: Path) -> tuple[Ids, Ids]:
-    """Which documents a task hashed, and where the hashes of each begin (C + 1,)."""
-    return np.load(folder / CANDIDATES), np.load(folder / OFFSETS)
+    """The documents that a task hashed, and where the hashes of each begin (C + 1,)."""
+    return np.load(folder / CANDIDATES), np.load(folder / HASH_OFFSETS)
 
 
 def _open_hashed(parts: Path) -> _Hashed:
@@ -212,8 +199,8 @@ def _open_hashed(parts: Path) -> _Hashed:
     return _Hashed(folders, [int(folder.name.removeprefix("hashes-")) for folder in folders])
 
 
-def _hashing(documents: Artifact, pairs: Path) -> list[Task]:
-    """The tasks that hash the candidates, a slice of documents each, named by its first."""
+def _hash_tasks(documents: Artifact, pairs: Path) -> list[Task]:
+    """Tasks that hash the candidates, a slice of documents each, named by its first."""
     parts = slices(documents)
     firsts = list(accumulate(map(len, parts), initial=0))
     counts = np.diff(np.searchsorted(np.load(pairs / CANDIDATES), firsts)).tolist()
@@ -227,7 +214,7 @@ def _hashing(documents: Artifact, pairs: Path) -> list[Task]:
 def _hash_slice(
     documents: Artifact, pairs: Path, part: Slice, first: int, folder: Path, advance: Advance
 ) -> dict[str, Any]:
-    """Write a slice's candidates: their numbers, names, and hashes end to end with where each begins."""
+    """Write a slice's candidates: numbers, names, and hashes end to end with where each begins."""
     ids_C = np.load(pairs / CANDIDATES, mmap_mode="r")
     ids_C = ids_C[slice(*np.searchsorted(ids_C, (first, first + len(part))))]
     chosen_S = np.zeros(len(part), bool)
@@ -239,7 +226,7 @@ def _hash_slice(
             offsets.append(offsets[-1] + file.write(shingles(document.text).tobytes()) // HASH.itemsize)
     (folder / NAMES).write_text(json.dumps(names))
     np.save(folder / CANDIDATES, ids_C)
-    np.save(folder / OFFSETS, offsets)
+    np.save(folder / HASH_OFFSETS, offsets)
     advance(len(names))
     return {"documents": len(names)}
 

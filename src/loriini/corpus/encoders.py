@@ -1,13 +1,15 @@
-"""Texts → vectors by a trained encoder: sentence-transformers models, and any Hugging Face encoder with mean
-or CLS pooling (`facebook/contriever`, mean, is the papers': Lory §3.2).
+"""Trained encoders: sentence-transformers models, and Hugging Face encoders with mean or CLS pooling.
 
-A call tokenises thousands of texts at once and makes batches of nearly equal lengths out of them, so that
-hardly any padding is computed. Axes: N texts, L tokens, B texts in a batch, D embedding width.
+Lory (§3.2) and In-Context Pretraining use `facebook/contriever`, mean. A call tokenizes thousands of texts at
+once and batches those of similar length, so that hardly any padding is computed.
+
+Axes: N texts, L tokens, B texts in a batch, D embedding width.
 """
 
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from textwrap import shorten
 
@@ -16,15 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from loriini.corpus.embeddings import Backend, Encoder, Pooling, check_encoder
+from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
 from loriini.errors import InputError
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import console
 
-CPU = torch.device("cpu")
-TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 1 << 17}
-"""A batch's tokens: what stays in a processor's cache, and what keeps a GPU busy."""
-MULTIPLE = 16
+Encoder = Callable[[list[str]], NDArray[np.float32]]
+"""Texts to vectors (N, D) of any length; D never changes."""
+
+TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
+"""What fits a processor's cache, and what keeps a GPU busy."""
+LENGTH_MULTIPLE = 16
 """Lengths are rounded up to it, so that fewer shapes occur."""
 
 
@@ -33,7 +37,7 @@ class Network:
     """An encoder in two steps, between which texts are sorted by length."""
 
     tokenize: Callable[[list[str]], tuple[Tensor, Tensor]]
-    """Texts to ids and mask (N, L), cut to the model's own maximum and padded to the longest."""
+    """Texts to ids and mask (N, L), truncated to the model's maximum and padded to the longest."""
     vectors: Callable[[Tensor, Tensor], Tensor]
     """Ids and mask (B, L) to (B, D)."""
     device: torch.device
@@ -41,7 +45,7 @@ class Network:
 
 
 class PooledEncoder(nn.Module):
-    """A Hugging Face encoder and the pooling of its last states: ids and mask (B, L) → (B, D)."""
+    """A Hugging Face encoder with pooling of its last states: ids and mask (B, L) → (B, D)."""
 
     def __init__(self, model: nn.Module, pooling: Pooling) -> None:
         super().__init__()
@@ -49,7 +53,6 @@ class PooledEncoder(nn.Module):
         self.pooling = pooling
 
     def forward(self, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        """The first token's state, or the mean over all tokens but padding."""
         states_BLD = self.model(input_ids=ids_BL, attention_mask=mask_BL).last_hidden_state
         if self.pooling == "cls":
             return states_BLD[:, 0]
@@ -58,30 +61,37 @@ class PooledEncoder(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A sentence-transformers model with the same face."""
+    """A sentence-transformers model with the same signature as `PooledEncoder`."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, ids_BL: Tensor, mask_BL: Tensor) -> Tensor:
-        """What the model's own modules make of the tokens."""
         return self.model({"input_ids": ids_BL, "attention_mask": mask_BL})["sentence_embedding"]
 
 
-def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch") -> Encoder:
-    """An encoder by path or name, run in bfloat16 where the machine computes in it, on a GPU if there is one.
+def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> Encoder:
+    """Load an encoder by path or name.
 
-    A model with a `modules.json` is a sentence-transformers one (the extra `loriini[encoders]`) and pools as
-    that says; any other is pooled by `pooling`. `openvino` (the extra of that name) runs either on a CPU. No
-    code from a hub is run. Raises InputError when an extra is not installed or there is no such model.
+    It computes in bfloat16 where the hardware has it, on a GPU if there is one. A model with a `modules.json`
+    is a sentence-transformers model (extra `loriini[encoders]`) with pooling of its own. No code from a hub
+    is run.
+
+    Args:
+        name: a folder, or a name on the Hugging Face Hub.
+        pooling: of any other model.
+        backend: `openvino` (extra `loriini[openvino]`) runs on the CPU.
+
+    Raises:
+        InputError: there is no such model, or an extra is not installed.
     """
     check_encoder(name, backend)
     from transformers.utils import cached_file, logging
 
     if not console.is_terminal:
         logging.disable_progress_bar()
-    device = pick_device() if backend == "torch" else CPU
+    device = pick_device() if backend == "torch" else torch.device("cpu")
     dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
     try:
@@ -97,14 +107,25 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: Backend = "torch
     return lambda texts: encode(network, texts)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread: the last bits of a sum depend on how many threads share it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @torch.no_grad()
 def encode(network: Network, texts: list[str]) -> NDArray[np.float32]:
-    """Vectors of `texts` in their order, computed in batches of similar length, the longest first."""
+    """Vectors of `texts`, in their order, computed in batches of similar length, the longest first."""
     ids_NL, mask_NL = network.tokenize(texts)
     lengths_N = mask_NL.sum(1)
     longest_first = lengths_N.argsort(descending=True, stable=True)
     vectors = []
-    for rows, length in _batches(longest_first, lengths_N, TOKENS_AT_ONCE[network.device.type]):
+    for rows, length in _batches(longest_first, lengths_N, TOKENS_PER_BATCH[network.device.type]):
         columns = slice(-length, None) if network.left_padded else slice(length)
         batch = (tensor_NL[rows, columns].to(network.device) for tensor_NL in (ids_NL, mask_NL))
         vectors.append(network.vectors(*batch).float())
@@ -113,21 +134,20 @@ def encode(network: Network, texts: list[str]) -> NDArray[np.float32]:
 
 
 def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[tuple[Tensor, int]]:
-    """Rows of the next batch and its length, at most so many `tokens` or one text."""
+    """Rows of each batch and its length: at most `tokens` tokens, or one text."""
     start = 0
     while start < len(longest_first):
-        length = -(-int(lengths_N[longest_first[start]]) // MULTIPLE) * MULTIPLE
+        length = -(-int(lengths_N[longest_first[start]]) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         rows = longest_first[start : start + max(1, tokens // length)]
         yield rows, length
         start += len(rows)
 
 
 def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
-    """A plain Hugging Face encoder."""
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right")
-    model = AutoModel.from_pretrained(path, dtype=dtype).to(device).eval()
+    tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", trust_remote_code=False)
+    model = AutoModel.from_pretrained(path, dtype=dtype, trust_remote_code=False).to(device).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -139,7 +159,7 @@ def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtyp
 
 
 def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Network:
-    """A sentence-transformers model; InputError without the extra, or for one that does not read text."""
+    """InputError without the extra; ValueError for a model that does not read text."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError:
@@ -151,9 +171,9 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
     )
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
-    tokens_of = getattr(model, "preprocess", None) or model.tokenize  # its new name and its old
+    tokens_of = getattr(model, "preprocess", None) or model.tokenize  # older releases
     if "attention_mask" not in tokens_of(["a text"]):
-        raise ValueError("it is no transformer that reads text")
+        raise ValueError("not a transformer that reads text")
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
         tokens = tokens_of([prompt + text for text in texts])
@@ -164,14 +184,14 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
 
 
 def _by_openvino(network: Network) -> Callable[[Tensor, Tensor], Tensor]:
-    """The same network compiled by OpenVINO for this CPU, in bfloat16 where it computes in it."""
+    """Compile the network with OpenVINO for this CPU, in bfloat16 where the CPU has it."""
     import openvino
 
     ids_mask = network.tokenize(["one text", "and another, which is longer"])
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # tracing warns of every branch on a shape
+        warnings.simplefilter("ignore")  # of every branch on a shape
         converted = openvino.convert_model(network.vectors, example_input=ids_mask)
-    precision = "bf16" if has_bf16(CPU) else "f32"
+    precision = "bf16" if has_bf16(torch.device("cpu")) else "f32"
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
     compiled = openvino.Core().compile_model(converted, "CPU", options)
 

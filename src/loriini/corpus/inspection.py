@@ -1,14 +1,14 @@
-"""A finished corpus in numbers: what went in, what was dropped and why, how long, how similar.
+"""A finished corpus in numbers: documents in and dropped, lengths, domains, similarities.
 
 Axes: N documents, M ordered documents, K neighbours, D embedding width.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.corpus.accounts import left_out
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.quality import adjacent_cosines, recall
 from loriini.corpus.stored import chosen_documents
@@ -20,10 +20,10 @@ COSINES = np.linspace(-1, 1, 41)
 
 
 def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
-    """Counts, lengths, domains, and how similar neighbours and instances are, as one JSON value.
+    """Counts, lengths, domains and similarities as one JSON value.
 
-    Parts that a corpus does not have (neighbours, in random order) are None. `sample` documents are searched
-    for exactly, to find the neighbours' recall.
+    What a corpus lacks (neighbours, when it was imported) is None. The neighbours' recall is measured on
+    `sample` documents.
     """
     lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
@@ -32,13 +32,13 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
         "documents": {
             "in": len(lengths_N),
             "ordered": counts["documents_in"],
-            "dropped": left_out(corpus.manifest),
+            "dropped": dropped_by_reason(corpus.manifest),
         },
         "tokens": {"in": int(lengths_N.sum()), "left_out": counts["tokens_left_out"]},
         "instances": {"count": len(corpus.instances), "length": corpus.instances.length},
         "domains": _domains(corpus, lengths_N),
-        "tokens_per_document": spread(lengths_N),
-        "documents_per_instance": spread(sizes_I),
+        "tokens_per_document": summary_statistics(lengths_N),
+        "documents_per_instance": summary_statistics(sizes_I),
         "order": _order(corpus, cosines),
         "neighbors": _neighbors(corpus, sample),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
@@ -47,11 +47,11 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
 
 
 def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> list[dict[str, Any]]:
-    """A few documents, and the beginnings of those most similar to them; none for a corpus without.
+    """A few documents and the beginnings of those most similar to them; [] for a corpus without neighbours.
 
-    Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, ...]}.
+    Each is {"id", "domain", "text", "neighbors": [{"id", "domain", "text", "similarity"}, …]}.
     """
-    nearest, documents = stage(corpus, "neighbors"), stage(corpus, "documents")
+    nearest, documents = load_stage(corpus, "neighbors"), load_stage(corpus, "documents")
     if nearest is None or documents is None:
         return []
     ids_NK = np.load(nearest.path("neighbors.npy"), mmap_mode="r")
@@ -72,21 +72,36 @@ def neighbor_examples(corpus: Corpus, shown: int = 4, neighbors: int = 3) -> lis
     return [{**texts[query], "neighbors": nearest_of(query)} for query in queries]
 
 
-def stage(corpus: Corpus, name: str) -> Artifact | None:
-    """A stage's artefact, None where the corpus was made without."""
+def dropped_by_reason(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Documents of a corpus that are not in its order, by reason.
+
+    `documents/dropped.jsonl` and `duplicates/duplicates.jsonl` list them.
+    """
+    counts = {name: stage["counts"] for name, stage in manifest["stages"].items()}
+    stored = counts.get("documents", {})
+    reasons = {
+        **stored.get("skipped", {}),
+        "exact duplicate": stored.get("duplicates", 0),
+        "near-duplicate": counts.get("duplicates", {}).get("duplicates", 0),
+    }
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def load_stage(corpus: Corpus, name: str) -> Artifact | None:
+    """A stage's artifact; None for a corpus without it."""
     folder = corpus.folder / name
     return load_artifact(folder) if (folder / MANIFEST).exists() else None
 
 
-def spread(values: ArrayLike) -> dict[str, float]:
-    """Mean, percentiles and the greatest of some numbers."""
+def summary_statistics(values: ArrayLike) -> dict[str, float]:
+    """Mean, percentiles and maximum."""
     values = np.asarray(values)
     percentiles = {f"p{p}": float(np.percentile(values, p)) for p in PERCENTILES}
     return {"mean": float(values.mean()), **percentiles, "max": float(values.max())}
 
 
-def histogram(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[float]]:
-    """How many values lie between two edges and the next; values beyond the edges count at the ends."""
+def bin_counts(values: ArrayLike, edges: NDArray[np.floating]) -> dict[str, list[float]]:
+    """Counts of values between edges, without empty bins at the ends; values beyond are in the end bins."""
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
     used = np.flatnonzero(counts)
     first, last = (used[0], used[-1] + 1) if len(used) else (0, 0)
@@ -104,7 +119,6 @@ def _domains(corpus: Corpus, lengths_N: NDArray[np.int64]) -> dict[str, dict[str
 
 
 def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
-    """How the documents are ordered, and how alike those are that follow each other."""
     order = load_artifact(corpus.folder / "order")
     made = {name: order.counts.get(name) for name in ("restarts", "jumps")}
     mean = float(cosines.mean(dtype=np.float64)) if len(cosines) else None
@@ -112,7 +126,7 @@ def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
 
 
 def _neighbors(corpus: Corpus, sample: int) -> dict[str, Any] | None:
-    nearest, embeddings = stage(corpus, "neighbors"), stage(corpus, "embeddings")
+    nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
     if nearest is None or embeddings is None:
         return None
     found = recall(
@@ -130,8 +144,8 @@ def _neighbors(corpus: Corpus, sample: int) -> dict[str, Any] | None:
 
 
 def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
-    """The cosine of each document and the next in the order; none for a corpus without embeddings."""
-    embeddings = stage(corpus, "embeddings")
+    """Cosine of each document and the next in the order; empty for a corpus without embeddings."""
+    embeddings = load_stage(corpus, "embeddings")
     if embeddings is None:
         return np.empty(0, np.float32)
     order_M = np.load(load_artifact(corpus.folder / "order").path("order.npy"), mmap_mode="r")
@@ -142,11 +156,11 @@ def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
 def _histograms(
     corpus: Corpus, lengths_N: NDArray[np.int64], cosines: NDArray[np.float32]
 ) -> dict[str, dict[str, list[float]]]:
-    """Of documents' lengths, of the cosine to the nearest document, and to the next in the order."""
+    """Of document lengths, and of the cosine to the nearest document and to the next in the order."""
     doubling = 2.0 ** np.arange(0, int(lengths_N.max()).bit_length() + 1)
-    drawn = {"tokens_per_document": histogram(lengths_N, doubling)}
-    if nearest := stage(corpus, "neighbors"):
+    drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
+    if nearest := load_stage(corpus, "neighbors"):
         similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
-        drawn["nearest_cosine"] = histogram(similarities_NK[:, 0], COSINES)
-        drawn["adjacent_cosine"] = histogram(cosines, COSINES)
+        drawn["nearest_cosine"] = bin_counts(similarities_NK[:, 0], COSINES)
+        drawn["adjacent_cosine"] = bin_counts(cosines, COSINES)
     return drawn

@@ -1,10 +1,10 @@
-"""tokens + order → instances of `length + 1` tokens each: concatenate the documents and cut.
+"""The `instances` stage: ordered documents concatenated and cut into instances of `length + 1` tokens.
 
-Instances do not overlap; the last token of one is only ever a target. What is left at the end, shorter than
-an instance, is left out and counted. Which documents an instance holds is written beside it.
+Instances do not overlap; the last token of one is only ever a target. The tail, shorter than an instance, is
+left out and counted.
 
 Axes: N documents, M ordered documents, I instances, P pieces (the parts of documents that instances hold),
-L = length + 1 tokens, D embedding width.
+L = length + 1 tokens.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.tokens import TOKENS as STORED
-from loriini.corpus.tokens import open_tokens
+from loriini.corpus.arrays import Ids
+from loriini.corpus.tokens import TOKEN_FILE, open_tokens
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, link_or_copy, run_tasks
 from loriini.progress import Advance
 
-TOKENS, DOMAINS = "instances.bin", "domains.npy"
+INSTANCE_FILE, MAJORITY_FILE = "instances.bin", "domains.npy"
 PIECES = ("piece_starts.npy", "piece_documents.npy", "piece_lengths.npy")
 BEGINS = "piece_begins.npy"
-TOKENS_AT_ONCE = 1 << 24
-"""Of a task."""
+TOKENS_PER_TASK = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,17 @@ class Pieces:
     `documents_P[p]`. An instance holds at most one piece of a document.
     """
 
-    starts_I: NDArray[np.int64]
+    starts_I: Ids
     """(I + 1,), one more than instances."""
-    documents_P: NDArray[np.int64]
+    documents_P: Ids
     lengths_P: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.starts_I) - 1
 
     @property
-    def instances_P(self) -> NDArray[np.int64]:
-        """The instance each piece belongs to, (P,)."""
+    def instances_P(self) -> Ids:
+        """The instance of each piece, (P,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts_I))
 
 
@@ -59,7 +58,7 @@ class Instances:
     tokens_IL: NDArray[np.unsignedinteger]
     pieces: Pieces
     domains_I: NDArray[np.uint16]
-    """The domain most of an instance's tokens come from, an index into `domain_names`."""
+    """The domain of most of an instance's tokens, an index into `domain_names`."""
     domain_names: tuple[str, ...]
     vocab_size: int
     eos_token_id: int
@@ -72,24 +71,23 @@ class Instances:
         """Tokens that are predicted in an instance: one fewer than it holds."""
         return self.tokens_IL.shape[1] - 1
 
-    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+    def read(self, ids_B: Ids) -> NDArray[np.int64]:
         """The tokens of some instances, copied to memory, int64 (B, length + 1)."""
         return self.tokens_IL[ids_B].astype(np.int64)
 
-    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+    def labels(self, ids_B: Ids) -> NDArray[np.int64]:
         """The majority domain of some instances, int64 (B,), indices into `label_names`."""
         return self.domains_I[ids_B].astype(np.int64)
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The domains."""
         return self.domain_names
 
 
 def write_instances(
     folder: Path, tokens: Artifact, order: Artifact, length: int, execute: Executor = SERIAL
 ) -> Artifact:
-    """Write the ordered documents as instances of `length` + 1 tokens, a task some millions of tokens.
+    """Write the ordered documents as instances of `length` + 1 tokens.
 
     Files: `instances.bin` raw (I, length + 1) of the tokens' type, `piece_starts.npy` int64 (I + 1,),
     `piece_documents.npy` int64 (P,), `piece_lengths.npy` int32 (P,), `domains.npy` uint16 (I,). Counts:
@@ -97,44 +95,16 @@ def write_instances(
 
     Raises:
         InputError: `length` is not positive, or the corpus is shorter than one instance.
-        RuntimeError: a document or token went missing or came twice (our fault).
+        RuntimeError: a document is in the order twice (our fault).
     """
     if length < 1:
         raise InputError(f"length {length} is not positive; choose for example 1024")
-
-    size = length + 1
-
-    def write(temporary: Path) -> dict[str, Any]:
-        parts = parts_folder(temporary)
-        (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], temporary, execute)
-        count, total = planned["instances"], planned["tokens_in"]
-        check_enough(tokens, total, length)
-        bounds = pairwise([*range(0, count, max(1, TOKENS_AT_ONCE // size)), count])
-        tasks = [
-            Task(f"fill-{i:05d}", partial(_fill, tokens, parts / "plan", first, last), (last - first) * size)
-            for i, (first, last) in enumerate(bounds)
-        ]
-        filled = run_tasks("instances", tasks, temporary, execute)
-        written = sum(counts["tokens"] for counts in filled)
-        if written != count * size:
-            raise RuntimeError(f"{written} tokens were written of {count * size}")
-        for name in PIECES:
-            link_or_copy(parts / "plan" / name, temporary / name)
-        concatenate_files((parts / task.name / TOKENS for task in tasks), temporary / TOKENS)
-        domains = [np.load(parts / task.name / DOMAINS) for task in tasks]
-        np.save(temporary / DOMAINS, np.concatenate(domains))
-        return {
-            **planned,
-            "tokens": written,
-            "tokens_left_out": total - written,
-            **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
-        }
-
-    return build_artifact(folder, {"length": length}, {"tokens": tokens.digest, "order": order.digest}, write)
+    inputs = {"tokens": tokens.digest, "order": order.digest}
+    return build_artifact(folder, {"length": length}, inputs, partial(_write, tokens, order, length, execute))
 
 
 def check_enough(tokens: Artifact, count: int, length: int) -> None:
-    """InputError when `count` of the tokens do not fill one instance."""
+    """InputError when `count` tokens do not fill one instance."""
     if count <= length:
         raise InputError(
             f"{tokens.folder}: {count} tokens are too few for one instance of {length} + 1; "
@@ -143,25 +113,25 @@ def check_enough(tokens: Artifact, count: int, length: int) -> None:
 
 
 def open_instances(artifact: Artifact) -> Instances:
-    """Map the arrays of a finished artefact; nothing is read yet."""
+    """Map the arrays of an `instances` artifact; nothing is read yet."""
     counts = artifact.counts
     return Instances(
         np.memmap(
-            artifact.path(TOKENS),
+            artifact.path(INSTANCE_FILE),
             dtype=counts["dtype"],
             mode="r",
             shape=(counts["instances"], artifact.settings["length"] + 1),
         ),
         Pieces(*(np.load(artifact.path(name), mmap_mode="r") for name in PIECES)),
-        np.load(artifact.path(DOMAINS), mmap_mode="r"),
+        np.load(artifact.path(MAJORITY_FILE), mmap_mode="r"),
         tuple(counts["domains"]),
         counts["vocab_size"],
         counts["eos_token_id"],
     )
 
 
-def cut(offsets: NDArray[np.int64], order_M: NDArray[np.int64], size: int) -> Pieces:
-    """What instances of `size` tokens hold when the documents follow each other in the given order.
+def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Pieces:
+    """Cut the documents, concatenated in the given order, into instances of `size` tokens.
 
     Args:
         offsets: where each document begins, and the end of the last, (N + 1,).
@@ -182,7 +152,7 @@ def cut(offsets: NDArray[np.int64], order_M: NDArray[np.int64], size: int) -> Pi
 
 
 def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The domain most of each instance's tokens come from, uint16 (I,); of equals the first."""
+    """The domain of most of each instance's tokens, uint16 (I,); of equals the first."""
     domains_P = domains_N[pieces.documents_P].astype(np.int64)
     width = int(domains_N.max()) + 1
     pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)
@@ -193,45 +163,38 @@ def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[n
     return domains[best_first[first_of_each]].astype(np.uint16)
 
 
-def shared_instance_cosine(pieces: Pieces, vectors_ND: NDArray[np.floating]) -> float:
-    """How alike the documents are that share an instance.
-
-    For each instance with m ≥ 2 documents, the mean cosine over its pairs of distinct documents; then the
-    mean over those instances (NaN when there are none). Documents count equally, however many tokens of
-    theirs the instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
-    """
-    sizes_I = np.diff(pieces.starts_I)
-    total, count = 0.0, 0
-    for first in range(0, len(pieces), 4096):
-        last = min(first + 4096, len(pieces))
-        begin, end = pieces.starts_I[first], pieces.starts_I[last]
-        vectors_PD = vectors_ND[pieces.documents_P[begin:end]].astype(np.float32)
-        groups = pieces.starts_I[first:last] - begin
-        sums_ID = np.add.reduceat(vectors_PD, groups)
-        squares_I = np.add.reduceat(np.square(vectors_PD).sum(1), groups)
-        sizes = sizes_I[first:last]
-        shared = sizes >= 2
-        pairs = (np.square(sums_ID).sum(1) - squares_I)[shared] / (sizes * (sizes - 1))[shared]
-        total += float(pairs.sum(dtype=np.float64))
-        count += len(pairs)
-    return total / count if count else float("nan")
-
-
-def _check_accounts(offsets: NDArray[np.int64], order_M: NDArray[np.int64]) -> int:
-    """The tokens of the ordered documents; RuntimeError when a document comes twice."""
-    seen_N = np.zeros(len(offsets) - 1, bool)
-    seen_N[order_M] = True
-    if int(seen_N.sum()) != len(order_M):
-        raise RuntimeError(f"the order holds {len(order_M)} documents, {int(seen_N.sum())} of them distinct")
-    return int(np.diff(offsets)[seen_N].sum())
+def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:
+    parts, size = parts_folder(folder), length + 1
+    (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], folder, execute)
+    count, total = planned["instances"], planned["tokens_in"]
+    check_enough(tokens, total, length)
+    bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
+    tasks = [
+        Task(f"fill-{i:05d}", partial(_fill, tokens, parts / "plan", first, last), (last - first) * size)
+        for i, (first, last) in enumerate(bounds)
+    ]
+    written = sum(counts["tokens"] for counts in run_tasks("instances", tasks, folder, execute))
+    for name in PIECES:
+        link_or_copy(parts / "plan" / name, folder / name)
+    concatenate_files((parts / task.name / INSTANCE_FILE for task in tasks), folder / INSTANCE_FILE)
+    domains = [np.load(parts / task.name / MAJORITY_FILE) for task in tasks]
+    np.save(folder / MAJORITY_FILE, np.concatenate(domains))
+    return {
+        **planned,
+        "tokens": written,
+        "tokens_left_out": total - count * size,
+        **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
+    }
 
 
 def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance) -> dict[str, int]:
     """Write what every instance holds, and where in `tokens` each of its pieces begins."""
     offsets = open_tokens(tokens).offsets
     order_M = np.load(order.path("order.npy"))
-    total = _check_accounts(offsets, order_M)
-    pieces = cut(offsets, order_M, size)
+    distinct = len(np.unique(order_M))
+    if distinct != len(order_M):
+        raise RuntimeError(f"the order holds {len(order_M)} documents, {distinct} of them distinct")
+    pieces = cut_instances(offsets, order_M, size)
     for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
         np.save(folder / name, np.asarray(array))
     np.save(folder / BEGINS, _begins(pieces, offsets))
@@ -239,48 +202,48 @@ def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: A
         "instances": len(pieces),
         "documents_in": len(order_M),
         "documents": int(_starts_document(pieces).sum()),
-        "tokens_in": total,
+        "tokens_in": int((offsets[order_M + 1] - offsets[order_M]).sum()),
     }
 
 
 def _fill(
     tokens: Artifact, plan: Path, first: int, last: int, folder: Path, advance: Advance
 ) -> dict[str, int]:
-    """Write the tokens and the domains of the instances `first` … `last` - 1."""
+    """Write the tokens and majority domains of the instances `first` … `last` - 1."""
     source = open_tokens(tokens)
     starts, *arrays = (np.load(plan / name, mmap_mode="r") for name in (*PIECES, BEGINS))
     starts_I = starts[first : last + 1]
     documents_P, lengths_P, begins_P = (array[starts_I[0] : starts_I[-1]] for array in arrays)
-    filled = _read_pieces(tokens.path(STORED), source.tokens.dtype, begins_P, lengths_P)
-    filled.tofile(folder / TOKENS)
+    filled = _read_pieces(tokens.path(TOKEN_FILE), source.tokens.dtype, begins_P, lengths_P)
+    filled.tofile(folder / INSTANCE_FILE)
     pieces = Pieces(starts_I - starts_I[0], documents_P, lengths_P)
-    np.save(folder / DOMAINS, majority_domains(pieces, source.domains))
+    np.save(folder / MAJORITY_FILE, majority_domains(pieces, source.domains))
     advance(len(filled))
     return {"tokens": len(filled)}
 
 
 def _read_pieces(
-    path: Path, dtype: np.dtype[Any], begins_P: NDArray[np.int64], lengths_P: NDArray[np.integer]
+    path: Path, dtype: np.dtype[Any], begins_P: Ids, lengths_P: NDArray[np.integer]
 ) -> NDArray[Any]:
-    """Pieces of a file of tokens, end to end. They are read: pages of a mapped file count as memory held."""
+    """Read pieces of a file of tokens, end to end; not mapped, since mapped pages count as memory held."""
     read = np.empty(lengths_P.sum(), dtype)
-    room, place = read.data.cast("B"), 0
+    buffer, place = read.data.cast("B"), 0
     with open(path, "rb", buffering=0) as file:
         for begin, size in (np.stack([begins_P, lengths_P], 1) * dtype.itemsize).tolist():
             file.seek(begin)
-            if file.readinto(room[place : place + size]) != size:
+            if file.readinto(buffer[place : place + size]) != size:
                 raise RuntimeError(f"{path}: shorter than {begin + size} bytes")
             place += size
     return read
 
 
 def _starts_document(pieces: Pieces) -> NDArray[np.bool_]:
-    """Whether each piece is the first of its document, (P,): a document's pieces follow each other."""
+    """Whether each piece is the first of its document, (P,); a document's pieces follow each other."""
     documents_P = pieces.documents_P
     return np.append(True, documents_P[1:] != documents_P[:-1])[: len(documents_P)]
 
 
-def _begins(pieces: Pieces, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _begins(pieces: Pieces, offsets: Ids) -> Ids:
     """Where each piece begins among all tokens as they are stored, (P,)."""
     places_P = np.cumsum(pieces.lengths_P, dtype=np.int64) - pieces.lengths_P
     first_P = np.flatnonzero(_starts_document(pieces))

@@ -1,4 +1,4 @@
-"""The `documents` artefact read: all of it, some of it, or in the slices that tasks of later stages read.
+"""Reading the `documents` artifact: all of it, some of it, or in the slices that tasks of later stages read.
 
 Axes: N documents stored, S documents of a slice.
 """
@@ -16,7 +16,7 @@ from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 
 SLICES, SLICE_CHARACTERS = 16, 1 << 22
-"""So many slices or more are made, as far as there is text for them: workers then end together."""
+"""At least SLICES slices, or as many as have SLICE_CHARACTERS: many workers then finish together."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Slice:
 
 
 def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
-    """All stored documents, in order, as slices of at most `most` documents. They depend on nothing else."""
+    """All stored documents, in order, as slices of at most `most` documents, whatever the workers."""
     wanted = min(SLICES, -(-stored.counts["characters"] // SLICE_CHARACTERS))
     even = stored.counts["documents"] // max(1, wanted)
     step = max(1, min(even, most or even))
@@ -46,7 +46,7 @@ def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
 def slice_documents(
     stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
 ) -> Iterator[Document]:
-    """Stream a slice's documents, or those of them that are chosen, in order; no others are parsed."""
+    """Stream a slice's documents in order, or the chosen ones; the others are not parsed."""
     lines = islice(read_lines(stored.path(DOCUMENTS.format(part.shard))), part.start, part.stop)
     return map(parse_line, lines if chosen_S is None else compress(lines, chosen_S.tolist()))
 
@@ -58,7 +58,7 @@ def stored_documents(stored: Artifact) -> Iterator[Document]:
 
 
 def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:
-    """Stream the documents that are chosen, in order; the others are passed over without being parsed."""
+    """Stream the chosen documents, in order; the others are not parsed."""
     bounds = pairwise(accumulate(stored.counts["shards"], initial=0))
     for shard, (first, last) in enumerate(bounds):
         if chosen_N[first:last].any():

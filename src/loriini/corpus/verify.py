@@ -3,42 +3,36 @@
 import hashlib
 from pathlib import Path
 
+from loriini.corpus.stages import STAGES, imbalances
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.progress import Advance, progress
 
-STAGES = (
-    "documents",
-    "tokenizer",
-    "tokens",
-    "embeddings",
-    "neighbors",
-    "duplicates",
-    "order",
-    "instances",
-)
-"""Every stage, those first that others are made of."""
-CHUNK = 1 << 20
+BYTES_AT_ONCE = 1 << 20
 
 
 def verify(out: Path) -> int:
-    """Read every file of every stage of the corpus `out` again; returns how many there are.
+    """Read every file of every stage of the corpus `out`; returns the number of files.
 
-    Raises InputError for the first that is not what its stage's manifest says, and for a stage that was not
-    made of those before it.
+    Raises InputError for the first file that differs from its stage's manifest, for a stage that was built
+    from others than those here, and for counts that do not add up.
     """
-    stages = {name: load_artifact(out / name) for name in STAGES if (out / name).exists()}
-    files = [(name, file) for name, stage in stages.items() for file in stage.files]
-    there = [path for name, file in files if (path := out / name / file).exists()]
-    with progress("MiB read", sum(-(-path.stat().st_size // CHUNK) for path in there)) as advance:
+    stages = [stage for stage in STAGES if (out / stage.name).exists()]
+    artifacts = {stage.name: load_artifact(out / stage.name) for stage in stages}
+    files = [(name, file) for name, artifact in artifacts.items() for file in artifact.files]
+    present = [path for name, file in files if (path := out / name / file).exists()]
+    blocks = sum(-(-path.stat().st_size // BYTES_AT_ONCE) for path in present)
+    with progress("MiB read", blocks) as advance:
         for name, file in files:
-            if _hash(out / name / file, advance) != stages[name].files[file]:
+            if _hash(out / name / file, advance) != artifacts[name].files[file]:
                 raise _damaged(out, name, f"{file} is not what was written")
-    for i, name in enumerate(STAGES):
-        for source in STAGES[:i] if name in stages else ():
-            made_of = stages[name].inputs.get(source)
-            if made_of and (source not in stages or made_of != stages[source].digest):
-                raise _damaged(out, name, f"it was not made of the {source} that are here")
+    for stage in stages:
+        for source in stage.needs:
+            expected = artifacts[stage.name].inputs.get(source)
+            if expected and (source not in artifacts or expected != artifacts[source].digest):
+                raise _damaged(out, stage.name, f"it was not made of the {source} that are here")
+    for name, message in imbalances(artifacts):
+        raise _damaged(out, name, message)
     return len(files)
 
 
@@ -47,16 +41,17 @@ def _hash(path: Path, advance: Advance) -> str | None:
     hashed = hashlib.sha256()
     try:
         with open(path, "rb") as file:
-            while chunk := file.read(CHUNK):
-                hashed.update(chunk)
+            while block := file.read(BYTES_AT_ONCE):
+                hashed.update(block)
                 advance()
     except OSError:
         return None
     return hashed.hexdigest()
 
 
-def _damaged(out: Path, name: str, told: str) -> InputError:
-    later = [stage for stage in STAGES[STAGES.index(name) :] if (out / stage).exists()]
+def _damaged(out: Path, name: str, what: str) -> InputError:
+    names = [stage.name for stage in STAGES]
+    later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
     return InputError(
-        f"{out / name}: {told}; remove the folders {', '.join(later)} and make the corpus again"
+        f"{out / name}: {what}; remove the folders {', '.join(later)} and make the corpus again"
     )

@@ -1,4 +1,4 @@
-r"""What a word is, where texts are compared by their words.
+r"""Words of a text, for comparing texts by their words.
 
 Thai, Lao, Burmese, Khmer, Japanese and Chinese are written without spaces: there every letter is a word.
 """
@@ -10,11 +10,11 @@ UNSPACED = (
     r"\U00020000-\U0003ffff"
 )
 WORDS_AND_SIGNS = rf"(?u)[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"
-"""A regular expression for words, identifiers, numbers, and each other sign by itself."""
+"""A regular expression for words, identifiers, numbers, and every other sign by itself."""
 
 _SPACED = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text with the signs that touch them."""
+    """The words of a text, with the signs that touch them."""
     return _SPACED.findall(text)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from loriini.analyze.wording import interval, percent
 from loriini.atomic import write_json
-from loriini.corpus.prepare import Corpus, order_cosines
+from loriini.corpus.prepare import Corpus
 from loriini.corpus.stored import stored_documents
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.hardware import describe_machine
@@ -72,7 +72,7 @@ def write_results(
             "heldout": sum(evaluations[design]["tokens"].values()),
         },
         "seconds": {name: round(cost["seconds"], 1) for name, cost in costs.items()},
-        "order": order_cosines(corpus),
+        "order": corpus.manifest["shared_instance_cosine"],
     }
     write_json(out / "results.json", results)
     write_json(out / "settings.json", report_settings(out, settings, corpus, costs))

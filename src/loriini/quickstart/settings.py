@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from loriini.atomic import write_json
-from loriini.corpus.prepare import PrepareSettings
+from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loriini.batches.joined import JoinedInstances
-from loriini.corpus.prepare import PrepareSettings, open_corpus, prepare_documents
+from loriini.corpus.prepare import open_corpus, prepare_documents
+from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.sources.local_text import standard_library

@@ -1,24 +1,24 @@
 """A corpus of many small tasks, so that little text goes through all of them."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
-from loriini.corpus import documents, duplicates, embeddings, instances, neighbors, prepare, stored
-from loriini.corpus.prepare import Corpus, PrepareSettings
+from loriini.corpus import documents, duplicates, instances, lsa, neighbors, prepare, stored
+from loriini.corpus.prepare import Corpus
+from loriini.corpus.settings import PrepareSettings
 from loriini.sources import streams
 
 SMALL = {
     (documents, "SHARD_CHARACTERS"): 5_000,
-    (embeddings, "FEATURES"): 1 << 10,
-    (embeddings, "WIDTH"): 16,
+    (lsa, "FEATURES"): 1 << 10,
+    (lsa, "MOST_DIMENSIONS"): 16,
     (neighbors, "CELL"): 60,
-    (instances, "TOKENS_AT_ONCE"): 2_000,
+    (instances, "TOKENS_PER_TASK"): 2_000,
     (streams, "TASK_BYTES"): 1,
     (stored, "SLICE_CHARACTERS"): 2_000,
-    (duplicates, "TASK"): 50,
+    (duplicates, "PAIRS_PER_TASK"): 50,
 }
 
 
@@ -38,12 +38,6 @@ def write_texts(folder: Path) -> tuple[str, ...]:
     return tuple(str(path) for path in sorted(folder.iterdir()))
 
 
-def small_stages() -> None:
-    """Make the tasks small; for a process of its own."""
-    for (module, name), value in SMALL.items():
-        setattr(module, name, value)
-
-
 def make(out: Path, texts: tuple[str, ...], workers: int) -> Corpus:
     settings = PrepareSettings(
         documents=texts,
@@ -54,8 +48,3 @@ def make(out: Path, texts: tuple[str, ...], workers: int) -> Corpus:
         workers=workers,
     )
     return prepare.prepare(out, settings)
-
-
-if __name__ == "__main__":
-    small_stages()
-    make(Path(sys.argv[1]), tuple(sys.argv[3:]), int(sys.argv[2]))

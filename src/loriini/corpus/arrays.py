@@ -1,0 +1,12 @@
+"""Types of the arrays that stages pass on."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+"""Documents by their number among the stored ones."""
+Hashes = NDArray[np.uint64]
+Neighbors = NDArray[np.integer]
+"""Ids (N, K), the most similar first; -1 for none."""
+Vectors = NDArray[np.floating]
+"""Unit vectors (N, D)."""

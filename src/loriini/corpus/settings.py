@@ -1,0 +1,97 @@
+"""The settings of `prepare` and their defaults, which stand nowhere else."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+from loriini.errors import InputError
+from loriini.jobs.executors import ExecutorName, make_executor
+from loriini.sources import ON_ERROR, OnError
+
+OrderMethod = Literal["similar", "papers", "random"]
+Pooling = Literal["mean", "cls"]
+EncoderBackend = Literal["torch", "openvino"]
+
+LSA = "lsa"
+"""The encoder that is fitted on the corpus; any other name is a trained one's."""
+EXECUTION = ("workers", "executor", "executor_options")
+"""Settings that do not change a corpus's contents."""
+SEED_LIMIT = 1 << 31
+"""FAISS takes no larger seed."""
+LEAST = {
+    "length": 1,
+    "neighbors": 1,
+    "workers": 1,
+    "seed": 0,
+    "min_characters": 0,
+    "max_document_characters": 1,
+}
+CHOICES = {
+    "order": get_args(OrderMethod),
+    "on_error": ON_ERROR,
+    "pooling": get_args(Pooling),
+    "encoder_backend": get_args(EncoderBackend),
+}
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """How documents become a corpus. InputError for a value that cannot be.
+
+    All but those in EXECUTION decide its contents.
+    """
+
+    documents: tuple[str, ...] = ()
+    """Inputs, each `[NAME=]PATH[:WEIGHT]`."""
+    text_field: str = "text"
+    id_field: str = "id"
+    domain_field: str = "domain"
+    on_error: OnError = "stop"
+    """`stop` at the first flawed record, or `skip` and count them."""
+    min_characters: int = 0
+    """Leave out shorter documents."""
+    max_document_characters: int | None = None
+    """Leave out longer documents; None: none."""
+    tokenizer: str = "bpe:8192"
+    """`bpe:SIZE` to train one on the documents, or a tokenizer's path."""
+    length: int = 1024
+    """Tokens predicted in an instance; it holds one more."""
+    order: OrderMethod = "similar"
+    encoder: str = LSA
+    """`lsa`, or the path or name of a sentence-transformers or Hugging Face encoder."""
+    pooling: Pooling = "mean"
+    """Of a plain Hugging Face encoder."""
+    encoder_backend: EncoderBackend = "torch"
+    """Of a trained encoder."""
+    neighbors: int = 50
+    """Nearest neighbours kept of each document."""
+    seed: int = 0
+    workers: int = 1
+    """Tasks that run at once, each on one thread."""
+    executor: ExecutorName = "local"
+    """Where tasks run: see `loriini.jobs.executors`."""
+    executor_options: tuple[str, ...] = ()
+    """`KEY=VALUE` each, of the Slurm or Ray executor."""
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
+        if self.seed >= SEED_LIMIT:
+            raise InputError(f"seed is {self.seed}; it must be less than {SEED_LIMIT}")
+        for name, known in CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
+        make_executor(self.executor, self.workers, self.executor_options)
+
+
+def check_encoder(name: str, backend: EncoderBackend = "torch") -> None:
+    """InputError for a folder that does not exist or a backend that is not installed; loads nothing."""
+    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
+        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
+    if name != LSA and backend == "openvino" and not find_spec("openvino"):
+        raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")

@@ -1,0 +1,181 @@
+"""The stages of a corpus in one table: what each needs, how it is built, which counts must agree.
+
+`prepare` builds them in this order, `verify` checks their files, inputs and counts, and both read the table.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from loriini.corpus.documents import write_documents
+from loriini.corpus.duplicates import write_duplicates
+from loriini.corpus.embeddings import write_embeddings
+from loriini.corpus.instances import check_enough, write_instances
+from loriini.corpus.neighbors import write_neighbors
+from loriini.corpus.order import window_for, write_order
+from loriini.corpus.settings import PrepareSettings
+from loriini.corpus.tokenizer import write_tokenizer
+from loriini.corpus.tokens import open_tokens, write_tokens
+from loriini.jobs.artifact import Artifact
+from loriini.jobs.tasks import Executor
+from loriini.sources.streams import DocumentStream, ReadDocuments
+
+READ_SETTINGS = (
+    *("documents", "text_field", "id_field", "domain_field", "on_error"),
+    *("min_characters", "max_document_characters"),
+)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a corpus is made from.
+
+    `documents` are streams, each read by a task, or a function that yields them all; `identity` names and
+    hashes them.
+    """
+
+    documents: ReadDocuments | Sequence[DocumentStream]
+    identity: Mapping[str, str]
+    settings: PrepareSettings
+    execute: Executor
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A folder of a corpus, built from the artifacts of the stages that it `needs`.
+
+    `build` takes the folder, the preparation and those artifacts. `balances` maps a count to those that must
+    add up to it, each named `STAGE.COUNT`.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    build: Callable[..., Artifact]
+    balances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def _documents(folder: Path, given: Preparation) -> Artifact:
+    settings = {name: getattr(given.settings, name) for name in READ_SETTINGS}
+    return write_documents(folder, given.documents, settings, given.identity, given.execute)
+
+
+def _tokenizer(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
+    return write_tokenizer(folder, given.settings.tokenizer, documents)
+
+
+def _tokens(folder: Path, given: Preparation, documents: Artifact, tokenizer: Artifact) -> Artifact:
+    tokens = write_tokens(folder, documents, tokenizer, given.execute)
+    check_enough(tokens, tokens.counts["tokens"], given.settings.length)  # before hours of embedding
+    return tokens
+
+
+def _embeddings(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
+    s = given.settings
+    return write_embeddings(folder, documents, s.encoder, s.seed, s.pooling, s.encoder_backend, given.execute)
+
+
+def _neighbors(folder: Path, given: Preparation, embeddings: Artifact) -> Artifact:
+    s = given.settings
+    return write_neighbors(folder, embeddings, s.neighbors, s.seed, given.execute)
+
+
+def _duplicates(folder: Path, given: Preparation, documents: Artifact, neighbors: Artifact) -> Artifact:
+    return write_duplicates(folder, documents, neighbors, given.execute)
+
+
+def _order(
+    folder: Path, given: Preparation, tokens: Artifact, neighbors: Artifact, duplicates: Artifact
+) -> Artifact:
+    s = given.settings
+    window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
+    return write_order(folder, neighbors, duplicates, s.order, s.seed, window)
+
+
+def _instances(folder: Path, given: Preparation, tokens: Artifact, order: Artifact) -> Artifact:
+    return write_instances(folder, tokens, order, given.settings.length, given.execute)
+
+
+STAGES = (
+    Stage(
+        "documents",
+        (),
+        _documents,
+        {
+            "documents.documents_in": ("documents.documents", "documents.duplicates"),
+            "documents.documents": ("documents.shards",),
+        },
+    ),
+    Stage("tokenizer", ("documents",), _tokenizer),
+    Stage(
+        "tokens",
+        ("documents", "tokenizer"),
+        _tokens,
+        {
+            "documents.documents": ("tokens.documents",),
+            "documents.characters": ("tokens.characters_in",),
+        },
+    ),
+    Stage("embeddings", ("documents",), _embeddings, {"documents.documents": ("embeddings.documents",)}),
+    Stage("neighbors", ("embeddings",), _neighbors, {"documents.documents": ("neighbors.documents",)}),
+    Stage("duplicates", ("documents", "neighbors"), _duplicates),
+    Stage(
+        "order",
+        ("tokens", "neighbors", "duplicates"),
+        _order,
+        {"documents.documents": ("order.documents", "duplicates.duplicates")},
+    ),
+    Stage(
+        "instances",
+        ("tokens", "order"),
+        _instances,
+        {
+            "order.documents": ("instances.documents_in",),
+            "tokens.tokens": ("instances.tokens", "instances.tokens_left_out", "duplicates.tokens"),
+        },
+    ),
+)
+
+
+def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
+    """Build every stage below `out` that is not finished; returns their artifacts by name.
+
+    Raises RuntimeError when a document or token was lost.
+    """
+    built: dict[str, Artifact] = {}
+    for stage in STAGES:
+        needed = (built[name] for name in stage.needs)
+        built[stage.name] = stage.build(out / stage.name, given, *needed)
+    for _, message in imbalances(built):
+        raise RuntimeError(message)
+    return built
+
+
+def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
+    """Stages whose counts do not add up, each with a message; counts that are not there are not compared."""
+    counts = _counts(artifacts)
+    for stage in STAGES:
+        if stage.name not in artifacts:
+            continue
+        for total, parts in stage.balances.items():
+            added = sum(counts.get(part, 0) for part in parts)
+            if counts.get(total, added) != added:
+                yield stage.name, f"{total} is {counts[total]:,}, but {' + '.join(parts)} is {added:,}"
+
+
+def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
+    """Every number that artifacts count, as `STAGE.COUNT`, and the tokens of the near-duplicates."""
+    counts = {
+        f"{stage}.{name}": sum(value) if name == "shards" else value
+        for stage, artifact in artifacts.items()
+        for name, value in artifact.counts.items()
+        if isinstance(value, int) or name == "shards"
+    }
+    if "documents.cuts" in counts:  # the first version could cut documents
+        counts["documents.documents_in"] += counts["documents.cuts"]
+    if {"duplicates", "tokens"} <= artifacts.keys():
+        ids = np.load(artifacts["duplicates"].path("ids.npy"))
+        offsets = open_tokens(artifacts["tokens"]).offsets
+        counts["duplicates.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
+    return counts

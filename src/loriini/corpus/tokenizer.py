@@ -1,0 +1,210 @@
+"""The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from loriini.corpus.stored import chosen_documents
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact, build_artifact
+from loriini.jobs.processes import environment_variables
+from loriini.sources import input_identity
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+EOS = "<|endoftext|>"
+EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
+SMALLEST_BPE = 257  # the 256 bytes and EOS
+TRAINING_CHARACTERS = 20_000_000
+CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
+UNIGRAM = 1  # SentencePiece's model type; the other that the tokenizers library can express is BPE
+
+ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
+"""Threads of the tokenizers library do not survive a fork: it warns and may then hang."""
+
+
+def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Artifact:
+    """Build the `tokenizer` artifact, a folder that transformers' AutoTokenizer loads.
+
+    Args:
+        folder: the artifact's folder.
+        spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, or a path: of a Hugging Face
+            tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder with
+            GPT-2's `encoder.json` and `vocab.bpe`.
+        documents: the `documents` artifact; not needed with a path.
+
+    Raises:
+        InputError: any other `spec`, or a tokenizer without an EOS token.
+    """
+    texts = documents if spec.startswith("bpe:") else None
+    inputs = {"documents": texts.digest} if texts else input_identity([spec])
+    settings = {"tokenizer": spec if texts else "path"}
+    return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
+
+
+def check_tokenizer(spec: str) -> None:
+    """InputError for what `write_tokenizer` would refuse; trains nothing."""
+    if spec.startswith("bpe:"):
+        _bpe_size(spec)
+    else:
+        read_tokenizer(Path(spec))
+
+
+def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
+    """Load the tokenizer of a `tokenizer` artifact."""
+    return read_tokenizer(stored.folder)
+
+
+def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast":
+    """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
+    stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
+    chosen_N = np.arange(documents.counts["documents"]) % stride == 0
+    texts = (document.text for document in chosen_documents(documents, chosen_N))
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with environment_variables(ONE_THREAD):
+        tokenizer.train_from_iterator(texts, trainer)
+    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
+
+
+def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
+    """Read a tokenizer from a path as `write_tokenizer` describes; InputError when it is not one."""
+    if not path.exists():
+        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE or the path of a tokenizer")
+    try:
+        if path.suffix == ".model":
+            return _from_sentencepiece(path)
+        if path.is_file():
+            return _from_hugging_face(path)
+        if (path / "tokenizer.json").exists():
+            return _from_hugging_face(path / "tokenizer.json")
+        if (path / "tokenizer.model").exists():
+            return _from_sentencepiece(path / "tokenizer.model")
+        return _from_gpt2(path)
+    except InputError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(
+            f"{path}: not a readable tokenizer ({reason}); give a folder with tokenizer.json, "
+            "tokenizer.model, or encoder.json and vocab.bpe, or one such file"
+        ) from error
+
+
+def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
+    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(Path(spec))
+    tokenizer.save_pretrained(folder)
+    return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+
+
+def _bpe_size(spec: str) -> int:
+    size = spec.removeprefix("bpe:")
+    if not size.isdecimal() or int(size) < SMALLEST_BPE:
+        raise InputError(f"{spec}: not a size of at least {SMALLEST_BPE} tokens; write for example bpe:8192")
+    return int(size)
+
+
+def _id_limit(tokenizer: "PreTrainedTokenizerFast") -> int:
+    """The vocabulary size a model needs: one more than the largest id."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
+    """Wrap a tokenizer in transformers' class; `roles` such as "eos_token" name its special tokens.
+
+    Without an EOS token among them, one with a usual name is taken; InputError when there is none.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    special = {role: token for role, token in roles.items() if token in vocabulary}
+    if "eos_token" not in special:
+        known = [name for name in EOS_NAMES if name in vocabulary]
+        if not known:
+            raise InputError("the tokenizer has no EOS token; name one in its tokenizer_config.json")
+        special["eos_token"] = known[0]
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def _from_hugging_face(file: Path) -> "PreTrainedTokenizerFast":
+    """Read a `tokenizer.json`, with the special tokens that the configuration beside it names.
+
+    Not read by AutoTokenizer: some of its classes rebuild the tokenizer by rules of their own.
+    """
+    config = file.with_name("tokenizer_config.json")
+    values = json.loads(config.read_text("utf-8")) if config.exists() else {}
+    named = {role: values.get(role) for role in ROLES}
+    roles = {
+        role: token["content"] if isinstance(token, dict) else token for role, token in named.items() if token
+    }
+    return _wrap(Tokenizer.from_file(str(file)), roles)
+
+
+def _from_gpt2(folder: Path) -> "PreTrainedTokenizerFast":
+    vocabulary, merges = folder / "encoder.json", folder / "vocab.bpe"
+    if not (vocabulary.exists() and merges.exists()):
+        raise InputError(f"{folder}: no tokenizer.json in this folder; give a tokenizer's folder or file")
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([EOS])
+    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS})
+
+
+def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
+    """Convert a SentencePiece model.
+
+    Not read by AutoTokenizer: it ranks merges by id, the model by score, and runs of spaces then differ.
+    """
+    from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
+
+    try:
+        proto = SentencePieceExtractor(str(path)).proto
+    except ImportError:
+        raise InputError(
+            f"{path}: reading SentencePiece needs: pip install 'loriini[sentencepiece]'"
+        ) from None
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    settings, fallback = proto.trainer_spec, proto.trainer_spec.byte_fallback
+    if settings.model_type == UNIGRAM:
+        model: models.Model = models.Unigram(pieces, unk_id=settings.unk_id, byte_fallback=fallback)
+    else:
+        vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)}
+        merges = generate_merges(vocabulary, pieces)
+        model = models.BPE(
+            vocabulary, merges, unk_token=settings.unk_piece, fuse_unk=True, byte_fallback=fallback
+        )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = _spm_normalizer(proto.normalizer_spec)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
+    tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type == CONTROL])
+    tokenizer.add_tokens([piece.piece for piece in proto.pieces if piece.type == USER_DEFINED])
+    roles = {"eos_token": settings.eos_id, "bos_token": settings.bos_id, "unk_token": settings.unk_id}
+    return _wrap(tokenizer, {role: pieces[i][0] for role, i in roles.items() if i >= 0})
+
+
+def _spm_normalizer(spec: Any) -> normalizers.Normalizer:
+    """SentencePiece's own text normalization."""
+    steps: list[normalizers.Normalizer] = []
+    if spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if spec.add_dummy_prefix:
+        steps.append(normalizers.Prepend("▁"))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])

@@ -1,0 +1,130 @@
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from loriini.corpus.documents import write_documents
+from loriini.corpus.tokenizer import open_tokenizer, read_tokenizer, write_tokenizer
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact
+from loriini.sources.document import Document
+
+TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    made = [Document(f"d{i}", TEXTS[i % 6] * (i + 1), "any") for i in range(40)]
+    return write_documents(tmp_path_factory.mktemp("texts") / "documents", lambda _: made, {})
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory, documents: Artifact) -> Artifact:
+    return write_tokenizer(tmp_path_factory.mktemp("bpe") / "tokenizer", "bpe:300", documents)
+
+
+def test_trained_tokenizer_is_deterministic_and_loads(
+    tmp_path: Path, documents: Artifact, tokenizer: Artifact
+) -> None:
+    again = write_tokenizer(tmp_path / "again", "bpe:300", documents)
+    assert again.files == tokenizer.files
+    fast = AutoTokenizer.from_pretrained(tokenizer.folder)
+    assert fast.eos_token == fast.bos_token == fast.pad_token == "<|endoftext|>"
+    assert 257 < tokenizer.counts["vocab_size"] <= 300
+    assert all(fast.decode(fast(text).input_ids) == text for text in TEXTS)
+
+
+def test_tokenizer_read_from_its_folder_or_file(
+    tmp_path: Path, documents: Artifact, tokenizer: Artifact
+) -> None:
+    expected = open_tokenizer(tokenizer)(TEXTS).input_ids
+    for i, path in enumerate((tokenizer.folder, tokenizer.path("tokenizer.json"))):
+        copy = write_tokenizer(tmp_path / f"copy{i}", str(path), documents)
+        assert open_tokenizer(copy)(TEXTS).input_ids == expected
+        assert copy.counts == tokenizer.counts
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"), [("bpe:12", "at least 257"), ("bpe:x", "at least 257"), ("absent", "no such")]
+)
+def test_wrong_spec(tmp_path: Path, documents: Artifact, spec: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        write_tokenizer(tmp_path / "tokenizer", spec, documents)
+
+
+def test_unreadable_tokenizers(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="not a readable tokenizer"):
+        read_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "spm.model").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="not a readable tokenizer"):
+        read_tokenizer(tmp_path / "spm.model")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=r"no tokenizer\.json"):
+        read_tokenizer(tmp_path / "folder")
+
+
+def test_sentencepiece_extra_is_named_when_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> None:
+        raise ImportError
+
+    # by its name the package may give the function of that name
+    module = importlib.import_module("transformers.convert_slow_tokenizer")
+    monkeypatch.setattr(module, "requires_backends", absent)
+    (tmp_path / "spm.model").write_bytes(b"")
+    with pytest.raises(InputError, match=r"pip install 'loriini\[sentencepiece\]'"):
+        read_tokenizer(tmp_path / "spm.model")
+
+
+def test_tokenizer_without_eos(tmp_path: Path, tokenizer: Artifact) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<other>"))
+    with pytest.raises(InputError, match="no EOS token"):
+        read_tokenizer(path)
+
+
+def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, tokenizer: Artifact) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.path("tokenizer.json").read_text().replace("<|endoftext|>", "<stop>"))
+    config = {
+        "eos_token": {"content": "<stop>"},
+        "bos_token": "<absent>",
+        "tokenizer_class": "LlamaTokenizer",
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    fast = read_tokenizer(tmp_path)
+    assert (fast.eos_token, fast.bos_token) == ("<stop>", None)
+    assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    settings = {"model_type": model_type, "byte_fallback": True, "hard_vocab_limit": False}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_prefix=str(tmp_path / "model"),
+        vocab_size=330,
+        normalization_rule_name="nmt_nfkc",
+        minloglevel=2,
+        **settings,
+    )
+    path = tmp_path / "model.model"
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None))
+    texts = [*TEXTS, "unseen words: ß\u200b"]
+    assert fast(texts, add_special_tokens=False).input_ids == model.encode(texts)
+    assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 1, len(model))
+    assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+def test_gpt2_folder(tmp_path: Path, tokenizer: Artifact) -> None:
+    trained = open_tokenizer(tokenizer)
+    vocabulary, merges = map(Path, trained.backend_tokenizer.model.save(str(tmp_path)))
+    vocabulary.rename(tmp_path / "encoder.json")
+    merges.rename(tmp_path / "vocab.bpe")
+    fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(tmp_path), None))
+    assert fast(TEXTS).input_ids == trained(TEXTS).input_ids
+    assert fast.eos_token_id == trained.eos_token_id
