@@ -106,7 +106,7 @@ def _loads(routed: Metrics) -> Html:
             "gets every expert). Bands of the same height: an even load. One band alone: collapse.",
         ),
         p.figure(
-            plots.entropy_curves(routed, "load_entropy", "experts that carry the load"),
+            plots.entropy_curves(routed, "load_entropy", "experts in use"),
             "The exponential of the entropy of the load: 1 if one expert carries it all, "
             f"{routed[-1]['experts']} (dotted) if it is even.",
         ),
@@ -119,7 +119,7 @@ def _scores(routed: Metrics) -> Html:
     if "confidence_entropy" in last and last["confidence_entropy"] != last["gate_entropy"]:
         figures.append(
             p.figure(
-                plots.entropy_curves(routed, "confidence_entropy", "experts that score alike"),
+                plots.entropy_curves(routed, "confidence_entropy", "experts in doubt"),
                 "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
                 f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
             )
@@ -150,8 +150,7 @@ def who_routes_where(routes: Routes | None) -> Html | None:
         p.element("h3", f"The expert that each {routes.field} chooses most"),
         _favourites(shown),
         p.note(
-            f"Measured on held-out text: {_counted(routes)}. Layers and experts are counted from 0. The "
-            "units of the first segment count too."
+            f"Measured on held-out text: {_counted(routes)}. Layers and experts are counted from 0."
             + (f" The {left_out} values of {routes.field} with least text are not shown." if left_out else "")
         ),
     )
@@ -195,7 +194,7 @@ def _statistics(routes: Routes) -> Html:
         "agreement": (routes.domain_agreement, ".2f"),
     }
     rows = (
-        [f"layer {layer}", *(f"{values[layer]:{form}}" for values, form in columns.values())]
+        [f"layer\N{NO-BREAK SPACE}{layer}", *(f"{values[layer]:{form}}" for values, form in columns.values())]
         for layer in range(len(routes.choices))
     )
     return p.table(["", *columns], rows)
