@@ -17,7 +17,6 @@ from loriini.corpus.settings import PrepareSettings
 from loriini.quickstart import Quickstart
 
 NAMES = [command.__name__ for command in COMMANDS]
-MODELS = ("evaluate", "analyze", "generate", "export")
 LIGHT = """
 import sys
 from loriini.cli import main
@@ -45,7 +44,7 @@ def test_help_errors_and_the_version_import_nothing_heavy() -> None:
     assert "invalid choice: 'nothing'" in done.stderr
 
 
-@pytest.mark.parametrize("command", [name for name in NAMES if name not in MODELS])
+@pytest.mark.parametrize("command", NAMES)
 def test_every_argument_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [a.option_strings or a.dest for a in actions(command) if not a.help] == []
     ended = call(capsys, command, "--help")

@@ -20,7 +20,7 @@ def evaluate_arguments(add: Add) -> None:
     add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
     _document_fields(add)
-    add("--tasks", nargs="+", metavar="NAME")
+    add("--tasks", nargs="+", metavar="NAME", help="downstream tasks; not implemented yet")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
     add("--routing", choices=ROUTINGS, default="training", help="prompt: the skipped tokens are the prompt")
