@@ -90,6 +90,11 @@ def run_one(run: Run, out: Path) -> dict[str, Any]:
         "losses": [round(mean(losses[i : i + 25]), 4) for i in range(0, len(losses), 25)],
         "tokens_per_second": median(later),
         "tokens": metrics[-1]["tokens"],
+        **{
+            name: [round(mean(layer), 4) for layer in zip(*(m[name] for m in metrics[-50:]), strict=True)]
+            for name in ("gate_entropy", "load_entropy")
+            if name in metrics[-1]
+        },
     }
 
 
@@ -101,8 +106,8 @@ def experiment(
     length: int = 512,
     longest: int | None = None,
     **about: Any,
-) -> None:
-    """The command line of an experiment: make its corpora, run its grid, write its results.
+) -> Path:
+    """The command line of an experiment: make its corpora, run its grid, write its results; their path.
 
     Every (run, seed) is a process of one thread, `--jobs` of them at once.
     """
@@ -120,7 +125,7 @@ def experiment(
     runs = grid(a.out, a.steps)
     if a.only:
         run_one(replace(runs[a.only], seed=a.seed), a.out / "runs" / f"{a.only}-{a.seed}")
-        return
+        return a.results
     make_corpora(a.text, a.out, orders, length, longest)
 
     def start(task: tuple[str, int]) -> None:
@@ -149,6 +154,7 @@ def experiment(
         list(pool.map(start, tasks))
     about |= {"longest_document_characters": longest}
     collect(a.out, runs, tasks, a.results, before, **about)
+    return a.results
 
 
 def collect(
