@@ -137,12 +137,14 @@ def test_the_greedy_continuation_is_greedy(lm_of: Callable[..., LoriiniLM]) -> N
     assert [is_greedy for _, is_greedy in found] == [True, False]
 
 
-def test_an_answer_longer_than_the_context_is_refused(lm_of: Callable[..., LoriiniLM]) -> None:
-    asked = instances("loglikelihood", [("w1", f" {random_words(CONTEXT + 1)}")])
-    with pytest.raises(
-        InputError, match=f"answer of {CONTEXT + 1} tokens is longer than .* context of {CONTEXT}"
-    ):
-        lm_of().loglikelihood(asked, **QUIET)
+def test_of_an_answer_longer_than_the_context_the_last_tokens_are_scored(
+    lm_of: Callable[..., LoriiniLM],
+) -> None:
+    lm, answer = lm_of(), random_words(CONTEXT + 5)
+    found = lm.loglikelihood(instances("loglikelihood", [("w1", f" {answer}")]), **QUIET)
+    before, *scored = answer.split()[-CONTEXT - 1 :]
+    close(found[0][0], answer_by_hand(lm, before, " ".join(scored))[0])
+    assert lm.truncated == 1
 
 
 def rolling_by_hand(model: PreTrainedModel, ids: list[int], **routing: Any) -> list[Tensor]:

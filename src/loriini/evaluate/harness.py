@@ -62,7 +62,7 @@ class LoriiniLM(HFLM):
     design has segments, the first by the window's context. `label` names the expert of a label-routed model.
 
     `rolling` holds the sums of the last `loglikelihood_rolling`; `truncated` counts inputs cut on the left
-    because they exceed the model's context.
+    because they exceed the model's context. Of an answer that alone exceeds it, the last tokens are scored.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class LoriiniLM(HFLM):
 
     def _answer(self, request: Any, window: Window, log_probs_LV: Tensor) -> tuple[float, bool]:
         texts, _, continuation = request
-        target_L = torch.tensor(continuation, device=log_probs_LV.device)
+        target_L = torch.tensor(continuation[-len(log_probs_LV) :], device=log_probs_LV.device)
         log_probs_L = log_probs_LV.gather(1, target_L[:, None])[:, 0]
         answer = float(log_probs_L.sum()), bool((log_probs_LV.argmax(1) == target_L).all())
         if texts is None:
@@ -132,14 +132,9 @@ class LoriiniLM(HFLM):
 
     def _window(self, context: list[int], continuation: list[int]) -> Window:
         """The last tokens that fit the context, without the very last, which is only predicted."""
-        if len(continuation) > self.max_length:
-            raise InputError(
-                f"an answer of {len(continuation)} tokens is longer than the model's context of "
-                f"{self.max_length}; use a model with a longer one, or another task"
-            )
         ids = (context + continuation)[-self.max_length - 1 :]
         self.truncated += len(context) + len(continuation) > len(ids)
-        return len(ids) - len(continuation), tuple(ids[:-1])
+        return max(1, len(ids) - len(continuation)), tuple(ids[:-1])
 
     def _log_probs(self, batch: list[Window], rolling: bool) -> list[Tensor]:
         """For each window the log-probabilities (continuation, V) of its continuation's tokens."""
