@@ -23,7 +23,7 @@ OPENS = {
     "fields": {"errors"},
     "hardware": set(),
     "progress": set(),
-    "routing": set(),
+    "routing": {"fields"},
     "jobs": SHARED,
     "sources": {"jobs", *SHARED},
     "corpus": {"sources", "jobs", *SHARED},

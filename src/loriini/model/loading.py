@@ -1,4 +1,4 @@
-"""A model and its tokenizer from a run's folder or from a Hugging Face folder."""
+"""Loading of a model and its tokenizer from a run's folder or a Hugging Face folder."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from loriini.model.pretrained import PRETRAINED, from_pretrained_mixture
 def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
     """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation; InputError for others.
 
-    A pretrained mixture of transformers becomes the row of the space that it is.
+    A pretrained mixture of transformers is converted by `from_pretrained_mixture`.
     """
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
@@ -35,7 +35,7 @@ def load_model(path: Path) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]
 
 
 def _read(folder: Path) -> LoriiniForCausalLM:
-    """The model of a Hugging Face folder; ValueError for a kind whose weights would be left out."""
+    """The model of a Hugging Face folder; ValueError for a type that would be loaded without its weights."""
     kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
     if kind in PRETRAINED:
         return from_pretrained_mixture(PRETRAINED[kind].model.from_pretrained(folder))
