@@ -119,8 +119,8 @@ def _dense(
 def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
     """A plain Llama whose FFNs are the experts merged by `gates`, one (E,) per layer (Lory §3.1, inference).
 
-    With the gates of a prompt it computes what prompt-routed generation does after that prompt. ValueError for
-    models whose experts do not merge into a Llama's FFN.
+    With the gates of a prompt it computes what prompt-routed generation does after that prompt. ValueError
+    for models whose experts do not merge into a Llama's FFN.
     """
     if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
         raise ValueError("only designs with combination=parameters merge into one Llama")
