@@ -23,7 +23,7 @@ OPENS = {
     "fields": {"errors"},
     "hardware": set(),
     "progress": {"errors"},
-    "routing": set(),
+    "routing": {"fields"},
     "jobs": SHARED,
     "sources": {"jobs", *SHARED},
     "corpus": {"sources", "jobs", *SHARED},

@@ -50,7 +50,7 @@ def check_fields(config: Any, section: str = "") -> None:
     kind: Any = type(config)
     for name, hint in _hints(kind).items():
         value = getattr(config, name)
-        if wanted := _mismatch(value, hint):
+        if wanted := mismatch(value, hint):
             raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {wanted}")
 
 
@@ -66,22 +66,22 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
-def _mismatch(value: Any, hint: Any) -> str | None:
-    """What a value of this type must be; None when it is."""
+def mismatch(value: Any, hint: Any) -> str | None:
+    """What a value of this annotated type must be; None when it is."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kind, bounds = arguments
-        return _mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
+        return mismatch(value, kind) or (None if bounds.admit(value) else str(bounds))
     if origin is Literal:
         return None if value in arguments else f"one of: {', '.join(map(str, arguments))}"
     if origin in (Union, types.UnionType):
-        wanted = [_mismatch(value, kind) for kind in arguments]
+        wanted = [mismatch(value, kind) for kind in arguments]
         return None if None in wanted else " or ".join(map(str, wanted))
     if origin is tuple:
         kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return f"{len(kinds)} values"
-        wanted = [_mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
+        wanted = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
         return next((f"values {each}" for each in wanted if each), None)
     return _mismatch_of_class(value, hint)
 

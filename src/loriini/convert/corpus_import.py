@@ -19,7 +19,7 @@ from loriini.convert.megatron import read_megatron
 from loriini.corpus.instances import write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
-from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype
+from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash
 from loriini.jobs.lock import folder_lock

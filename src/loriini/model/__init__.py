@@ -1,4 +1,4 @@
-"""The transformer is transformers'; the experts are ours."""
+"""The language model: transformers' blocks around our mixtures of experts."""
 
 from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""The kinds of transformer block: what stands around a mixture, all of it transformers' own parts."""
+"""Transformer blocks: the norms, attention and positions around a mixture, all from transformers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,32 +14,32 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
 
 Placed = tuple[Tensor, dict[str, Any]]
-"""States that know their positions (B, L, D), and what attention must be told besides."""
+"""States with their positions (B, L, D), and the keyword arguments that attention needs for them."""
 
 
 class Rotary(nn.Module):
-    """Positions that attention turns its queries and keys by; `angles` tells their cosines and sines."""
+    """Rotary positions; the module `angles` computes their cosines and sines."""
 
     def __init__(self, angles: nn.Module) -> None:
         super().__init__()
         self.angles = angles
 
     def forward(self, x_BLD: Tensor, position_ids: Tensor) -> Placed:
-        """The states as they are, and the angles for attention."""
+        """The states unchanged, and the angles for attention."""
         return x_BLD, {"position_embeddings": self.angles(x_BLD, position_ids)}
 
 
 class LearnedEmbedding(nn.Embedding):
-    """Positions that have a learned vector each."""
+    """One learned vector per position."""
 
     def forward(self, x_BLD: Tensor, position_ids: Tensor) -> Placed:  # type: ignore[override]
-        """The states with the vectors of their positions added."""
+        """The states plus the vectors of their positions."""
         return x_BLD + super().forward(position_ids), {}
 
 
 @dataclass(frozen=True)
 class Block:
-    """The parts of a kind of block; `attention` also takes the number of its layer."""
+    """The parts of a kind of block; `attention` also takes its layer's index."""
 
     norm: Callable[[LoriiniConfig], nn.Module]
     attention: Callable[[LoriiniConfig, int], nn.Module]
@@ -72,14 +72,14 @@ BLOCKS: dict[str, Block] = {
 
 
 def make_shared_experts(config: LoriiniConfig) -> Experts | None:
-    """The experts that every token of a layer passes through, as one FFN of their joint width; or None."""
+    """A layer's shared experts as one FFN of their total width; None without any."""
     if not config.shared_width:
         return None
     return BLOCKS[config.block].experts(1, config.hidden_size, config.shared_width)
 
 
 def make_experts(config: LoriiniConfig) -> Experts:
-    """The experts of one layer: its block's, or factorised ones where there is a low rank."""
+    """The routed experts of one layer: its block's, or factorised ones where there is a low rank."""
     sizes = (config.num_experts, config.hidden_size, config.expert_width)
     if config.low_rank is not None:
         return FactorizedExperts(*sizes, config.low_rank)

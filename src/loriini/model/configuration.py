@@ -7,8 +7,8 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
+from loriini.fields import Count, Fraction, FractionBelowOne, NotNegative, mismatch
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.ranges import AT_LEAST_ONE, NOT_NEGATIVE, Range, check_field
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
 
@@ -65,9 +65,9 @@ class LoriiniConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.routing = resolve_routing(self.routing)
-        for name, (kind, allowed) in RANGES.items():
-            if getattr(self, name) is not None:
-                check_field(name, getattr(self, name), kind, allowed)
+        for name, hint in FIELDS.items():
+            if wanted := mismatch(value := getattr(self, name), hint):
+                raise ValueError(f"{name} is {value!r}; it must be {wanted}")
         for refused, reason in _conflicts(self):
             if refused:
                 raise ValueError(reason)
@@ -159,28 +159,25 @@ class LoriiniConfig(LlamaConfig):
         return 6 * (active - looked_up + attention + merging)
 
 
-RANGES: dict[str, tuple[Any, Range | None]] = {
-    "block": (BlockKind, None),
-    **dict.fromkeys(
-        (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "head_dim",
-            "max_position_embeddings",
-            "num_experts",
-            "low_rank",
-        ),
-        (int, AT_LEAST_ONE),
-    ),
-    "initializer_range": (float, Range(0, 1)),
-    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon"), (float, NOT_NEGATIVE)),
-    **dict.fromkeys(("dropout", "attention_dropout"), (float, Range(0, 1, below=True))),
+FIELDS: dict[str, Any] = {
+    "block": BlockKind,
+    "vocab_size": Count,
+    "hidden_size": Count,
+    "intermediate_size": Count,
+    "num_hidden_layers": Count,
+    "num_attention_heads": Count,
+    "num_key_value_heads": Count | None,
+    "head_dim": Count | None,
+    "max_position_embeddings": Count,
+    "num_experts": Count,
+    "low_rank": Count | None,
+    "initializer_range": Fraction,
+    "rms_norm_eps": NotNegative,
+    "layer_norm_epsilon": NotNegative,
+    "dropout": FractionBelowOne,
+    "attention_dropout": FractionBelowOne | None,
 }
-"""What fields of `LoriiniConfig` may be; None passes, where the field's type admits it."""
+"""What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""
 
 
 def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:

@@ -1,4 +1,4 @@
-"""Between kinds of model: a dense one copied into experts, Llamas and GPT-2s in, a merged Llama out."""
+"""Conversion: a dense model copied into experts, from Llama and GPT-2, and to a merged Llama."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ GPT2_SETTINGS = {
     "reorder_and_upcast_attn": False,
     "add_cross_attention": False,
 }
-"""The settings that a GPT-2 must have for its block to be ours."""
+"""The settings of a GPT-2 that our block requires."""
 
 GPT2_FIELDS = (
     "vocab_size",
@@ -45,10 +45,10 @@ GPT2_NAMES = {
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
-    """A mixture of `config` whose experts are all copies of the dense model's FFN (Lory §3.1, warm-up).
+    """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §3.1, warm-up).
 
-    Everything else is carried over; routers are freshly initialised. The function is unchanged. ValueError
-    when the design has shared experts or gates that do not sum to 1: the copy would compute something else.
+    Everything else is copied too; routers are newly initialised. The mixture computes what the dense model
+    does. ValueError for a design where it would not: with shared experts, or gates that do not sum to 1.
     """
     if dense.config.num_experts != 1:
         raise ValueError(f"the model to copy has {dense.config.num_experts} experts; it must be dense (1)")
@@ -82,12 +82,12 @@ def from_llama(llama: LlamaForCausalLM) -> LoriiniForCausalLM:
 def from_gpt2(gpt2: GPT2LMHeadModel) -> LoriiniForCausalLM:
     """A transformers GPT-2 as a dense Loriini (one expert, block gpt2), with the same weights and logits.
 
-    Of its dropouts, the residual branches' stands for all. ValueError for a GPT-2 of unusual settings.
+    All dropouts take the rate of its residual branches. ValueError for settings that our block does not have.
     """
     theirs = gpt2.config
-    for name, usual in GPT2_SETTINGS.items():
-        if getattr(theirs, name) != usual:
-            raise ValueError(f"this GPT-2 has {name}={getattr(theirs, name)!r}; only {usual!r} is supported")
+    for name, required in GPT2_SETTINGS.items():
+        if (value := getattr(theirs, name)) != required:
+            raise ValueError(f"this GPT-2 has {name}={value!r}; only {required!r} is supported")
     config = LoriiniConfig(
         **{name: getattr(theirs, name) for name in GPT2_FIELDS},
         block="gpt2",
@@ -110,16 +110,17 @@ def from_gpt2(gpt2: GPT2LMHeadModel) -> LoriiniForCausalLM:
 def _dense(
     config: LoriiniConfig, weights: Mapping[str, Tensor], source: PreTrainedModel
 ) -> LoriiniForCausalLM:
-    """A model of `weights`, with the dtype, device and mode of the one that they come from."""
+    """A model of `weights`, with the dtype, device and training mode of their source."""
     dense = LoriiniForCausalLM._from_config(config, dtype=source.dtype).to(source.device)
     dense.load_state_dict({**dense.state_dict(), **weights})
     return dense.train(source.training)
 
 
 def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
-    """A plain Llama whose FFNs are the experts merged by `gates`, one (E,) a layer (Lory §3.1, inference).
+    """A plain Llama whose FFNs are the experts merged by `gates`, one (E,) per layer (Lory §3.1, inference).
 
-    With the gates of a prompt it computes what prompt-routed generation computes after that prompt.
+    With the gates of a prompt it computes what prompt-routed generation does after that prompt. ValueError
+    for models whose experts do not merge into a Llama's FFN.
     """
     if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
         raise ValueError("only designs with combination=parameters merge into one Llama")

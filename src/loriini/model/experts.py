@@ -17,7 +17,7 @@ from torch.nn.functional import gelu, linear, silu
 from loriini.model.affine import Affine, affine_by_all, affine_by_expert, affine_by_merging, affine_by_unit
 
 Named = Mapping[str, Tensor]
-NONE: Named = MappingProxyType({})
+NONE: Named = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
 class Experts(nn.Module):

@@ -1,4 +1,4 @@
-"""A trained model as something people already run: a Hugging Face folder, or a plain Llama."""
+"""Export of a trained model: a Hugging Face folder, or a plain Llama."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 def export_hf(model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path) -> Path:
-    """Write the model as it is: `loriini` must be importable to load it."""
+    """Write the model unchanged; loading it needs `loriini`."""
     return _write(out, model.save_pretrained, tokenizer)
 
 
@@ -46,7 +46,7 @@ def export_llama(
 
 
 def _write(out: Path, save: Callable[[Path], None], tokenizer: PreTrainedTokenizerBase) -> Path:
-    """Save a model and its tokenizer into `out`, whole or not at all."""
+    """Save a model and its tokenizer into the folder `out`, atomically."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out}: exists and is not empty; choose another --out")
     logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Label routing by name: the labels of text whose domain is known."""
+"""Label routing by the names of domains."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,9 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tensor | None:
-    """`routing_labels` (B,) for `batch` sequences of one domain; None for a model that routes otherwise.
+    """`routing_labels` (B,) for `batch` sequences of one domain; None for a model not routed by label.
 
-    InputError for a domain that the model has no label for, and for none where it needs one.
+    InputError for a domain without a label in the model, and for no domain where one is needed.
     """
     if not model.config.routed_by_label:
         return None

@@ -1,4 +1,4 @@
-"""A model and its tokenizer from a run's folder or from a Hugging Face folder."""
+"""Loading of a model and its tokenizer from a run's folder or a Hugging Face folder."""
 
 import json
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def load_model(
     """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation.
 
     The model is in `eval()`, in the dtype it was saved in, on `device` (default: the accelerator if there is
-    one). A pretrained mixture of transformers becomes a row of the space. InputError for other folders and
-    for a device that this machine does not have.
+    one). A pretrained mixture of transformers is converted by `from_pretrained_mixture`. InputError
+    for other folders and for a device that this machine does not have.
     """
     device = find_device(device)
     folder = model_folder(path)

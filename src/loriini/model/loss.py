@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 IGNORED = -100
-"""A target that does not count, as in transformers."""
+"""The target of positions that the loss leaves out, as in transformers."""
 
 
 def next_tokens(labels: Tensor) -> Tensor:
@@ -22,19 +22,19 @@ def has_fused_loss() -> bool:
 def fused_loss(
     states_BLD: Tensor, head_VD: Tensor, targets_BL: Tensor, num_items: Tensor | int | None = None
 ) -> Tensor:
-    """Mean cross-entropy of next tokens in pieces, without ever holding the logits (B, L, V).
+    """Mean cross-entropy of next tokens, computed in chunks without holding the logits (B, L, V).
 
-    The sum is divided by `num_items` instead of by the targets that count, where it is given. Its naive twin
-    is the head followed by transformers' loss.
+    The sum is divided by `num_items` where given, else by the number of targets. Its naive twin is the head
+    followed by transformers' loss.
     """
     options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined, unused-ignore]
     fused: Any = nn.functional.linear_cross_entropy  # type: ignore[attr-defined, unused-ignore]
     device = states_BLD.device.type
-    if torch.is_autocast_enabled(device):  # which does not know this function
+    if torch.is_autocast_enabled(device):  # autocast does not cover this function
         dtype = torch.get_autocast_dtype(device)
         states_BLD, head_VD = states_BLD.to(dtype), head_VD.to(dtype)
     targets_M = targets_BL.flatten()
-    # Summed in float32: torch's own mean would come in the states' dtype, with the three digits of bfloat16.
+    # Summed in float32: torch's own mean has the states' dtype, with the three digits of bfloat16.
     losses_M = fused(
         states_BLD.flatten(0, 1), head_VD, targets_M, reduction="none", ignore_index=IGNORED, options=options
     )

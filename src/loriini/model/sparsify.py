@@ -1,4 +1,4 @@
-"""From a soft mixture, where every expert is merged, to one that merges k experts a unit."""
+"""Conversion of a soft mixture, which merges all experts, to one that merges k experts a unit."""
 
 from dataclasses import replace
 
@@ -7,12 +7,11 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 def soft_to_top_k(model: LoriiniForCausalLM, k: int) -> LoriiniForCausalLM:
-    """A copy of a Lory-like model that merges each unit's top k experts, ready to be trained on (Lory G.2).
+    """A copy of a Lory-like model that merges each unit's top k experts, for further training (Lory G.2).
 
     The weights are the same; gates become the softmax over the selected logits. With k = E the function is
-    unchanged, and the result may be narrowed again: E, …, 2, 1 with training between is an annealing.
-    ValueError for a model whose design does not merge experts by a softmax of their logits, or for a k that
-    it has not.
+    unchanged. The result may be narrowed again: E, …, 2, 1 with training in between anneals it. ValueError
+    for a design that does not merge experts by a softmax of their logits, or for a k out of range.
     """
     routing = model.config.routing
     soft = routing.selection == "all" and routing.gates == "softmax_all"

@@ -6,9 +6,9 @@ al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.routing.ranges import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Range, check_field
+from loriini.fields import Bounds, Count, CountOrZero, NotNegative, Positive, mismatch
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -20,22 +20,6 @@ Gates = Literal[
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
-
-RANGES = {
-    "segment_length": AT_LEAST_ONE,
-    "scorer_width": NOT_NEGATIVE,
-    "top_k": AT_LEAST_ONE,
-    "top_p": Range(0, 1, above=True),
-    "capacity_factor": POSITIVE,
-    "jitter": NOT_NEGATIVE,
-    "balance_bias": NOT_NEGATIVE,
-    "num_shared_experts": NOT_NEGATIVE,
-    "load_balance": NOT_NEGATIVE,
-    "confidence_entropy": NOT_NEGATIVE,
-    "router_z": NOT_NEGATIVE,
-    "gate_l1": NOT_NEGATIVE,
-}
-"""The range of every numeric field of `RoutingConfig`."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +50,31 @@ class RoutingConfig:
     """
 
     unit: Unit = "segment"
-    segment_length: int = 256
+    segment_length: Count = 256
     first_segment: FirstSegment = "self"
     scope: Scope = "layer"
     scorer: Scorer = "linear"
-    scorer_width: int = 0
+    scorer_width: CountOrZero = 0
     norm: Literal[1, 2, "inf"] = 2
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
     selection: Selection = "all"
-    top_k: int = 2
-    top_p: float = 0.6
-    capacity_factor: float = 1.0
+    top_k: Count = 2
+    top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
+    capacity_factor: Positive = 1.0
     gates: Gates = "softmax_all"
-    jitter: float = 0.01
-    balance_bias: float = 0.0
-    num_shared_experts: int = 0
+    jitter: NotNegative = 0.01
+    balance_bias: NotNegative = 0.0
+    num_shared_experts: CountOrZero = 0
     combination: Combination = "parameters"
-    load_balance: float = 0.0
-    confidence_entropy: float = 0.0
-    router_z: float = 0.0
-    gate_l1: float = 0.0
+    load_balance: NotNegative = 0.0
+    confidence_entropy: NotNegative = 0.0
+    router_z: NotNegative = 0.0
+    gate_l1: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            check_field(f"routing.{name}", getattr(self, name), kind, RANGES.get(name))
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            if wanted := mismatch(value := getattr(self, name), hint):
+                raise ValueError(f"routing.{name} is {value!r}; it must be {wanted}")
         for refused, reason in _conflicts(self):
             if refused:
                 raise ValueError(reason)

@@ -1,0 +1,42 @@
+"""Random routers are drawn once an optimizer step, whatever its micro-batches, also after a resume."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loriini.routing import scorer
+from loriini.train import loop
+from loriini.train.run import Run
+from runs import after_step, metrics, signal_self, tiny_corpus, tiny_run
+
+MICRO_BATCHES, LAYERS, STEPS = 2, 2, 4
+
+
+@pytest.fixture
+def run() -> Run:
+    run = tiny_run("random", steps=STEPS, micro_batch_size=2)
+    return replace(run, warmup=replace(run.warmup, dense_share=0.0))
+
+
+def test_the_micro_batches_of_a_step_share_its_draw(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+    standard_normal = scorer.standard_normal
+    monkeypatch.setattr(
+        scorer, "standard_normal", lambda d, *shape: drawn.append(int(d)) or standard_normal(d, *shape)
+    )
+    loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
+    assert drawn == [step for step in range(1, STEPS + 1) for _ in range(MICRO_BATCHES * LAYERS)]
+
+
+def test_a_resumed_run_draws_what_the_uninterrupted_one_does(run: Run, tmp_path: Path) -> None:
+    corpus = tiny_corpus(tmp_path / "tokenizer")
+    loop.train(run, corpus, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 2, signal_self)
+        with pytest.raises(loop.Interrupted):
+            loop.train(run, corpus, tmp_path / "resumed")
+    loop.train(run, corpus, tmp_path / "resumed")
+    assert metrics(tmp_path / "resumed") == metrics(tmp_path / "whole")
