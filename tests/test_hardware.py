@@ -1,4 +1,4 @@
-"""Precision follows the hardware and the request; the machine is described for reports."""
+"""Precision by setting and hardware, and the description of the machine."""
 
 import ctypes
 import json
@@ -12,14 +12,14 @@ from loriini.hardware import autocast, describe_machine, has_bf16, keep_freed_me
 
 
 def product_type(precision: str) -> torch.dtype:
-    """What a matrix product of float32 weights is computed in."""
+    """The dtype of a product of float32 matrices."""
     device = pick_device()
     with autocast(precision):
         return (torch.ones(2, 2, device=device) @ torch.ones(2, 2, device=device)).dtype
 
 
 @pytest.mark.parametrize("has", [True, False])
-def test_precision_is_as_asked_or_as_the_hardware_has_it(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_follows_the_setting_or_the_hardware(has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "has_bf16", lambda device: has)
     assert product_type("fp32") == torch.float32
     assert product_type("bf16") == torch.bfloat16
@@ -30,31 +30,31 @@ def test_precision_is_as_asked_or_as_the_hardware_has_it(has: bool, monkeypatch:
     ("capabilities", "expected"),
     [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx2": True}, False), ({}, False)],
 )
-def test_a_processor_has_bfloat16_when_it_says_so(
+def test_bfloat16_by_the_capabilities_of_the_processor(
     capabilities: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert has_bf16(torch.device("cpu")) is expected
 
 
-def test_the_machine_is_described_in_json() -> None:
+def test_the_description_of_the_machine_is_json() -> None:
     described = json.loads(json.dumps(describe_machine()))
     assert described.keys() == {"processor", "cores", "precision", "torch", "python"}
     assert described["processor"]
     assert described["torch"] == torch.__version__
 
 
-def test_glibc_is_told_to_keep_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[int, int] = {}
-    libc = SimpleNamespace(gnu_get_libc_version=None, mallopt=told.__setitem__)
+def test_glibc_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
+    libc = SimpleNamespace(gnu_get_libc_version=None, mallopt=options.__setitem__)
     monkeypatch.setattr(hardware.sys, "platform", "linux")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
     keep_freed_memory()
     trim_threshold, top_pad, mmap_max = -1, -2, -4  # the numbers of malloc.h
-    assert told == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
+    assert options == {mmap_max: 0, trim_threshold: -1, top_pad: 2**28}
 
 
-def test_memory_is_left_alone_where_there_is_no_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_changes_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     keep_freed_memory()
     monkeypatch.setattr(hardware.sys, "platform", "darwin")

@@ -1,4 +1,4 @@
-"""What this machine can do: its device, its precision, its memory."""
+"""The device, precision and memory of this machine."""
 
 import ctypes
 import os
@@ -13,12 +13,12 @@ import torch
 
 
 def pick_device() -> torch.device:
-    """The accelerator when there is one, else the CPU."""
+    """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 products are instructions of this hardware."""
+    """Whether the hardware has instructions for bfloat16 products."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
@@ -26,15 +26,15 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def autocast_dtype(precision: str, device: torch.device | None = None) -> torch.dtype | None:
-    """What is computed in: bfloat16 where `precision` asks for it, else None, the weights' own."""
+    """bfloat16 if `precision` is "bf16", or "auto" on hardware that has it; else None."""
     wanted = precision == "bf16" or (precision == "auto" and has_bf16(device or pick_device()))
     return torch.bfloat16 if wanted else None
 
 
 def autocast(precision: str, device: torch.device | None = None) -> AbstractContextManager[None]:
-    """Computation in bfloat16 over float32 weights, where `precision` asks for it.
+    """Compute in `autocast_dtype` over float32 weights.
 
-    `device` is where the model is; by default that of `pick_device`.
+    `device` is the model's, by default that of `pick_device`.
     """
     device = device or pick_device()
     dtype = autocast_dtype(precision, device)
@@ -60,14 +60,14 @@ PEAK_FLOPS = {
     "MI300X": 1307e12,
     "MI250X": 191.5e12,
 }
-"""Dense bfloat16 FLOPs a second (V100: float16) by words of the device's name, as its makers print them.
+"""Dense bfloat16 FLOPs per second (V100: float16) from data sheets, by words of the device's name.
 
 A device of an MI250X is one of its two dies.
 """
 
 
 def peak_flops() -> float | None:
-    """What this device could compute in a second; None where that is not known, as of a CPU."""
+    """The device's peak FLOPs per second; None if unknown, as for a CPU."""
     if pick_device().type != "cuda":
         return None
     name = torch.cuda.get_device_name()
@@ -75,12 +75,12 @@ def peak_flops() -> float | None:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held: on the GPU where there is one, else in memory."""
+    """Peak memory of this process in bytes: on the GPU if there is one, else resident."""
     return torch.cuda.max_memory_allocated() if pick_device().type == "cuda" else peak_resident()
 
 
 def peak_resident(who: int = resource.RUSAGE_SELF) -> int:
-    """The most bytes that this process (or its largest ended child) has held, cached files included."""
+    """Peak resident bytes of this process, or of its largest finished child; includes mapped files."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(who).ru_maxrss * unit
 
@@ -98,16 +98,16 @@ def describe_machine() -> dict[str, Any]:
 
 
 def processor_name() -> str:
-    """The processor's name as the system tells it."""
+    """The processor's name from the operating system."""
     capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory instead of giving it back to the system after every step.
+    """Let glibc keep freed memory instead of returning it to the system after every step.
 
-    A training step frees and takes the same large tensors over and over, and each time the system would have
-    to map and clear fresh pages. Does nothing where there is no glibc.
+    Every training step frees and allocates the same large tensors, for which the system would map and clear
+    new pages each time. Does nothing without glibc.
     """
     if sys.platform != "linux":
         return

@@ -77,7 +77,8 @@ def convert_arguments(add: Add) -> None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """Convert a corpus to another program's format, or another program's tokens to a corpus."""
-    from loriini.convert.exchange import CORPUS_FORMATS, export_corpus, import_corpus
+    from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
+    from loriini.convert.corpus_import import import_corpus
     from loriini.corpus.prepare import open_corpus
 
     if arguments.to in CORPUS_FORMATS:

@@ -1,1 +1,1 @@
-"""Corpora to and from the formats of other programs."""
+"""Corpora exported to and imported from formats of other programs."""

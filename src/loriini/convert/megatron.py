@@ -1,8 +1,8 @@
-"""Megatron's indexed data sets: tokens in `PREFIX.bin`, and in `PREFIX.idx` where each sequence lies.
+"""Megatron's indexed data sets: tokens in `PREFIX.bin`, and the place of each sequence in `PREFIX.idx`.
 
 The index: a magic word, version 1, a code for the tokens' type, the numbers of sequences and of document
-bounds; then int32 lengths and int64 byte offsets of the sequences, then int64 document bounds, counted in
-sequences, the first of which is 0.
+bounds; int32 lengths and int64 byte offsets of the sequences; int64 document bounds, counted in sequences,
+starting with 0.
 
 Axes: S sequences, N documents, T tokens.
 """
@@ -26,13 +26,13 @@ CODES = {np.dtype(name): code for code, name in TYPES.items()}
 def write_megatron(
     prefix: Path, blocks: Iterable[NDArray[np.integer]], lengths_S: NDArray[np.integer], dtype: str
 ) -> None:
-    """Write sequences, each a document of its own, so that a reader that shuffles documents keeps them whole.
+    """Write sequences, each as a document, so that a reader that shuffles documents keeps them whole.
 
     Args:
         prefix: the path without `.bin` and `.idx`.
-        blocks: the tokens, in pieces of any shape that follow one another.
+        blocks: the tokens, in consecutive pieces of any shape.
         lengths_S: tokens of each sequence.
-        dtype: the type to write, such as `<u2` or `<i4`.
+        dtype: the type on disk, such as `<u2` or `<i4`.
 
     Raises RuntimeError when the blocks do not hold as many tokens as the sequences.
     """
@@ -53,9 +53,9 @@ def write_megatron(
 
 
 def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
-    """Map an indexed data set: its tokens (T,), and where each document begins and the last ends (N + 1,).
+    """Memory-map an indexed data set: its tokens (T,), and the offsets of its documents (N + 1,).
 
-    Raises InputError when a file is absent, is none of this format, or is shorter than the index says.
+    Raises InputError when a file is absent, of another format, or shorter than the index says.
     """
     index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
     for path in (index, tokens):
@@ -64,7 +64,7 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     with open(index, "rb") as file:
         head = file.read(HEADER.size)
     if len(head) < HEADER.size or not head.startswith(MAGIC):
-        raise InputError(f"{index}: not a Megatron index (its first bytes are others); check the path")
+        raise InputError(f"{index}: not a Megatron index (other first bytes); check the path")
     _, version, code, sequences, bounds = HEADER.unpack(head)
     if version != VERSION or code not in TYPES:
         raise InputError(f"{index}: version {version} with type {code} cannot be read; write it as version 1")
@@ -77,9 +77,9 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     bounds_N = np.fromfile(index, "<i8", bounds, offset=places[2])
     starts_S = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S)])
     if not np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize):
-        raise InputError(f"{index}: its sequences do not follow one another; write the data set anew")
+        raise InputError(f"{index}: its sequences do not follow one another; write the data set again")
     if not bounds or bounds_N[0] != 0 or bounds_N[-1] != sequences or (np.diff(bounds_N) < 0).any():
-        raise InputError(f"{index}: its document bounds do not cover its sequences; write the data set anew")
+        raise InputError(f"{index}: its document bounds do not cover its sequences; write the data set again")
     if tokens.stat().st_size < int(starts_S[-1]) * kind.itemsize:
         raise InputError(f"{tokens}: ends before the {starts_S[-1]} tokens of its index; copy it again")
     return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]

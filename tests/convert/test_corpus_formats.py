@@ -1,4 +1,4 @@
-"""Corpora to and from other programs' formats: the instances come back as they were."""
+"""Corpora exported and imported have the same instances."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from loriini.convert.exchange import CORPUS_FORMATS, export_corpus, import_corpus
+from loriini.convert import corpus_export, corpus_import
+from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
+from loriini.convert.corpus_import import import_corpus
 from loriini.corpus.prepare import Corpus
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
@@ -18,6 +20,14 @@ from runs import prepared
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return prepared(tmp_path_factory.mktemp("exchange") / "sums")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that an export has several files, and each several blocks."""
+    for name, size in (("BLOCK_TOKENS", 200), ("ROWS_PER_FILE", 7), ("ROWS_PER_BATCH", 3)):
+        for module in (corpus_export, corpus_import):
+            monkeypatch.setattr(module, name, size, raising=False)
 
 
 def source(folder: Path, form: str) -> Path:
@@ -38,9 +48,11 @@ def test_export_and_import_give_the_same_instances(corpus: Corpus, tmp_path: Pat
 
 def test_a_data_set_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Path) -> None:
     folder = export_corpus(corpus, "dataset", tmp_path / "there")
-    rows = pyarrow.parquet.read_table(folder / "train-00000-of-00001.parquet").to_pylist()
+    tables = [pyarrow.parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    rows = [row for table in tables for row in table.to_pylist()]
     instances, pieces = corpus.instances, corpus.instances.pieces
     assert len(rows) == len(instances)
+    assert len(tables) == -(-len(rows) // 7)
     for i, row in enumerate(rows):
         held = slice(pieces.starts_I[i], pieces.starts_I[i + 1])
         assert row["input_ids"] == instances.tokens_IL[i].tolist()
@@ -109,12 +121,12 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"bad\.parquet: unreadable parquet"):
         import_corpus(tmp_path / "back", tmp_path / "bad.parquet", tokenizer, 3)
-    with pytest.raises(InputError, match="bpe:512: the tokens are there already"):
+    with pytest.raises(InputError, match="bpe:512: the tokens exist already"):
         import_corpus(tmp_path / "new", tmp_path / "bad.parquet", "bpe:512", 3)
 
 
 def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is there already"):
+    with pytest.raises(InputError, match="exists already"):
         export_corpus(corpus, "megatron", tmp_path)
 
 

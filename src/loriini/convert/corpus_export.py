@@ -1,0 +1,105 @@
+"""Corpora to Megatron's indexed data sets and to Hugging Face data sets."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from loriini.atomic import atomic
+from loriini.convert.megatron import write_megatron
+from loriini.corpus.instances import Instances
+from loriini.corpus.prepare import Corpus
+from loriini.errors import InputError
+from loriini.jobs.artifact import MANIFEST
+from loriini.progress import progress
+
+CorpusFormat = Literal["megatron", "dataset"]
+CORPUS_FORMATS = get_args(CorpusFormat)
+BLOCK_TOKENS = 1 << 22
+ROWS_PER_FILE = 1 << 16
+ROWS_PER_BATCH = 1024
+
+
+def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
+    """Write a corpus's instances and its tokenizer into the new folder `out`.
+
+    - `megatron`: `instances.bin` and `.idx`. Every instance is a document, since Megatron shuffles documents
+      before it packs them and would otherwise undo the order.
+    - `dataset`: parquet files, which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
+      (length + 1), `domain` (of most of them), and `documents` and `piece_lengths`, the documents that the
+      instance consists of and the number of tokens from each.
+
+    Raises InputError when `out` exists.
+    """
+    if out.exists():
+        raise InputError(f"{out}: exists already; choose another --out")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(out) as folder:
+        folder.mkdir()
+        if form == "megatron":
+            _write_megatron(corpus.instances, folder / "instances")
+        else:
+            _write_dataset(corpus.instances, folder)
+        shutil.copytree(corpus.tokenizer, folder / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
+    return out
+
+
+def _write_megatron(instances: Instances, prefix: Path) -> None:
+    """Write the instances as an indexed data set, as int32 where the ids need more than 16 bits."""
+    lengths_I = np.full(len(instances), instances.length + 1, np.int32)
+    dtype = "<u2" if instances.tokens_IL.dtype.itemsize == 2 else "<i4"
+    rows = max(1, BLOCK_TOKENS // (instances.length + 1))
+    with progress("export", len(instances)) as advance:
+
+        def blocks() -> Iterator[NDArray[np.integer]]:
+            for first in range(0, len(instances), rows):
+                block = instances.tokens_IL[first : first + rows]
+                yield block
+                advance(len(block))
+
+        write_megatron(prefix, blocks(), lengths_I, dtype)
+
+
+def _write_dataset(instances: Instances, folder: Path) -> None:
+    """Write the instances as parquet files of at most ROWS_PER_FILE rows."""
+    starts = range(0, len(instances), ROWS_PER_FILE)
+    with progress("export", len(instances)) as advance:
+        for number, start in enumerate(starts):
+            ids_I = np.arange(start, min(start + ROWS_PER_FILE, len(instances)))
+            path = folder / f"train-{number:05}-of-{len(starts):05}.parquet"
+            with pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
+                for ids_B in np.split(ids_I, range(ROWS_PER_BATCH, len(ids_I), ROWS_PER_BATCH)):
+                    file.write_batch(_rows(instances, ids_B))
+                    advance(len(ids_B))
+
+
+SCHEMA = pyarrow.schema(
+    {
+        "input_ids": pyarrow.list_(pyarrow.int32()),
+        "domain": pyarrow.string(),
+        "documents": pyarrow.list_(pyarrow.int64()),
+        "piece_lengths": pyarrow.list_(pyarrow.int32()),
+    }
+)
+
+
+def _rows(instances: Instances, ids_B: NDArray[np.int64]) -> pyarrow.RecordBatch:
+    """Consecutive instances as rows of a table."""
+    pieces = instances.pieces
+    starts = pieces.starts_I[ids_B[0] : ids_B[-1] + 2]
+    held = slice(starts[0], starts[-1])
+    ends = np.arange(len(ids_B) + 1, dtype=np.int32)
+    lists = pyarrow.ListArray.from_arrays
+    tokens = instances.tokens_IL[ids_B].astype(np.int32)
+    columns = [
+        lists(ends * tokens.shape[1], tokens.ravel()),
+        pyarrow.array([instances.domain_names[i] for i in instances.domains_I[ids_B]]),
+        lists((starts - starts[0]).astype(np.int32), np.asarray(pieces.documents_P[held], np.int64)),
+        lists((starts - starts[0]).astype(np.int32), np.asarray(pieces.lengths_P[held], np.int32)),
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -1,0 +1,196 @@
+"""Corpora from tokens of other programs: Megatron's indexed data sets and Hugging Face data sets."""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from loriini.atomic import write_json
+from loriini.convert.corpus_export import BLOCK_TOKENS, ROWS_PER_BATCH, CorpusFormat
+from loriini.convert.megatron import read_megatron
+from loriini.corpus.instances import write_instances
+from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
+from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
+from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
+from loriini.errors import InputError
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash
+from loriini.jobs.lock import folder_lock
+from loriini.progress import progress
+
+TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
+"""Consecutive documents: their tokens (T,), lengths (N,) and domains."""
+
+
+def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpus:
+    """Create the corpus `out` from tokens of another program, in the order in which they are stored.
+
+    Args:
+        out: the corpus's folder. Finished stages are not run again.
+        source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
+            of parquet files, or one such file, with a column `input_ids` and optionally `domain`.
+        tokenizer: the path of the tokenizer that encoded the tokens.
+        length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
+
+    Raises:
+        InputError: the source is neither, the tokenizer lacks an id, or another process works on `out`.
+    """
+    if tokenizer.startswith("bpe:"):
+        raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
+    check_tokenizer(tokenizer)
+    files = find_token_files(source)
+    out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(out):
+        stages = _import_stages(out, files, tokenizer, length)
+        settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
+        write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
+    return open_corpus(out)
+
+
+@dataclass(frozen=True)
+class TokenFiles:
+    """A data set of tokens: the `.bin` and `.idx` of a Megatron data set, or parquet files."""
+
+    source: Path
+    form: CorpusFormat
+    files: tuple[Path, ...]
+
+    def hashes(self) -> dict[str, str]:
+        """File names, relative to the folder of the data set, to hashes of their bytes."""
+        root = self.source if self.source.is_dir() else self.source.parent
+        return {path.relative_to(root).as_posix(): file_hash(path) for path in self.files}
+
+    def blocks(self) -> Iterator[TokenBlock]:
+        return _megatron_blocks(_prefix(self.source)) if self.form == "megatron" else _rows(self.files)
+
+
+def find_token_files(source: Path) -> TokenFiles:
+    """The files of a data set of tokens; InputError when there are none."""
+    if source.is_dir():
+        found = sorted(source.rglob("*.parquet"))
+        if not found:
+            raise InputError(
+                f"{source}: no parquet files here; give a data set's folder, or a Megatron prefix"
+            )
+        return TokenFiles(source, "dataset", tuple(found))
+    if source.suffix == ".parquet" and source.exists():
+        return TokenFiles(source, "dataset", (source,))
+    prefix = _prefix(source)
+    read_megatron(prefix)  # raises InputError
+    files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
+    return TokenFiles(source, "megatron", files)
+
+
+def _prefix(source: Path) -> Path:
+    return source.with_suffix("") if source.suffix in (".bin", ".idx") else source
+
+
+def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) -> dict[str, Artifact]:
+    """Artifacts by the name of their stage."""
+    stages: dict[str, Artifact] = {}
+    stages["tokenizer"] = write_tokenizer(out / "tokenizer", tokenizer, None)
+    stages["tokens"] = build_artifact(
+        out / "tokens",
+        {"form": files.form},
+        {**files.hashes(), "tokenizer": stages["tokenizer"].digest},
+        partial(_write_tokens, files, stages["tokenizer"]),
+    )
+    documents = stages["tokens"].counts["documents"]
+    order = {"method": "given", "documents": documents}
+    stages["order"] = build_artifact(out / "order", order, {}, partial(_write_given_order, documents))
+    stages["instances"] = write_instances(out / "instances", stages["tokens"], stages["order"], length)
+    return stages
+
+
+def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[str, Any]:
+    """Write the files of a `tokens` artifact; returns its counts."""
+    vocab_size, dtype = tokenizer.counts["vocab_size"], id_dtype(tokenizer)
+    decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
+    names: dict[str, int] = {}
+    lengths, domains, sizes = array("q"), array("H"), array("q")
+    with open(folder / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
+        for tokens_T, lengths_N, named in files.blocks():
+            _check_ids(tokens_T, vocab_size, files.source)
+            file.write(tokens_T.astype(dtype).tobytes())
+            ids = [document.tolist() for document in np.split(tokens_T, np.cumsum(lengths_N)[:-1])]
+            lengths.extend(lengths_N.tolist())
+            sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
+            indices = [names.setdefault(name, len(names)) for name in named]
+            check_domains(len(names), files.source)
+            domains.extend(indices)
+            advance(len(lengths_N))
+    if not lengths:
+        raise InputError(f"{files.source}: holds no documents; check the path")
+    write_document_arrays(folder, lengths, domains, sizes)
+    return {
+        "documents": len(lengths),
+        "tokens": sum(lengths),
+        "dtype": dtype.name,
+        "vocab_size": vocab_size,
+        "eos_token_id": tokenizer.counts["eos_token_id"],
+        "domains": list(names),
+    }
+
+
+def _check_ids(tokens_T: NDArray[np.integer], vocab_size: int, source: Path) -> None:
+    outside = tokens_T[(tokens_T < 0) | (tokens_T >= vocab_size)]
+    if len(outside):
+        raise InputError(
+            f"{source}: holds the id {outside[0]}, but the tokenizer has {vocab_size}; "
+            "give the tokenizer that encoded these tokens"
+        )
+
+
+def _write_given_order(documents: int, folder: Path) -> dict[str, Any]:
+    np.save(folder / "order.npy", np.arange(documents))
+    return {"documents_in": documents, "documents": documents}
+
+
+def _megatron_blocks(prefix: Path) -> Iterator[TokenBlock]:
+    """The documents of an indexed data set; their domain is its name."""
+    tokens, offsets = read_megatron(prefix)
+    groups = np.flatnonzero(np.diff(offsets[:-1] // BLOCK_TOKENS)) + 1
+    bounds = [0, *groups.tolist(), len(offsets) - 1]
+    for first, last in pairwise(bounds):
+        if last > first:
+            tokens_T = np.asarray(tokens[offsets[first] : offsets[last]])
+            yield tokens_T, np.diff(offsets[first : last + 1]), [prefix.name] * (last - first)
+
+
+def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
+    """The rows of parquet files. The default domain is a file's name up to its first `-` or `.`."""
+    for path in files:
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                present = file.schema_arrow.names
+                if "input_ids" not in present:
+                    raise InputError(
+                        f"{path}: no column input_ids (there are {', '.join(present)}); give a data set of "
+                        "tokens, or run `loriini prepare` on one of texts"
+                    )
+                wanted = ["input_ids", *(["domain"] if "domain" in present else [])]
+                for batch in file.iter_batches(ROWS_PER_BATCH, columns=wanted):
+                    yield _block(batch, path)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise InputError(f"{path}: unreadable parquet ({error}); write it again") from error
+
+
+def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
+    """The rows of a batch; InputError for a row without tokens."""
+    column = batch.column("input_ids")
+    if column.null_count:
+        raise InputError(f"{path}: a row has no input_ids; leave such rows out")
+    tokens_T = column.flatten().to_numpy(zero_copy_only=False)
+    if not np.issubdtype(tokens_T.dtype, np.integer):
+        raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
+    named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
+    default = path.name.replace("-", ".").split(".", 1)[0]
+    lengths_N = column.value_lengths().to_numpy(zero_copy_only=False)
+    return tokens_T, lengths_N, [default if name is None else str(name) for name in named]
