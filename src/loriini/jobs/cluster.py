@@ -29,7 +29,7 @@ from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance
 
-OURS = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
+RESERVED = ("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed", "depends", "depends_job_id")
 """Arguments of datatrove's executors that are set here, not by the user."""
 BOOLEANS = {"true": True, "false": False}
 FAILED = "{}.failed.json"
@@ -203,7 +203,7 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
 
 def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str, Any]:
     """`KEY=VALUE` as the executor's arguments; `sbatch_args.KEY=VALUE` is an item of a dictionary."""
-    known = [name for name in signature(executor.__init__).parameters if name not in OURS]
+    known = [name for name in signature(executor.__init__).parameters if name not in RESERVED]
     parsed: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")

@@ -23,8 +23,8 @@ def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float
     """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
 
     Groups are taken in hash order while one of their domains is short of held-out text; a group with more
-    than 15 % of any domain's characters is kept for training. A domain with large groups only loses its
-    smallest.
+    than 15 % of any domain's characters is kept for training. If all groups of a domain are that large, its
+    smallest is held out.
     """
     sizes: dict[str, Counter[str]] = defaultdict(Counter)
     for document, group in grouped:
