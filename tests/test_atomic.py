@@ -1,5 +1,6 @@
 """What is written atomically is there whole or not at all, and synced before it has its name."""
 
+import ast
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import loriini
 from loriini.atomic import atomic, write_json, write_text
 
 OLD, NEW = "old", "new"
@@ -134,3 +136,15 @@ def test_a_target_is_relative_to_the_working_folder(tmp_path: Path, monkeypatch:
     with atomic(Path()) as temporary:
         temporary.mkdir()
     assert (tmp_path / "here").read_text() == "? and more"
+
+
+def test_files_are_renamed_in_one_place_only() -> None:
+    source = Path(loriini.__file__).parent
+    renaming = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and ast.unparse(node).endswith((".rename", "os.replace", "os.renames"))
+    }
+    assert renaming == {"atomic.py"}

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loriini import progress as module
-from loriini.progress import progress, warn
+from loriini.progress import inform, progress, warn
 
 TIME = r"\d:\d\d:\d\d"
 
@@ -122,8 +122,11 @@ def test_no_two_bars_have_one_name(printed: Callable[..., StringIO]) -> None:
     assert "2/2" in line
 
 
-def test_a_warning_is_one_line_that_the_terminal_shows_as_it_is(printed: Callable[..., StringIO]) -> None:
+@pytest.mark.parametrize(("show", "prefix"), [(inform, ""), (warn, "warning: ")])
+def test_a_message_is_one_line_that_the_terminal_shows_as_it_is(
+    show: Callable[[str], None], prefix: str, printed: Callable[..., StringIO]
+) -> None:
     output = printed(terminal=False)
-    warn("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
-    shown = r"warning: a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
+    show("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
+    shown = prefix + r"a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
     assert output.getvalue() == shown + "\n"

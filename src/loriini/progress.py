@@ -90,8 +90,13 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
             display.remove_task(stage)
 
 
+def inform(message: object) -> None:
+    """Print one line on standard error about what is being done."""
+    _print(printable(message))
+
+
 def warn(message: object) -> None:
-    """Print one line on standard error about something that was passed over while work continues."""
+    """Print one line on standard error about something that was skipped while work continues."""
     _print(f"warning: {printable(message)}", style="yellow")
 
 

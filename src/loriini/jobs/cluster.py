@@ -30,8 +30,14 @@ from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance
 
 RESERVED = (
-    *("self", "pipeline", "tasks", "workers", "logging_dir", "skip_completed"),
-    *("depends", "depends_job_id"),
+    "self",
+    "pipeline",
+    "tasks",
+    "workers",
+    "logging_dir",
+    "skip_completed",
+    "depends",
+    "depends_job_id",
 )
 """Arguments of datatrove's executors that are set here, not by the user."""
 BOOLEANS = {"true": True, "false": False}

@@ -27,7 +27,7 @@ from loriini.evaluate.samples import continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_model
-from loriini.progress import console
+from loriini.progress import inform
 from loriini.quickstart.results import print_table, write_results
 from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
 from loriini.quickstart.stages import Stages
@@ -48,7 +48,7 @@ PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
 def run_quickstart(settings: Quickstart, out: Path) -> None:
     """Run the whole job in the folder `out`, but for what is finished there."""
     claim_folder(settings, out)
-    console.print(f"Everything goes to {out}", markup=False, highlight=False, soft_wrap=True)
+    inform(f"Everything goes to {out}")
     runs, identity = settings.runs, input_identity(settings.documents)
     training = {name: f"train {run.name}" for name, run in runs.items()}
     stage = Stages(out, ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze"))
@@ -80,7 +80,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
 def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     """The training and the held-out documents: the user's, or text that is on this machine."""
     if not settings.documents:
-        console.print("Gathering text from the running Python installation …")
+        inform("Gathering text from the running Python installation …")
         return collect_local_text()
     return split_documents(settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from loriini.atomic import write_json
 from loriini.hardware import peak_resident
-from loriini.progress import console
+from loriini.progress import inform
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,7 @@ class Stages:
         """Announce a stage and what is left, run it, and add its seconds to those of interrupted attempts."""
         number = self.names.index(name) + 1
         left = f" (left: {', '.join(self.names[number:])})" if number < len(self.names) else ""
-        line = f"stage {number} of {len(self.names)}: {name}{left}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        inform(f"stage {number} of {len(self.names)}: {name}{left}")
         started = time.perf_counter()
         try:
             yield
