@@ -23,8 +23,15 @@ import zstandard
 from numpy.typing import NDArray
 
 from loriini.corpus.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
-from loriini.jobs import artifact
-from loriini.jobs.artifact import MANIFEST, Artifact, digest, first_few, parts_folder
+from loriini.jobs.artifact import (
+    MANIFEST,
+    Artifact,
+    build_artifact,
+    digest,
+    first_few,
+    load_artifact,
+    parts_folder,
+)
 from loriini.jobs.tasks import (
     SERIAL,
     Executor,
@@ -90,7 +97,7 @@ def write_documents(
     """
     inputs = inputs or {}
     write = partial(_write, sources, settings, inputs, execute)
-    return artifact.build_artifact(folder, _as_recorded(folder, settings), inputs, write, named_parts=True)
+    return build_artifact(folder, _as_recorded(folder, settings), inputs, write, named_parts=True)
 
 
 def document_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
@@ -105,9 +112,7 @@ def parse_line(line: bytes) -> Document:
 
 def _as_recorded(folder: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """`settings` as the manifest in `folder` writes them: the first version could cut documents."""
-    if (folder / MANIFEST).exists() and artifact.load_artifact(folder).settings.get(
-        "max_characters", 0
-    ) is None:
+    if (folder / MANIFEST).exists() and load_artifact(folder).settings.get("max_characters", 0) is None:
         return {**settings, "max_characters": None}
     return settings
 
