@@ -33,6 +33,7 @@ def test_the_real_entry_point() -> None:
         ("", "COMMAND"),
         ("nothing", "invalid choice: 'nothing'"),
         ("designs --colour", "unknown argument '--colour'; see `loriini designs --help`"),
+        ("quickstart --desing lory", "unknown argument '--desing', the nearest is --design; see"),
         ("quickstart --steps many", "--steps: invalid int value: 'many'"),
         ("quickstart --size huge", "--size huge: unknown; choose one of: small, "),
         ("quickstart --design none", "--design none: unknown; choose one of: dense, "),

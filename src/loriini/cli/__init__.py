@@ -66,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(argv: Sequence[str] | None) -> None:
     arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
     if overrides and arguments.run is not training.train:
-        command = arguments.run.__name__
-        raise InputError(f"unknown argument {overrides[0]!r}; see `loriini {command} --help`")
+        arguments.parser.refuse(overrides[0])
     arguments.overrides = overrides
     arguments.run(arguments)
 

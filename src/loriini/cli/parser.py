@@ -43,6 +43,14 @@ class CommandParser(Parser):
                 joined.append(argument)
         return super().parse_known_args(joined, namespace)
 
+    def refuse(self, argument: str) -> NoReturn:
+        """Raise InputError for an argument that the command does not have; it names the nearest."""
+        from difflib import get_close_matches
+
+        name = argument.partition("=")[0]
+        nearest = get_close_matches(name, self._option_string_actions, 1)
+        self.error(f"unknown argument {name!r}" + (f", the nearest is {nearest[0]}" if nearest else ""))
+
 
 def output_path(text: str) -> Path:
     """A path to write to. InputError if it is not UTF-8, since some libraries cannot write there."""
@@ -69,6 +77,6 @@ def make_parser(commands: Mapping[Command, Arguments]) -> Parser:
     for run, add_arguments in commands.items():
         assert run.__doc__
         command = added.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, parser=command)
         add_arguments(command.add_argument)
     return parser
