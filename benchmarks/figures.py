@@ -102,35 +102,40 @@ def toy(experiment: dict[str, Any]) -> Figure:
 
 @picture
 def curves(experiment: dict[str, Any]) -> Figure:
-    """Training loss, held-out perplexity, and how much lower the mixture's is in each domain, over steps."""
+    """Training loss, held-out perplexity, and the mixture's relative difference by domain, over steps.
+
+    Thin lines are seeds, thick ones their means; differences are means over seeds.
+    """
     figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    loss, perplexity, gain = figure.subplots(1, 3)
-    by_model = {row["name"]: row for row in experiment["results"]}
-    for (name, row), color in zip(by_model.items(), (DENSE, MIXTURE), strict=True):
-        window = experiment["window"]
-        loss.plot(
-            [window * (i + 1) for i in range(len(row["losses"]))], row["losses"], color=color, label=name
+    loss, perplexity, difference = figure.subplots(1, 3)
+    rows = defaultdict(list)
+    for row in experiment["results"]:
+        rows[row["name"]].append(row)
+    steps = [measured["step"] for measured in experiment["results"][0]["evaluation"]]
+    for (name, seeds), color in zip(rows.items(), (DENSE, MIXTURE), strict=True):
+        losses = np.array([row["losses"] for row in seeds])
+        windows = experiment["window"] * np.arange(1, losses.shape[1] + 1)
+        means = np.array([[measured["mean_perplexity"] for measured in row["evaluation"]] for row in seeds])
+        for axes, x, y in ((loss, windows, losses), (perplexity, steps, means)):
+            axes.plot(x, y.T, color=color, lw=0.6, alpha=0.4)
+            axes.plot(x, y.mean(0), color=color, label=name)
+    for domain in sorted(rows["dense"][0]["evaluation"][0]["perplexity"]):
+        dense, lory = (
+            np.array([[m["perplexity"][domain] for m in row["evaluation"]] for row in rows[name]])
+            for name in ("dense", "lory")
         )
-        steps = [measured["step"] for measured in row["evaluation"]]
-        means = [measured["mean_perplexity"] for measured in row["evaluation"]]
-        perplexity.plot(steps, means, color=color, label=name)
-    dense, lory = (by_model[name]["evaluation"] for name in ("dense", "lory"))
-    for domain in sorted(dense[0]["perplexity"]):
-        ratios = [
-            m["perplexity"][domain] / d["perplexity"][domain] - 1 for d, m in zip(dense, lory, strict=True)
-        ]
-        gain.plot(steps, 100 * np.array(ratios), lw=1, label=domain)
-    gain.axhline(0, color=GREY, lw=1)
+        difference.plot(steps, 100 * (lory / dense - 1).mean(0), lw=1, label=domain)
+    difference.axhline(0, color=GREY, lw=1)
     perplexity.set_yscale("log")
     perplexity.minorticks_off()
-    perplexity.set_yticks(ticks := [100, 200, 400, 800], map(str, ticks))
+    perplexity.set_yticks(ticks := [50, 100, 200, 400, 800], map(str, ticks))
     loss.set_title("training loss")
     perplexity.set_title("held-out perplexity")
-    gain.set_title("lory's against dense's, %")
-    for axes in (loss, perplexity, gain):
+    difference.set_title("lory relative to dense, %")
+    for axes in (loss, perplexity, difference):
         axes.set_xlabel("step")
         axes.grid(alpha=0.2)
-        axes.legend(fontsize=7, loc="lower left" if axes is gain else "upper right")
+        axes.legend(fontsize=7, loc="lower left" if axes is difference else "upper right")
     return figure
 
 
