@@ -3,8 +3,8 @@
 python benchmarks/bounded_memory.py --gigabytes 5 --out WORK --results benchmarks/results/bounded_memory.json
 
 The text is varied enough for tokenizer, vectors and neighbours to have work: topics with vocabularies of
-their own, lengths over three orders of magnitude, some exact and some near-duplicates. WORK needs some three
-times the size of the text. The same command goes on where it was interrupted, but measures only what is left.
+their own, lengths over three orders of magnitude, some exact and some near-duplicates. WORK needs about
+three times the size of the text. An interrupted command resumes, but measures only the rest.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def write_text(folder: Path, size: int) -> None:
-    """FILES files of JSON lines, about `size` bytes together; those that are there are taken as they are."""
+    """FILES files of JSON lines, about `size` bytes together, unless they exist."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(FILES):
         path = folder / f"text-{number:02d}.jsonl"

@@ -2,7 +2,7 @@
 
 python benchmarks/encoders.py --text TEXT --encoder MODEL --results benchmarks/results/encoders.json
 
-All compute in bfloat16 where the machine has it. They take turns (A, B, C, A, B, C, …) on the same documents.
+All compute in bfloat16 where the machine has it. They take turns on the same documents.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ROUNDS, WARM_UP = 3, 64
 
 
 def theirs(model: SentenceTransformer, batch_size: int) -> Encoder:
-    """The library's own loop; it sorts by characters and makes batches of so many texts."""
+    """The library's own loop, which sorts by characters."""
     return lambda texts: model.encode(texts, batch_size=batch_size, convert_to_tensor=True).float().numpy()
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of data share: seconds, memory of a fresh process, and the results' file."""
+"""Shared by the benchmarks of the corpus: seconds, memory of a fresh process, the results file."""
 
 import json
 import resource

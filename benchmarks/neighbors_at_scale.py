@@ -31,14 +31,14 @@ from measuring import in_fresh_process, timed, write_results
 SIZES = (100_000, 1_000_000)
 REAL, K, NOISE, SEED, BLOCK = 20_000, 50, 0.55, 0, 1 << 16
 IN_ONE_CELL = 100_000
-"""Up to here the same is done in a single cell, too."""
+"""Up to this size, a single cell is measured too."""
 DOCUMENTS_PER_INSTANCE = 15
-"""As many chunks of 270 tokens fill an instance of 4096."""
+"""Documents of 270 tokens fill an instance of 4096."""
 VOTERS = window_for(DOCUMENTS_PER_INSTANCE)
 
 
 def write_vectors(folder: Path, real_ND: NDArray[np.float32], count: int) -> Artifact:
-    """An `embeddings` artefact of `count` made-up unit vectors, float16."""
+    """An `embeddings` artifact of `count` made-up unit vectors, float16."""
     near_NK = search_cell(real_ND, single_cell(len(real_ND)), 10)[0]
     width = real_ND.shape[1]
 

@@ -1,9 +1,9 @@
-"""How similar the documents of an instance are by order: the published methods, ours, and the best known.
+"""Similarity of the documents that share an instance, by order: published methods, ours, and baselines.
 
 python benchmarks/order_quality.py --text TEXT --encoder MODEL --tokenizer PATH --work WORK --results FILE
 
 Whole documents of five domains, near-duplicates dropped, instances of 4096 tokens. WORK keeps the corpus, so
-that only the first run embeds (about five minutes on two cores with a small model).
+that only the first run embeds.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Order:
-    """How an order is made from a seed and, where that means something, how its restarts are counted."""
+    """How an order is made from a seed, and how its restarts are counted if it has any."""
 
     name: str
     make: Callable[[int], Ids]
@@ -59,7 +59,7 @@ def short_documents(text: Path) -> Iterator[Document]:
 
 
 def exact_tour(vectors_ND: Vectors, seed: int) -> Ids:
-    """From each document to the nearest of all that are left: what a walk with all neighbours would do."""
+    """From each document to the nearest of all that are left: a walk with all neighbours."""
     left = np.random.default_rng(seed).permutation(len(vectors_ND))
     left_LD = vectors_ND[left]
     order = [int(left[0])]
@@ -92,7 +92,7 @@ def walk_inside_cells(vectors_ND: Vectors, seed: int, window: int) -> Ids:
 
 
 def orders(vectors_ND: Vectors, neighbors_NK: Neighbors, window: int) -> list[Order]:
-    """All that are compared; `window` is the default's number of voters."""
+    """The orders to compare; `window` is the default's number of voters."""
     near_10 = np.ascontiguousarray(neighbors_NK[:, :10])
 
     def short_paths(order: Ids) -> int:

@@ -1,6 +1,6 @@
 """In-Context Pretraining's order (Shi et al. 2024), in the two steps of the program published with it.
 
-Written anew from a description of what that program does, in plain Python as it is, without its faults.
+Reimplemented in plain Python from a description of that program, without its faults.
 """
 
 import numpy as np

@@ -64,6 +64,6 @@ def test_batches_do_not_change_the_bytes(
 def test_more_domains_than_an_index_holds(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loriini.corpus.tokens.MOST_DOMAINS", 1)
+    monkeypatch.setattr("loriini.corpus.tokens.DOMAIN_LIMIT", 1)
     with pytest.raises(InputError, match="2 domains, and there can be 1"):
         write_tokens(tmp_path / "tokens", documents, tokenizer)

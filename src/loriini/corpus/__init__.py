@@ -1,1 +1,1 @@
-"""Documents → a corpus of fixed-length instances: one module a stage, named for the artefact it writes."""
+"""Documents → a corpus of fixed-length instances: a table of stages, and a module per stage."""

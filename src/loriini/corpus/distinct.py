@@ -11,12 +11,11 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = NDArray[np.uint64]
+from loriini.corpus.arrays import Hashes, Ids
 
 TEXT_WORDS = 2
 WORD_BYTES = 8
-BLOCK = 1 << 20
-"""Values compared at once."""
+COMPARED_AT_ONCE = 1 << 20
 
 
 def text_hashes(texts: list[str]) -> Hashes:
@@ -29,7 +28,7 @@ def id_hashes(ids: list[str]) -> Hashes:
     return _hashes(ids, 1)[:, 0]
 
 
-def first_of_text(texts_D2: Hashes) -> NDArray[np.int64]:
+def first_of_text(texts_D2: Hashes) -> Ids:
     """Index of the first document with the same text, int64 (D,)."""
     order = np.lexsort((texts_D2[:, 1], texts_D2[:, 0]))  # stable: the first of equal texts comes first
     starts = _starts(texts_D2, order)
@@ -68,12 +67,12 @@ def new_name(name: str, occurrence: int, number: int, known: Hashes) -> str:
     return name
 
 
-def _starts(values_DW: Hashes, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _starts(values_DW: Hashes, order: Ids) -> NDArray[np.bool_]:
     """Whether each value, in the given order, differs from the one before it, (D,)."""
     starts = np.ones(len(order), bool)
-    for begin in range(1, len(order), BLOCK):
-        values = values_DW[order[begin - 1 : begin + BLOCK]]
-        starts[begin : begin + BLOCK] = (values[1:] != values[:-1]).any(1)
+    for begin in range(1, len(order), COMPARED_AT_ONCE):
+        values = values_DW[order[begin - 1 : begin + COMPARED_AT_ONCE]]
+        starts[begin : begin + COMPARED_AT_ONCE] = (values[1:] != values[:-1]).any(1)
     return starts
 
 

@@ -25,7 +25,7 @@ from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_ta
 from loriini.progress import Advance
 
 BATCH_CHARACTERS = 1 << 20
-MOST_DOMAINS = 1 << 16
+DOMAIN_LIMIT = 1 << 16
 """A domain's index has 16 bits."""
 
 TOKEN_FILE = "tokens.bin"
@@ -95,9 +95,9 @@ def id_dtype(tokenizer: Artifact) -> np.dtype[Any]:
 
 def check_domains(count: int, where: Path) -> None:
     """InputError for more domains than 16 bits can number."""
-    if count > MOST_DOMAINS:
+    if count > DOMAIN_LIMIT:
         raise InputError(
-            f"{where}: {count:,} domains, and there can be {MOST_DOMAINS:,}; give a coarser domain field"
+            f"{where}: {count:,} domains, and there can be {DOMAIN_LIMIT:,}; give a coarser domain field"
         )
 
 

@@ -1,6 +1,6 @@
 """Greedy walks through a nearest-neighbour graph: permutations that put similar documents side by side.
 
-`plain_walk` is In-Context Pretraining's (Shi et al. 2024, Algorithm 1), which Lory uses (Appendix C).
+`plain_walk` is In-Context Pretraining's (Shi et al. 2024), which Lory uses (Appendix C).
 `similar_walk` is the default here: it starts where documents have few links, looks back before it jumps, and
 goes where the last documents agree. Both are one compiled loop: O(N·K) time, at most 24 bytes per document
 beyond the neighbours.
