@@ -155,7 +155,6 @@ def test_the_page_has_every_section_and_lets_nothing_through(job: Path) -> None:
     assert all(link.startswith("#") for link in page.links)
     assert not any(outside in text for outside in ("url(http", "@import", "<script"))
     assert HOSTILE in page.text
-    assert write_report(job).read_text() == text
 
 
 def test_the_headline_says_what_was_measured(job: Path) -> None:

@@ -97,11 +97,9 @@ def test_analyze_writes_routes_and_a_report(
     with np.load(tmp_path / "new" / "routes.npz") as routes:
         assert routes["domains"].tolist() == ["birds", "tools"]
         np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
-    assert call(capsys, "analyze", made.run, *documents).out == f"{made.run / 'report.html'}\n"
-    assert (made.run / "routes.npz").exists()
     fields = ("--domain-field", "topic", "--text-field", "topic", "--per-document", "--device", "cpu")
     ended = call(capsys, "analyze", made.run, "--documents", made.documents, *fields)
-    assert ended.code == 0
+    assert ended.out == f"{made.run / 'report.html'}\n"
     routes = json.loads((made.run / "routes.json").read_text())
     assert routes["field"] == "topic"
     assert routes["sequences"] == {"birds": 120, "tools": 120}  # every document by itself
@@ -113,7 +111,6 @@ def test_analyze_writes_routes_and_a_report(
         ("smear", "this design is not causal: a token's experts", "this design is not causal: a token's"),
         ("ec-token", "this design is not causal in training: experts choose", None),
         ("mixtral", None, None),
-        ("dense", None, None),
     ],
 )
 def test_what_is_not_causal_says_so_once(
@@ -135,9 +132,8 @@ def test_what_is_not_causal_says_so_once(
     ended = call(capsys, "evaluate", run, "--documents", text)
     assert_told(ended.err, evaluation)
     assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
-    if design != "dense":
-        call(capsys, "analyze", run, "--documents", text)
-        assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)
+    call(capsys, "analyze", run, "--documents", text)
+    assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)
 
 
 def test_a_dense_model_has_no_routes_to_analyze(

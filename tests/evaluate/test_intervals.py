@@ -46,7 +46,7 @@ def test_every_domain_has_its_own_difference() -> None:
 
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = paired_difference({"d": A["code"]}, {"d": B["code"]})
-    monkeypatch.setattr("loriini.evaluate.intervals.BLOCK", 100)
+    monkeypatch.setattr("loriini.evaluate.intervals.INDICES_AT_ONCE", 100)
     assert paired_difference({"d": A["code"]}, {"d": B["code"]}) == whole
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 import torch
@@ -229,8 +228,3 @@ def test_text_that_ends_within_segment_one_is_refused(tokens: int) -> None:
     with pytest.raises(InputError, match=f"of {tokens} predicted tokens, and the first {SEGMENT} are"):
         evaluate(tiny_model("lory"), text)
     assert evaluate(tiny_model("lory"), text, skip=1)["tokens"] == {"short": tokens - 1}
-
-
-def test_evaluation_is_quiet_when_piped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    evaluate(tiny_model(), {"d": HeldOut(random_ids(), 1.0)})
-    assert capsys.readouterr() == ("", "")

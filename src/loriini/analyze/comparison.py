@@ -11,7 +11,7 @@ from loriini.analyze import plots
 from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import counts, duration, interval, large, listing, memory, percent
+from loriini.analyze.wording import byte_size, counts, duration, interval, large, listing, percent
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.evaluate.perplexity import check_comparable
 
@@ -33,7 +33,7 @@ SHAPE = {
     "num_attention_heads": "heads",
 }
 
-COMMANDS = {
+NEXT_COMMANDS = {
     "loriini quickstart --steps {steps}": "train four times as long; experts differ more with time",
     "loriini quickstart --seed 1": "train both models again with another seed",
     "loriini quickstart --size SIZE": "a smaller or a larger pair of models",
@@ -297,7 +297,8 @@ def cost(c: Comparison) -> Html:
     stages = {**seconds, "all": sum(seconds.values())}
     peaks = {**peaks, "all": max(peaks.values())} if peaks else {}
     rows = [
-        [stage, duration(s), memory(peaks[stage]) if stage in peaks else "–"] for stage, s in stages.items()
+        [stage, duration(s), byte_size(peaks[stage]) if stage in peaks else "–"]
+        for stage, s in stages.items()
     ]
     dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))
     speeds = p.paragraph(
@@ -330,5 +331,5 @@ def what_next(c: Comparison) -> Html:
         "other": "mixtral" if c.design != "mixtral" else "lory",
     }
     return p.items(
-        p.join(p.code(command.format(**filled)), " – ", meaning) for command, meaning in COMMANDS.items()
+        p.join(p.code(command.format(**filled)), " – ", meaning) for command, meaning in NEXT_COMMANDS.items()
     )

@@ -87,7 +87,7 @@ def lengths_section(numbers: Inspection) -> Html:
     }
     columns = list(numbers["tokens_per_document"])
     rows = [[name, *(_short(spread[column]) for column in columns)] for name, spread in spreads.items()]
-    drawn = plots.histogram(
+    drawn = plots.histogram_bars(
         numbers["histograms"]["tokens_per_document"], "documents by length", "tokens", True
     )
     return p.join(p.table(["", *columns], rows), p.figure(drawn, "Documents by their length in tokens."))
@@ -96,8 +96,8 @@ def lengths_section(numbers: Inspection) -> Html:
 def similarity_section(numbers: Inspection) -> Html:
     """Cosines of nearest documents, of adjacent ones, and of those that share an instance."""
     drawn = numbers["histograms"]
-    nearest = plots.histogram(drawn["nearest_cosine"], "cosine to the nearest document", "cosine")
-    adjacent = plots.histogram(drawn["adjacent_cosine"], "cosine to the next document", "cosine")
+    nearest = plots.histogram_bars(drawn["nearest_cosine"], "cosine to the nearest document", "cosine")
+    adjacent = plots.histogram_bars(drawn["adjacent_cosine"], "cosine to the next document", "cosine")
     return p.join(
         p.table(["", ""], [list(row) for row in _similarity(numbers).items()]),
         p.pair(

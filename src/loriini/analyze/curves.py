@@ -12,7 +12,7 @@ Metrics = Sequence[Mapping[str, Any]]
 """The objects of a `metrics.jsonl`, one a step."""
 Floats = NDArray[np.float64]
 
-WINDOW = 10
+UTILISATION_WINDOW = 10
 """Steps in which an expert must be active once to count as active (Lory appendix G.1)."""
 
 
@@ -32,7 +32,7 @@ def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
     return column(recorded, "tokens"), np.apply_along_axis(running_mean, 0, column(recorded, key))
 
 
-def utilisation(metrics: Metrics, window: int = WINDOW) -> tuple[Floats, Floats]:
+def utilisation(metrics: Metrics, window: int = UTILISATION_WINDOW) -> tuple[Floats, Floats]:
     """Tokens at the end of each window of steps (W,), and the share of experts active in it (W, layers).
 
     Each step's `active` is a bit mask (`train.metrics.expert_metrics`). A last window that is not full is

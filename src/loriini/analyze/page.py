@@ -10,7 +10,7 @@ class Html(str):
     __slots__ = ()
 
 
-STYLE = """
+STYLESHEET = """
 :root { color-scheme: light dark; --paper: #fdfcf9; --ink: #1f2328; --faint: #667080; --line: #dedbd2;
         --card: #f4f2ec; --accent: #c4302b; }
 @media (prefers-color-scheme: dark) {
@@ -145,7 +145,7 @@ def page(title: str, opening: Html, sections: Sequence[tuple[str, Html]]) -> Htm
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         element("title", title),
-        element("style", Html(STYLE)),
+        element("style", Html(STYLESHEET)),
     )
     main = element("main", opening, element("nav", *links), *(section(*named) for named in sections))
     return join(

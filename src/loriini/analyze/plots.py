@@ -32,12 +32,12 @@ INK = "#010203"
 DENSE, MIXTURE = "#8391a1", "#e5484d"
 LESS, MORE = "#3b7dd8", "#e5484d"
 CLEAR_AT_ZERO = [(0.0, to_rgba(LESS)), (0.5, to_rgba(LESS, 0)), (0.5, to_rgba(MORE, 0)), (1.0, to_rgba(MORE))]
-WIDTH = 4.8
+FIGURE_WIDTH = 4.8
 SCALES = (1.5, 2, 4, 8)
 """The multiples of the even share that a heat map's strongest colour can stand for."""
 
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
-STYLE: dict[Any, Any] = {
+FIGURE_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "loriini",
     "text.parse_math": False,
@@ -63,7 +63,7 @@ def picture(draw: Callable[P, Figure]) -> Callable[P, str]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> str:
-        with rc_context(STYLE), warnings.catch_warnings():
+        with rc_context(FIGURE_STYLE), warnings.catch_warnings():
             # The reader's browser draws the text with its own fonts.
             warnings.filterwarnings("ignore", "Glyph .* missing")
             return to_svg(draw(*args, **kwargs))
@@ -157,7 +157,9 @@ def stage_bars(seconds: Mapping[str, float]) -> str:
 
 
 @picture
-def histogram(values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False) -> Figure:
+def histogram_bars(
+    values: Mapping[str, Sequence[float]], title: str, unit: str, doubling: bool = False
+) -> Figure:
     """A histogram of `counts` between `edges`; `doubling` makes the axis logarithmic."""
     figure, axes = _axes(2.4)
     axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE)
@@ -249,7 +251,7 @@ def activation_norms(metrics: Metrics) -> Figure:
 
 def _axes(height: float) -> tuple[Figure, Axes]:
     """A figure of the usual width with one plot."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
@@ -257,7 +259,7 @@ def _panels(count: int, height: float, sharey: bool = True) -> tuple[Figure, Seq
     """A figure of `count` panels of a height, in two or four columns."""
     columns = min(count, 2 if count <= 8 else 4)
     lines = math.ceil(count / columns)
-    figure = Figure(figsize=(WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")
+    figure = Figure(figsize=(FIGURE_WIDTH, 0.8 + lines * (0.4 + height)), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=sharey).ravel()
     for axes in panels[count:]:
         axes.remove()

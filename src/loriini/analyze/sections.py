@@ -7,12 +7,19 @@ import numpy as np
 
 from loriini.analyze import page as p
 from loriini.analyze import plots
-from loriini.analyze.curves import WINDOW, Metrics, column, routed_steps, running_mean, utilisation
+from loriini.analyze.curves import (
+    UTILISATION_WINDOW,
+    Metrics,
+    column,
+    routed_steps,
+    running_mean,
+    utilisation,
+)
 from loriini.analyze.page import Html
 from loriini.analyze.routes import Routes, top_experts
 from loriini.analyze.wording import large
 
-MOST_DOMAINS = 40
+DOMAINS_SHOWN = 40
 """Domains that are shown, those with the most text; the statistics are of all."""
 
 
@@ -70,7 +77,7 @@ def _activity(metrics: Metrics) -> Html:
             p.figure(
                 plots.utilisation_curves(metrics),
                 f"Active experts: a weight above 2/{experts}, twice the even share, at least once in "
-                f"{WINDOW} steps.",
+                f"{UTILISATION_WINDOW} steps.",
             ),
             p.figure(
                 plots.entropy_curves(routed, "gate_entropy", "effective number of experts in a decision"),
@@ -86,7 +93,7 @@ def _busiest(routed: Metrics) -> Html:
     loads = [np.array(m["load"]) for m in routed if "load" in m]
     if not loads:
         return p.join()
-    load_LE = np.mean(loads[-WINDOW:], axis=0)
+    load_LE = np.mean(loads[-UTILISATION_WINDOW:], axis=0)
     return p.paragraph(
         "At the end of training the busiest expert of a layer gets ",
         p.strong(f"{100 * load_LE.max(-1).mean():.1f} % of the choices"),
@@ -138,7 +145,7 @@ def who_routes_where(routes: Routes | None) -> Html | None:
     """Share of choices and mean weight by domain, and how far they depend on the domain."""
     if routes is None or routes.choices.shape[-1] == 1:
         return None
-    several, shown = len(routes.domains) > 1, routes.largest(MOST_DOMAINS)
+    several, shown = len(routes.domains) > 1, routes.largest(DOMAINS_SHOWN)
     left_out = len(routes.domains) - len(shown.domains)
     return p.join(
         _agreement(routes) if several else "",

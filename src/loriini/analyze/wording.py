@@ -37,7 +37,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def memory(count: float) -> str:
+def byte_size(count: float) -> str:
     """Bytes in decimal megabytes or gigabytes."""
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 

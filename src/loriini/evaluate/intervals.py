@@ -8,14 +8,14 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 OVERALL = "all"
 """The name of the difference over all domains, beside those of single domains."""
 SEED = 0
-BLOCK = 1 << 18
+INDICES_AT_ONCE = 1 << 18
 """Indices drawn at once, which bounds the memory."""
 
 
@@ -71,8 +71,8 @@ class _Sample:
     """Both models' perplexity of a domain (2,), and that of each resample (2, R)."""
 
     instances: int
-    measured: Floats
-    resampled: Floats
+    measured: _Floats
+    resampled: _Floats
 
 
 def _samples(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]) -> dict[str, _Sample]:
@@ -89,10 +89,10 @@ def _samples(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike
     return samples
 
 
-def _resampled_means(a_N: Floats, b_N: Floats, rng: np.random.Generator) -> Floats:
+def _resampled_means(a_N: _Floats, b_N: _Floats, rng: np.random.Generator) -> _Floats:
     """Mean losses of both models over each resample (2, R)."""
     means_2R = np.empty((2, RESAMPLES))
-    rows = max(1, BLOCK // len(a_N))
+    rows = max(1, INDICES_AT_ONCE // len(a_N))
     for start in range(0, RESAMPLES, rows):
         stop = min(start + rows, RESAMPLES)
         drawn = rng.integers(len(a_N), size=(stop - start, len(a_N)), dtype=np.int32)
