@@ -83,7 +83,7 @@ def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
 
 
 def mixture_config(theirs: PretrainedConfig) -> LoriiniConfig:
-    """The configuration of the row that a pretrained mixture is."""
+    """Our configuration of a pretrained mixture; ValueError for settings that our block does not have."""
     kind = PRETRAINED[theirs.model_type]
     _check(theirs, kind)
     given = [*SHARED, *(name for name in OPTIONAL if hasattr(theirs, name))]
