@@ -45,7 +45,10 @@ def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
     [
         (["--model.num_attention_heads", "3"], "is not a multiple of --model.num_attention_heads 3"),
         (["--model.num_experts", "0"], "--model.num_experts is 0; it must be at least 1"),
-        (["--routing.selection", "top_k", "--routing.top_k", "9"], "routing.top_k is 9; it must be at most num_experts, which is 4"),
+        (
+            ["--routing.selection", "top_k", "--routing.top_k", "9"],
+            "routing.top_k is 9; it must be at most num_experts, which is 4",
+        ),
         (
             ["--routing.selection", "expert_choice", "--warmup.dense_share", "0.5"],
             "set --warmup.dense_share 0",
