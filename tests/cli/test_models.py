@@ -40,6 +40,27 @@ def test_evaluate_compares_several_runs(made: Made, capsys: pytest.CaptureFixtur
     assert lines[1:] == [f"  {runs[1]}  {name}: +0.0 % (+0.0 to +0.0 %)" for name in (*WORDS, "all")]
 
 
+def test_evaluate_runs_downstream_tasks(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
+    rows = [{"query": f"Question: {i}", "choices": ["the owl", "an awl"], "gold": i % 2} for i in range(4)]
+    (tmp_path / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tasks = ("--tasks", "piqa", "--tasks-data", tmp_path, "--limit", 3, "--device", "cpu")
+    ended = call(capsys, "evaluate", made.run, *tasks, "--routing", "segment", "--out", tmp_path / "o.json")
+    result = json.loads(ended.out)
+    assert json.loads((tmp_path / "o.json").read_text()) == result
+    assert (ended.code, result["routing"]) == (0, "segment")
+    assert result["tasks"]["piqa"].keys() == {"metric", "value", "stderr", "n", "shots", "metrics"}
+    ended = call(capsys, "evaluate", made.run, made.run / "model", *tasks)
+    first, second = json.loads(ended.out)
+    assert [first["run"], second["run"]] == [str(made.run), str(made.run / "model")]
+    assert first["tasks"] == second["tasks"]
+    assert first["routing"] == "prompt"
+    (row,) = (line for line in ended.err.splitlines() if line.startswith("piqa  acc_norm"))
+    assert row.count(" ± ") == 2
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -104,7 +104,7 @@ def test_answers_in_batches_are_those_of_one_call_each(
     design: str, routing: str, lm_of: Callable[..., LoriiniLM]
 ) -> None:
     if design in ("smear", "label") and routing == "segment":
-        with pytest.raises(InputError, match="whole sequences; use 'prompt'"):
+        with pytest.raises(InputError, match="whole sequences; use training or prompt"):
             lm_of(design, routing=routing)
         return
     lm, asked = lm_of(design, routing=routing), questions()
@@ -227,7 +227,7 @@ def test_the_harness_finds_it_by_name_and_loads_a_folder(
 @pytest.mark.parametrize(
     ("design", "settings", "message"),
     [
-        ("lory", {"routing": "promt"}, "routing 'promt': use one of prompt, segment, training"),
+        ("lory", {"routing": "promt"}, "routing=promt: use one of training, prompt, segment"),
         ("label", {"label": None}, "routes by label; give one; the model's labels are: prose, code"),
         ("label", {"label": "poems"}, "no label is named 'poems'; .* prose, code"),
     ],

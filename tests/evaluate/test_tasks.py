@@ -88,6 +88,20 @@ def test_a_local_row_is_asked_as_the_harness_asks(name: str, folder: Path) -> No
         assert task.doc_to_text(document) == example.row["gold"]
 
 
+def test_siqa_with_two_options_is_said_to_be_easier_than_siqa(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load("siqa", folder)
+    assert "siqa.jsonl: fewer options than SIQA's three; do not compare" in capsys.readouterr().err
+    answers = {"answerA": "to hide", "answerB": "for fun", "answerC": "to win"}
+    row = {"context": "Al ran.", "question": "Why?", **answers, "label": "2"}
+    write_rows(tmp_path / "siqa.jsonl", [row])
+    task = load("siqa", tmp_path)
+    assert [answer for _, answer in (i.args for i in task.instances)] == [f" {a}" for a in answers.values()]
+    assert task.doc_to_target(task.eval_docs[0]) == 1
+    assert capsys.readouterr().err.count("compare") == 0
+
+
 def test_every_task_of_the_catalogue_is_tried() -> None:
     assert set(TASKS) - set(EXAMPLES) == {"wikitext"}, "which the rolling test reads"
 
@@ -196,6 +210,7 @@ def random_files(folder: Path) -> Path:
         },
         "mmlu_dev": lambda i: {**mmlu_rows(subjects[i % 2], 1)[0], "question": text(9), "answer": str(i % 4)},
         "wikitext": lambda i: {"page": text(1500 if i == 0 else 40)},
+        "jeopardy": lambda i: {"context": text(6), "continuation": text(4)},
     }
     for file, row in rows.items():
         write_rows(folder / f"{file}.jsonl", [row(i) for i in range(8)])
@@ -211,8 +226,11 @@ def test_one_expert_scores_as_a_llama_of_its_weights_does_in_hf(
     ours = LoriiniLM(str(model_of("dense")), device="cpu", batch_size=4)
     hf = HFLM(str(export_llama(ours.model, tokenizer, "", tmp_path / "llama")), device="cpu", batch_size=4)
     loaded = loading.load_tasks(requested(KINDS), random_files(tmp_path))
+    loaded["nq_open"].tasks["tasks"]["nq_open"].set_config(
+        "generation_kwargs", {"max_gen_toks": 24}, update=True
+    )
     found, expected = (
-        {key: evaluate_task(lm, key, task) for key, task in loaded.items()} for lm in (ours, hf)
+        {key: evaluate_task(lm, key, task, limit=4) for key, task in loaded.items()} for lm in (ours, hf)
     )
     bits = [scores.pop("wikitext")["metrics"]["bits_per_byte"]["value"] for scores in (found, expected)]
     assert f"{bits[0]:.6f}" == f"{bits[1]:.6f}"
@@ -225,25 +243,29 @@ def test_several_runs_make_one_table_and_nothing_else_is_printed(
     model_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = [model_of("lory"), model_of("dense", context=64)]
-    settings = TaskSettings(("piqa", "agnews", "wikitext"), random_files(tmp_path), limit=3, num_fewshot=2)
+    settings = TaskSettings(
+        ("agnews", "jeopardy", "wikitext"), random_files(tmp_path), limit=3, num_fewshot=2
+    )
     results = evaluate_tasks(runs, settings)
     assert json.loads(json.dumps(results)) == results
     assert [result["run"] for result in results] == [str(run) for run in runs]
     for result in results:
-        assert list(result["tasks"]) == ["piqa", "agnews", "wikitext"]
+        assert list(result["tasks"]) == ["agnews", "jeopardy", "wikitext"]
         for task in result["tasks"].values():
             assert {"metric", "value", "stderr", "n", "shots"} <= task.keys()
             assert (task["n"], task["shots"]) == (3, 2)
     assert results[0]["tasks"]["wikitext"].keys() >= {"perplexity", "perplexity_all"}
     assert "truncated" not in results[0]["tasks"]["agnews"]
     cut = results[1]["tasks"]["agnews"]["truncated"]
+    assert "truncated" not in results[1]["tasks"]["jeopardy"]
     captured = capsys.readouterr()
     assert captured.out == ""
+    assert "%|" not in captured.err, "the harness's bars"
     assert f"agnews: {cut} inputs exceed the context of 64 tokens" in captured.err
     head, rows = table_of(results)
     assert head == ["task", "metric", "shots", "n", *map(str, runs)]
-    first = results[0]["tasks"]["piqa"]
-    assert rows[0][:5] == ["piqa", "acc_norm", "2", "3", f"{first['value']:.4f} ± {first['stderr']:.4f}"]
+    first = results[0]["tasks"]["agnews"]
+    assert rows[0][:5] == ["agnews", "acc", "2", "3", f"{first['value']:.4f} ± {first['stderr']:.4f}"]
     assert [len(row) for row in rows] == [6, 6, 6]
 
 

@@ -20,10 +20,19 @@ def evaluate_arguments(add: Add) -> None:
     add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
     _document_fields(add)
-    add("--tasks", nargs="+", metavar="NAME", help="downstream tasks; not implemented yet")
+    add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
+    add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
+    add("--limit", type=int, metavar="N", help="questions of each task (all)")
+    add(
+        "--num-fewshot",
+        type=int,
+        metavar="K",
+        help="examples before each question (as the task or group says)",
+    )
+    add("--label", metavar="NAME", help="domain that answers, for a model that routes by label")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
-    add("--routing", choices=ROUTINGS, default="training", help="prompt: the skipped tokens are the prompt")
+    add("--routing", choices=ROUTINGS, help="by default training for --documents and prompt for --tasks")
     router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
@@ -31,32 +40,69 @@ def evaluate_arguments(add: Add) -> None:
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
-    """Measure perplexity on held-out text, by domain."""
-    from loriini.atomic import write_json
+    """Measure perplexity on held-out text, by domain, or run downstream tasks."""
+    _check_only(arguments, "tasks", "documents", ("tasks_data", "limit", "num_fewshot", "label"))
+    _check_only(arguments, "documents", "tasks", ("length", "skip"))
+    results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
+    written = results if len(results) > 1 else results[0]
+    if arguments.out:
+        from loriini.atomic import write_json
+
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(arguments.out, written)
+    print(json.dumps(written, indent=1))
+    summary = _table(results) if arguments.tasks else "\n".join(_differences(results))
+    if summary:
+        print(summary, file=sys.stderr)
+
+
+def _check_only(arguments: argparse.Namespace, wanted: str, other: str, options: Sequence[str]) -> None:
+    """InputError without `--wanted` or `--other`, with both, and for options that need `--wanted`."""
+    if bool(getattr(arguments, wanted)) == bool(getattr(arguments, other)):
+        raise InputError("give --documents PATH… or --tasks NAME…, one of them")
+    for option in options:
+        if getattr(arguments, option) is not None and not getattr(arguments, wanted):
+            raise InputError(f"--{option.replace('_', '-')} is for --{wanted}; leave it out")
+
+
+def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from loriini.evaluate.runs import RouterFree
+    from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
+
+    settings = TaskSettings(
+        tasks=tuple(arguments.tasks),
+        data=arguments.tasks_data,
+        limit=arguments.limit,
+        num_fewshot=arguments.num_fewshot,
+        routing=arguments.routing or "prompt",
+        label=arguments.label,
+        device=arguments.device,
+        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free else None,
+    )
+    return evaluate_tasks(arguments.runs, settings)
+
+
+def _table(results: Sequence[dict[str, Any]]) -> str:
+    from loriini.cli.output import format_table
+    from loriini.evaluate.tasks import table_of
+
+    return format_table(*table_of(results), align_right=True)
+
+
+def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
     from loriini.sources import Fields
 
-    if arguments.tasks:
-        raise InputError("--tasks is not there yet; use --documents")
-    if not arguments.documents:
-        raise InputError("give --documents PATH…")
     settings = EvaluationSettings(
         documents=tuple(arguments.documents),
         fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
         length=arguments.length,
         skip=arguments.skip,
-        routing=arguments.routing,
+        routing=arguments.routing or "training",
         device=arguments.device,
         router_free=RouterFree.parse(arguments.router_free) if arguments.router_free else None,
     )
-    results = evaluate_runs(arguments.runs, settings)
-    written = results if len(results) > 1 else results[0]
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(arguments.out, written)
-    print(json.dumps(written, indent=1))
-    if len(results) > 1:
-        print("\n".join(_differences(results)), file=sys.stderr)
+    return evaluate_runs(arguments.runs, settings)
 
 
 def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -64,6 +110,8 @@ def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     from loriini.analyze.wording import interval, percent
     from loriini.evaluate.intervals import Difference
 
+    if len(results) == 1:
+        return
     yield (
         f"perplexity relative to {results[0]['run']}, with the 95 % interval over held-out instances "
         "(it does not cover the seed: another training of the same model differs, too)"

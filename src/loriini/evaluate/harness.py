@@ -15,15 +15,14 @@ import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
 from torch import Tensor
-from tqdm import tqdm
 
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import first_segment
+from loriini.evaluate.perplexity import ROUTINGS, EvaluationRouting, check_routing, first_segment
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
+from loriini.progress import progress
 
-ROUTINGS = ("prompt", "segment", "training")
 MAX_NEW_TOKENS = 256
 
 Window = tuple[int, tuple[int, ...]]
@@ -66,7 +65,11 @@ class LoriiniLM(HFLM):
     """
 
     def __init__(
-        self, pretrained: Any, routing: str = "prompt", label: str | None = None, **settings: Any
+        self,
+        pretrained: Any,
+        routing: EvaluationRouting = "prompt",
+        label: str | None = None,
+        **settings: Any,
     ) -> None:
         if isinstance(pretrained, str):
             model = Path(pretrained, "model")
@@ -76,12 +79,11 @@ class LoriiniLM(HFLM):
         if not isinstance(self.model, LoriiniForCausalLM):
             raise InputError(f"{pretrained}: not a Loriini model; use --model hf")
         if routing not in ROUTINGS:
-            raise InputError(f"routing {routing!r}: use one of {', '.join(ROUTINGS)}")
-        dense = self.model.config.num_experts == 1
-        if routing == "segment" and not dense and self.model.config.routing.unit == "sequence":
-            raise InputError("routing 'segment': this model routes whole sequences; use 'prompt'")
+            raise InputError(f"routing={routing}: use one of {', '.join(ROUTINGS)}")
+        check_routing(self.model.config, routing, skip=1)
         labels_of(self.model, label, 1)
-        self.routing, self.label = "prompt" if dense else routing, label
+        self.routing = "prompt" if self.model.config.num_experts == 1 else routing
+        self.label = label
         self.rolling = RollingSums()
         self.truncated = 0
 
@@ -109,14 +111,14 @@ class LoriiniLM(HFLM):
         rolling = bool(requests) and requests[0][0] is None
         size = override_bs or (self._detect_batch_size() if self.batch_size == "auto" else self.batch_size)
         answers: dict[int, tuple[float, bool]] = {}
-        hidden = disable_tqdm or rolling or self.rank != 0
-        with tqdm(total=len(requests), desc="Running loglikelihood requests", disable=hidden) as bar:
+        shown = not (disable_tqdm or rolling or self.rank)
+        with progress("answers", len(requests), shown) as advance:
             for start in range(0, len(order), size):
                 batch = order[start : start + size]
                 for window, log_probs_LV in zip(batch, self._log_probs(batch, rolling), strict=True):
                     for i in windows[window]:
                         answers[i] = self._answer(requests[i], window, log_probs_LV)
-                    bar.update(len(windows[window]))
+                    advance(len(windows[window]))
         return [answers[i] for i in range(len(requests))]
 
     def _answer(self, request: Any, window: Window, log_probs_LV: Tensor) -> tuple[float, bool]:

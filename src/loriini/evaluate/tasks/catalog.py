@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loriini.evaluate.tasks import fields
-from loriini.evaluate.tasks.fields import Row
+from loriini.evaluate.tasks.fields import TaskRow
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskEntry:
     """Where a task's YAML is, and how a local file becomes its documents.
 
     `folder` is under the harness's `tasks`; empty: the YAML is ours. `name` is the YAML's task where it
@@ -21,39 +21,39 @@ class Task:
     folder: str = ""
     name: str = ""
     form: str = "query"
-    to_document: Callable[[Row], Row | None] = fields.same
+    to_document: Callable[[TaskRow], TaskRow | None] = fields.same
     stems: tuple[str, ...] = ()
     endings: tuple[str, ...] = ("", "_dev", "_val", "_test")
     examples: str = "_demos"
     shots: int = 0
     changes: tuple[tuple[str, str], ...] = ()
-    """Settings of the YAML that local documents change."""
+    """Settings of the YAML, and the fields of documents that replace them where there are such."""
 
 
 IN_CONTEXT = 16
 """Examples of Lory's classification tasks, after Min et al. 2022."""
 
 
-def _glue(name: str, *labels: str) -> Task:
-    return Task(f"glue/{name}", form="label", to_document=fields.labels(*labels))
+def _glue(name: str, *labels: str) -> TaskEntry:
+    return TaskEntry(f"glue/{name}", form="label", to_document=fields.labels(*labels))
 
 
-def _in_context(form: str, to_document: Callable[[Row], Row | None], *stems: str) -> Task:
-    return Task(form=form, to_document=to_document, stems=stems, shots=IN_CONTEXT)
+def _in_context(form: str, to_document: Callable[[TaskRow], TaskRow | None], *stems: str) -> TaskEntry:
+    return TaskEntry(form=form, to_document=to_document, stems=stems, shots=IN_CONTEXT)
 
 
 TASKS = {
-    "piqa": Task("piqa", to_document=fields.piqa),
-    "siqa": Task("siqa", "social_iqa", to_document=fields.siqa, changes=(("doc_to_choice", "choices"),)),
-    "boolq": Task("super_glue/boolq", to_document=fields.boolq),
-    "hellaswag": Task("hellaswag"),
-    "winogrande": Task("winogrande", form="context_options", to_document=fields.winogrande),
-    "race_m": Task(form="example_id", to_document=fields.race_m, stems=("race_m", "race")),
-    "race_h": Task("race", "race", "example_id", fields.race, stems=("race_h", "race")),
-    "arc_easy": Task("arc", to_document=fields.arc),
-    "arc_challenge": Task("arc", to_document=fields.arc),
-    "nq_open": Task("nq_open"),
-    "triviaqa": Task("triviaqa", form="aliases", to_document=fields.triviaqa),
+    "piqa": TaskEntry("piqa", to_document=fields.piqa),
+    "siqa": TaskEntry("siqa", "social_iqa", to_document=fields.siqa, changes=(("doc_to_choice", "choices"),)),
+    "boolq": TaskEntry("super_glue/boolq", to_document=fields.boolq),
+    "hellaswag": TaskEntry("hellaswag"),
+    "winogrande": TaskEntry("winogrande", form="context_options", to_document=fields.winogrande),
+    "race_m": TaskEntry(form="example_id", to_document=fields.race_m, stems=("race_m", "race")),
+    "race_h": TaskEntry("race", "race", "example_id", fields.race, stems=("race_h", "race")),
+    "arc_easy": TaskEntry("arc", to_document=fields.arc),
+    "arc_challenge": TaskEntry("arc", to_document=fields.arc),
+    "nq_open": TaskEntry("nq_open"),
+    "triviaqa": TaskEntry("triviaqa", form="aliases", to_document=fields.triviaqa),
     "agnews": _in_context("description", fields.agnews),
     "amazon": _in_context("text", fields.amazon, "amazon_polarity", "amazon"),
     "yelp": _in_context("text", fields.same, "yelp_polarity", "yelp"),
@@ -65,10 +65,10 @@ TASKS = {
     "qnli": _glue("qnli", "entailment", "not_entailment"),
     "qqp": _glue("qqp", "not_duplicate", "duplicate"),
     "sst2": _glue("sst2", "negative", "positive"),
-    "mmlu": Task(
+    "mmlu": TaskEntry(
         "mmlu/default", form="choice0", to_document=fields.mmlu, endings=("_test", ""), examples="_dev"
     ),
-    "wikitext": Task("wikitext"),
+    "wikitext": TaskEntry("wikitext"),
 }
 
 GROUPS = {
@@ -85,7 +85,7 @@ GROUPS = {
     "router-free": {"mmlu": 5, "arc_challenge": 5},
 }
 """Examples of each task by group: Lory table 1 (classification as Min et al. 2022, the rest as Llama 2), AoE
-section 4.1 and its router-free experiment (section 2)."""
+section 4.1.1 and its experiment without routers (section 3.1)."""
 
 
 @dataclass(frozen=True)

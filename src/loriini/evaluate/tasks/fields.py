@@ -4,44 +4,44 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Row = dict[str, Any]
+TaskRow = dict[str, Any]
 
 
-def same(row: Row) -> Row:
+def same(row: TaskRow) -> TaskRow:
     """A row that has the task's fields already."""
     return row
 
 
-def labels(*names: str) -> Callable[[Row], Row]:
+def labels(*names: str) -> Callable[[TaskRow], TaskRow]:
     """The index of `label` among `names`, where it is a name; indices, also as text, stay."""
 
-    def to_index(row: Row) -> Row:
+    def to_index(row: TaskRow) -> TaskRow:
         label = row["label"]
         return {**row, "label": names.index(label) if label in names else int(label)}
 
     return to_index
 
 
-def piqa(row: Row) -> Row:
+def piqa(row: TaskRow) -> TaskRow:
     """`query` "Question: …" and two `choices`, of which `gold` is the index of the right one."""
     first, second = row["choices"]
     return {"goal": _question(row), "sol1": first, "sol2": second, "label": row["gold"]}
 
 
-def arc(row: Row) -> Row:
+def arc(row: TaskRow) -> TaskRow:
     """`query` "Question: …", `choices`, `gold`."""
     letters = "ABCDE"[: len(row["choices"])]
     choices = {"text": row["choices"], "label": list(letters)}
     return {"question": _question(row), "choices": choices, "answerKey": letters[row["gold"]]}
 
 
-def boolq(row: Row) -> Row:
+def boolq(row: TaskRow) -> TaskRow:
     """`query` "Passage: … Question: …?" and `gold`, 1 for yes."""
     passage, question = _parts(r"Passage: (.*)\nQuestion: (.*?)\??", row["query"])
     return {"passage": passage, "question": question, "label": row["gold"]}
 
 
-def siqa(row: Row) -> Row:
+def siqa(row: TaskRow) -> TaskRow:
     """`query` with its options by letter, and `gold`: the options' texts become the choices."""
     pattern = r"Context: (.*?)\nQuestion: (.*?)\nChoices:\n(.*)\nAnswer:"
     context, question, options = _parts(pattern, row["query"])
@@ -49,7 +49,7 @@ def siqa(row: Row) -> Row:
     return {"context": context, "question": question, "choices": choices, "label": row["gold"] + 1}
 
 
-def winogrande(row: Row) -> Row:
+def winogrande(row: TaskRow) -> TaskRow:
     """`context_options` and `continuation`: a blank that either whole context fills."""
     first, second = row["context_options"]
     return {
@@ -60,42 +60,42 @@ def winogrande(row: Row) -> Row:
     }
 
 
-def race(row: Row) -> Row | None:
+def race(row: TaskRow) -> TaskRow | None:
     """A high school's question as the only problem of its article; None for a middle school's."""
     problem = {key: row[key] for key in ("question", "options", "answer")}
     high = row["example_id"].startswith("high")
     return {"article": row["article"], "problems": str([problem])} if high else None
 
 
-def race_m(row: Row) -> Row | None:
+def race_m(row: TaskRow) -> TaskRow | None:
     """A middle school's question; None for a high school's."""
     return row if row["example_id"].startswith("middle") else None
 
 
-def triviaqa(row: Row) -> Row:
+def triviaqa(row: TaskRow) -> TaskRow:
     """`context` "Question: … Answer:", `answer`, `aliases`; examples show the first, the answer."""
     (question,) = _parts(r"Question: (.*?)\??\nAnswer:", row["context"])
     aliases = [row["answer"], *(alias for alias in row["aliases"] if alias != row["answer"])]
     return {"question": question, "answer": {"value": row["answer"], "aliases": aliases}}
 
 
-def agnews(row: Row) -> Row:
+def agnews(row: TaskRow) -> TaskRow:
     """`title`, `description` and `label` from 1."""
     return {"text": f"{row['title']} {row['description']}", "label": row["label"] - 1}
 
 
-def amazon(row: Row) -> Row:
+def amazon(row: TaskRow) -> TaskRow:
     """`text` and `label`, without the title that the Hub has apart."""
     return {"title": "", "content": row["text"], "label": row["label"]}
 
 
-def fever(row: Row) -> Row | None:
+def fever(row: TaskRow) -> TaskRow | None:
     """A claim that is supported or refuted; None for one without enough information."""
     judged = row["label"] in ("SUPPORTS", "REFUTES")
     return {"input": row["claim"], "output": [{"answer": row["label"]}]} if judged else None
 
 
-def mmlu(row: Row) -> Row:
+def mmlu(row: TaskRow) -> TaskRow:
     """`question`, `choice0` to `choice3`, `answer` and `subject`."""
     choices = [row[f"choice{i}"] for i in range(4)]
     return {
@@ -106,7 +106,7 @@ def mmlu(row: Row) -> Row:
     }
 
 
-def _question(row: Row) -> str:
+def _question(row: TaskRow) -> str:
     return row["query"].removeprefix("Question: ").rstrip()
 
 

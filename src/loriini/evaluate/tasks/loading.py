@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, Task
-from loriini.evaluate.tasks.fields import Row
-from loriini.evaluate.tasks.local import Splits, find, read_splits
+from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, TaskEntry
+from loriini.evaluate.tasks.fields import TaskRow
+from loriini.evaluate.tasks.local import Splits, find_file, read_splits
+from loriini.progress import warn
 
-OURS = Path(__file__).parent / "yaml"
+OUR_YAML = Path(__file__).parent / "yaml"
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,17 @@ class Loaded:
     shots: int
 
 
+def check_installed() -> None:
+    """InputError where lm-evaluation-harness is not installed."""
+    if find_spec("lm_eval") is None:
+        raise InputError("--tasks needs lm-evaluation-harness: pip install 'loriini[tasks]'")
+
+
 def load_tasks(asked: Mapping[str, Request], data: Path | None) -> dict[str, Loaded]:
     """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
 
     InputError for names that are neither the harness's nor ours, and for data that is missing or malformed.
     """
-    if find_spec("lm_eval") is None:
-        raise InputError("--tasks needs lm-evaluation-harness: pip install 'loriini[tasks]'")
     if data is not None:
         _check_files(asked, data)
         return {key: _from_files(key, request, data) for key, request in asked.items()}
@@ -47,7 +52,7 @@ def _check_files(asked: Mapping[str, Request], data: Path) -> None:
     there, missing = [], []
     for key, request in asked.items():
         try:
-            find(request.task, _task(request.task), data)
+            find_file(request.task, _task(request.task), data)
             there.append(key)
         except InputError as absent:
             if request.task not in TASKS:
@@ -58,8 +63,8 @@ def _check_files(asked: Mapping[str, Request], data: Path) -> None:
         raise InputError(f"{missing[0]}{others}")
 
 
-def _task(name: str) -> Task:
-    return TASKS.get(name, Task())
+def _task(name: str) -> TaskEntry:
+    return TASKS.get(name, TaskEntry())
 
 
 def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
@@ -91,15 +96,22 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
     name, task = request.task, _task(request.task)
     shots = task.shots if request.shots is None else request.shots
     splits = read_splits(name, task, data, shots)
-    file = find(name, task, data)
+    file = find_file(name, task, data)
     if name == "mmlu":
         return _mmlu(key, splits, shots, file)
-    simple = None if name in TASKS else _simple_form(splits["test"][0])
-    wanted = simple or task.name or name
-    manager = _manager(OURS if simple else _folder(task)) if simple or name in TASKS else _index()
+    first = splits["test"][0]
+    if name in TASKS:
+        wanted, manager = task.name or name, _manager(_folder(task))
+    elif simple := _simple_form(first):
+        wanted, manager = simple, _manager(OUR_YAML)
+    else:
+        wanted, manager = name, _index()
     if wanted not in manager.all_subtasks:
         raise _unknown(name, manager.all_subtasks)
-    settings = {"task": wanted, **_local_settings(splits), **dict(task.changes)}
+    if name == "siqa" and len(first.get("choices", "ABC")) < 3:
+        warn(f"{file}: fewer options than SIQA's three; do not compare with published figures")
+    changes = {setting: field for setting, field in task.changes if field in first}
+    settings = {"task": wanted, **_local_settings(splits), **changes}
     return _loaded({key: _load_local(manager, [settings], file)["tasks"][wanted]}, {}, shots)
 
 
@@ -152,7 +164,7 @@ def _load_local(manager: Any, settings: list[dict[str, Any]], file: Path) -> Any
         ) from error
 
 
-def _simple_form(row: Row) -> str | None:
+def _simple_form(row: TaskRow) -> str | None:
     """Our task for rows that carry their own query and choices, or a context and its continuation."""
     if {"query", "choices", "gold"} <= row.keys():
         return "multiple_choice"
@@ -167,10 +179,10 @@ def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) ->
     return Loaded({"tasks": tasks, "groups": groups}, next(iter(tasks.values())).config.num_fewshot)
 
 
-def _folder(task: Task) -> Path:
+def _folder(task: TaskEntry) -> Path:
     import lm_eval
 
-    return Path(lm_eval.__file__).parent / "tasks" / task.folder if task.folder else OURS
+    return Path(lm_eval.__file__).parent / "tasks" / task.folder if task.folder else OUR_YAML
 
 
 def _manager(folder: Path) -> Any:

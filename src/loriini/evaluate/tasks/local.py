@@ -5,29 +5,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks.catalog import Task
-from loriini.evaluate.tasks.fields import Row
+from loriini.evaluate.tasks.catalog import TaskEntry
+from loriini.evaluate.tasks.fields import TaskRow
 
 KEPT_FOR_EXAMPLES = 64
 """Rows at most that are examples instead of questions, where a task has no file of examples."""
 
-Splits = dict[str, list[Row]]
+Splits = dict[str, list[TaskRow]]
 """`test`: the questions; `examples`: disjoint from them."""
 
 
-def read_splits(name: str, task: Task, folder: Path, shots: int) -> Splits:
+def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
     """A task's questions and, where `shots` asks for them, examples to show before each.
 
     Examples are the file of them, or else the first rows of the questions'. InputError without a file, for a
     row that is not in the task's form, and for fewer examples than `shots`.
     """
-    questions = find(name, task, folder)
-    splits = {"test": read_documents(questions, task), "examples": []}
+    questions = find_file(name, task, folder)
+    splits = {"test": read_questions(questions, task), "examples": []}
     if shots:
         stem = next(stem for stem in _stems(name, task) if questions.stem in _names(stem, task))
         examples = folder / f"{stem}{task.examples}.jsonl"
         if examples.exists():
-            splits["examples"] = read_documents(examples, task)
+            splits["examples"] = read_questions(examples, task)
         else:
             examples, rows = questions, splits["test"]
             kept = rows[: min(KEPT_FOR_EXAMPLES, len(rows) // 2)]
@@ -40,7 +40,7 @@ def read_splits(name: str, task: Task, folder: Path, shots: int) -> Splits:
     return splits
 
 
-def find(name: str, task: Task, folder: Path) -> Path:
+def find_file(name: str, task: TaskEntry, folder: Path) -> Path:
     """The file of a task's questions; InputError where there is none."""
     names = [file for stem in _stems(name, task) for file in _names(stem, task)]
     found = next((path for file in names if (path := folder / f"{file}.jsonl").is_file()), None)
@@ -50,15 +50,15 @@ def find(name: str, task: Task, folder: Path) -> Path:
     return found
 
 
-def _stems(name: str, task: Task) -> tuple[str, ...]:
+def _stems(name: str, task: TaskEntry) -> tuple[str, ...]:
     return task.stems or (name,)
 
 
-def _names(stem: str, task: Task) -> list[str]:
+def _names(stem: str, task: TaskEntry) -> list[str]:
     return [stem + ending for ending in task.endings]
 
 
-def read_documents(file: Path, task: Task) -> list[Row]:
+def read_questions(file: Path, task: TaskEntry) -> list[TaskRow]:
     """A file's rows as the task's documents; InputError for a row of another form, and for no row."""
     documents = []
     for line, row in _rows(file):
@@ -74,7 +74,7 @@ def read_documents(file: Path, task: Task) -> list[Row]:
     return documents
 
 
-def _rows(file: Path) -> Iterator[tuple[int, Row]]:
+def _rows(file: Path) -> Iterator[tuple[int, TaskRow]]:
     """Every line's number and object."""
     try:
         text = file.read_text(encoding="utf-8")

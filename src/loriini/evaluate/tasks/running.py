@@ -13,9 +13,14 @@ from typing import Any
 from tqdm import tqdm
 
 from loriini.errors import InputError
+from loriini.evaluate.perplexity import EvaluationRouting
+from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks.catalog import requested
-from loriini.evaluate.tasks.loading import Loaded, load_tasks
-from loriini.progress import warn
+from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
+from loriini.hardware import autocast_dtype
+from loriini.model.loading import find_device, load_config, load_model, run_precision
+from loriini.progress import Advance, progress, warn
+from loriini.routing import not_causal
 
 BOOTSTRAP = 1000
 """Resamples for the standard error of metrics that are no means."""
@@ -26,7 +31,7 @@ PREFERRED = ("acc_norm", "acc", "exact_match", "word_perplexity")
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What to run and how; InputError for a wrong number.
+    """What to run and how; InputError for a wrong number or device.
 
     `tasks` are names of tasks and groups, `data` a folder of local files to read instead of the Hub, `limit`
     the number of questions of each task (and of each subject of MMLU), `num_fewshot` the number of examples
@@ -37,9 +42,10 @@ class TaskSettings:
     data: Path | None = None
     limit: int | None = None
     num_fewshot: int | None = None
-    routing: str = "prompt"
+    routing: EvaluationRouting = "prompt"
     label: str | None = None
     device: str | None = None
+    router_free: RouterFree | None = None
     batch_size: int = 16
 
     def __post_init__(self) -> None:
@@ -47,42 +53,55 @@ class TaskSettings:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"--{name.replace('_', '-')} {value}: give at least {least}")
+        find_device(self.device)
 
 
 def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[str, Any]]:
     """Evaluate runs, or Hugging Face folders, on tasks of lm-evaluation-harness, one model after the other.
 
-    Returns for each run `run`, `routing` and `tasks`: key → metric, value, stderr (None where there is none),
-    n and shots; `metrics`, where the task has several; `truncated`, the number of inputs that were cut to the
-    model's context; for rolling tasks also the perplexities of `RollingSums`. InputError for tasks and data
-    that cannot be run, before any model is loaded.
+    Returns for each run `routing` and `tasks`: key → metric, value, stderr (None where there is none), n and
+    shots; `metrics`, where the task has several; `truncated`, the number of inputs that were cut to the
+    model's context; for rolling tasks also the perplexities of `RollingSums`. Each of several results names
+    its `run`. InputError for tasks, data and runs that cannot be evaluated, before any model is loaded.
     """
+    check_installed()
+    for run in runs:
+        load_config(run)
     with _harness_quiet():
         tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data)
-        return [
-            {"run": str(run), "routing": settings.routing, "tasks": _evaluate_run(run, tasks, settings)}
-            for run in runs
-        ]
+        with progress("tasks", len(runs) * len(tasks)) as advance:
+            results = [_evaluate_run(run, tasks, settings, advance) for run in runs]
+    return (
+        [{"run": str(run), **r} for run, r in zip(runs, results, strict=True)] if len(runs) > 1 else results
+    )
 
 
-def _evaluate_run(run: Path, tasks: dict[str, Loaded], settings: TaskSettings) -> dict[str, Any]:
+def _evaluate_run(
+    run: Path, tasks: dict[str, Loaded], settings: TaskSettings, advance: Advance
+) -> dict[str, Any]:
     from loriini.evaluate.harness import LoriiniLM
-    from loriini.model.loading import load_model
 
-    model, tokenizer = load_model(run)
+    model, tokenizer = load_model(run, settings.device)
+    if settings.router_free:
+        settings.router_free.apply(model)
+    remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
+    if remark and settings.routing == "training":
+        warn(f"{run}: {remark}")
     lm = LoriiniLM(
-        model.to(settings.device or "cpu"),
+        model,
         tokenizer=tokenizer,
         batch_size=settings.batch_size,
         routing=settings.routing,
         label=settings.label,
+        mixed_precision_dtype=autocast_dtype(run_precision(run), model.device),
     )
     results = {}
     for key, task in tasks.items():
         results[key] = evaluate_task(lm, key, task, settings.limit)
         if cut := results[key].get("truncated"):
             warn(f"{run}: {key}: {cut} inputs exceed the context of {lm.max_length} tokens; cut on the left")
-    return results
+        advance(1, key)
+    return {"routing": settings.routing, "tasks": results}
 
 
 def evaluate_task(lm: Any, key: str, task: Loaded, limit: int | None = None) -> dict[str, Any]:
@@ -124,7 +143,7 @@ def _number(value: Any) -> float | None:
 
 def table_of(results: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The head and the rows of a table: a row a task, a column a run."""
-    head = ["task", "metric", "shots", "n", *(result["run"] for result in results)]
+    head = ["task", "metric", "shots", "n", *(result.get("run", "value") for result in results)]
     rows = []
     for key, first in results[0]["tasks"].items():
         cells = [_cell(result["tasks"][key]) for result in results]
@@ -139,7 +158,7 @@ def _cell(result: dict[str, Any]) -> str:
 
 @contextmanager
 def _harness_quiet() -> Iterator[None]:
-    """Keep the harness off standard output, its bars to terminals, and its log to errors."""
+    """Keep the harness off standard output, without its progress bars, and its log to errors."""
     logger, init, processes = logging.getLogger("lm_eval"), tqdm.__init__, os.environ.get("DISABLE_MULTIPROC")
     level = logger.level
 
@@ -148,8 +167,7 @@ def _harness_quiet() -> Iterator[None]:
 
     logger.setLevel(logging.ERROR)  # its warnings are about settings made here
     os.environ["DISABLE_MULTIPROC"] = "1"
-    if not sys.stderr.isatty():
-        tqdm.__init__ = hidden
+    tqdm.__init__ = hidden
     try:
         with redirect_stdout(sys.stderr), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")  # F1 of resamples without a positive answer
