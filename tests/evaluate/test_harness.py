@@ -115,6 +115,16 @@ def test_answers_in_batches_are_those_of_one_call_each(
     assert lm.truncated == 2, "the two questions after the context of 30 tokens"
 
 
+def test_answers_are_computed_in_the_precision_asked_for(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm, question = lm_of(mixed_precision_dtype="bfloat16"), (random_words(9), " w1 w2")
+    ((found, _),) = lm.loglikelihood(instances("loglikelihood", [question]), **QUIET)
+    exact, _ = answer_by_hand(lm, *question)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected, _ = answer_by_hand(lm, *question)
+    assert found == pytest.approx(expected, rel=1e-3)
+    assert abs(found - exact) > 2 * abs(found - expected)
+
+
 @pytest.mark.parametrize("design", ["lory", "smear", "mixtral"])
 def test_batches_of_1_and_16_agree(design: str, lm_of: Callable[..., LoriiniLM]) -> None:
     asked, texts = questions(), [(random_words(length),) for length in (5, 40, 11)]

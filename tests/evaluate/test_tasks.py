@@ -5,6 +5,7 @@ import math
 import random
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from local_tasks import EXAMPLES, mmlu_rows, write_all, write_rows
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from loriini.evaluate.tasks import GROUPS, TASKS, TaskSettings, evaluate_tasks, loading, table_of
+from loriini.errors import InputError
+from loriini.evaluate.runs import RouterFree
+from loriini.evaluate.tasks import GROUPS, TASKS, TaskSettings, evaluate_tasks, loading, running, table_of
 from loriini.evaluate.tasks.catalog import Request, requested
 from loriini.evaluate.tasks.local import read_splits
 from loriini.model.export import export_hf, export_llama
@@ -260,13 +263,28 @@ def test_several_runs_make_one_table_and_nothing_else_is_printed(
     assert "truncated" not in results[1]["tasks"]["jeopardy"]
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "%|" not in captured.err, "the harness's bars"
+    assert not any(noise in captured.err for noise in ("%|", "bootstrapping")), "the harness's own"
     assert f"agnews: {cut} inputs exceed the context of 64 tokens" in captured.err
     head, rows = table_of(results)
     assert head == ["task", "metric", "shots", "n", *map(str, runs)]
     first = results[0]["tasks"]["agnews"]
     assert rows[0][:5] == ["agnews", "acc", "2", "3", f"{first['value']:.4f} ± {first['stderr']:.4f}"]
     assert [len(row) for row in rows] == [6, 6, 6]
+
+
+def test_a_run_is_evaluated_in_its_precision_and_without_routers_where_asked(
+    model_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, settings = model_of("lory"), TaskSettings(("jeopardy",), random_files(tmp_path))
+    values = []
+    for precision in ("fp32", "bf16"):
+        monkeypatch.setattr(running, "run_precision", lambda _, precision=precision: precision)
+        (result,) = evaluate_tasks([run], settings)
+        values.append(math.log(result["tasks"]["jeopardy"]["metrics"]["perplexity"]["value"]))
+    assert values[0] != values[1]
+    assert values[0] == pytest.approx(values[1], rel=0.05)
+    with pytest.raises(InputError, match="--router-free nowhere"):
+        evaluate_tasks([run], replace(settings, router_free=RouterFree("nowhere")))
 
 
 @pytest.mark.parametrize("name", sorted(TASKS.keys() - ABSENT))

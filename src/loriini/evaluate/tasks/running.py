@@ -1,8 +1,8 @@
 """Downstream tasks of one or several models: values with standard errors, as JSON and as a table."""
 
+import io
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -158,7 +158,7 @@ def _cell(result: dict[str, Any]) -> str:
 
 @contextmanager
 def _harness_quiet() -> Iterator[None]:
-    """Keep the harness off standard output, without its progress bars, and its log to errors."""
+    """Hide what the harness prints, its progress bars, and all but errors of its log."""
     logger, init, processes = logging.getLogger("lm_eval"), tqdm.__init__, os.environ.get("DISABLE_MULTIPROC")
     level = logger.level
 
@@ -169,7 +169,7 @@ def _harness_quiet() -> Iterator[None]:
     os.environ["DISABLE_MULTIPROC"] = "1"
     tqdm.__init__ = hidden
     try:
-        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="sklearn")  # F1 of resamples without a positive answer
             yield
     finally:
