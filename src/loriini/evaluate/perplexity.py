@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from loriini.progress import progress
 from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
+ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
 
 
 @dataclass(frozen=True)
