@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from lm_eval.api.registry import register_model
@@ -17,7 +17,7 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import ROUTINGS, EvaluationRouting, check_routing, first_segment
+from loriini.evaluate.perplexity import EvaluationRouting, check_routing, first_segment
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
@@ -78,8 +78,8 @@ class LoriiniLM(HFLM):
         super().__init__(pretrained, **{"backend": "causal", **settings})
         if not isinstance(self.model, LoriiniForCausalLM):
             raise InputError(f"{pretrained}: not a Loriini model; use --model hf")
-        if routing not in ROUTINGS:
-            raise InputError(f"routing={routing}: use one of {', '.join(ROUTINGS)}")
+        if routing not in get_args(EvaluationRouting):
+            raise InputError(f"routing={routing}: use one of {', '.join(get_args(EvaluationRouting))}")
         check_routing(self.model.config, routing, skip=1)
         labels_of(self.model, label, 1)
         self.routing = "prompt" if self.model.config.num_experts == 1 else routing
