@@ -17,6 +17,7 @@ def test_round_trip(tmp_path: Path) -> None:
         Document("b", "first", "x"),
         Document("a", "second", "y"),
         Document("a#2", "third", "y"),
+        Document("c", "second", "y"),
     ]
     calls = []
 
@@ -32,12 +33,12 @@ def test_round_trip(tmp_path: Path) -> None:
         ("a#2", "third"),
     ]
     assert built.counts == {
-        "documents_in": 4,
+        "documents_in": 5,
         "documents": 3,
         "characters": 16,
         "domains": {"x": 1, "y": 2},
         "skipped": {"no text": 1},
-        "duplicates": 1,
+        "duplicates": 2,
         "renamed_ids": 1,
         "shards": [3],
     }
@@ -45,6 +46,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert dropped == [
         {"id": None, "where": "a.jsonl:7", "reason": "no text", "detail": ""},
         {"id": "b", "where": None, "reason": "exact duplicate", "detail": "repeats document 0"},
+        {"id": "c", "where": None, "reason": "exact duplicate", "detail": "repeats document 1"},
     ]
     assert write_documents(tmp_path / "documents", source, {"seed": 0}) == built
     assert len(calls) == 1
