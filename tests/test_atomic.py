@@ -107,6 +107,13 @@ def test_a_kill_before_the_rename_leaves_the_old_content_and_the_next_attempt_cl
     assert content(tmp_path) == {f"{tmp_path.name}/target": NEW}
 
 
+def test_files_of_an_earlier_attempt_are_not_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / ".target.unfinished" / "left").mkdir(parents=True)
+    with atomic(tmp_path / "target") as temporary:
+        write_folder(temporary)
+    assert {path.name for path in (tmp_path / "target").iterdir()} == {"a", "inner"}
+
+
 def test_a_folder_that_holds_something_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()

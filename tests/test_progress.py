@@ -36,7 +36,9 @@ def last_screen(output: StringIO) -> list[str]:
 
 
 def wait_for(lines: int, output: StringIO) -> None:
+    deadline = time.monotonic() + 60
     while output.getvalue().count("\n") < lines:
+        assert time.monotonic() < deadline, output.getvalue()
         time.sleep(0.001)
 
 
