@@ -114,13 +114,17 @@ def test_without_routers_the_time_is_reported(tmp_path: Path, documents: str) ->
         evaluate_runs([tmp_path / "mixtral"], settings)
 
 
-def test_a_model_is_placed_on_the_device_that_is_named(tmp_path: Path) -> None:
+def test_a_model_is_placed_on_the_device_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = saved(tmp_path / "lory", "lory")
     assert load_model(run, "cpu")[0].device == find_device("cpu") == torch.device("cpu")
     assert load_model(run)[0].device.type == ("cuda" if torch.cuda.is_available() else "cpu")
     for name in ("gpu", "cuda:99", "meta", ""):
         with pytest.raises(InputError, match=f"--device {name}: this machine has no such device; choose cpu"):
             load_model(run, name)
+    monkeypatch.setattr("loriini.model.loading.pick_device", lambda: torch.device("meta"))
+    assert load_model(run)[0].device.type == "meta"
 
 
 def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:

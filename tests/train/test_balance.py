@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.routing.losses import load
+from loriini.routing.losses import choices, shares
 from loriini.train.balance import update_balance_bias
 from loriini.train.metrics import expert_use, total
 from tiny import random_ids, tiny_model
@@ -39,7 +39,7 @@ def test_the_load_becomes_even() -> None:
     model, ids = tiny_model(replace(DEEPSEEK, balance_bias=0.01)), random_ids(8)
 
     def unevenness() -> float:
-        return load(model(ids).routings[0]).std().item()
+        return shares(choices(model(ids).routings[0])).std().item()
 
     for bias in biases(model):
         bias[0] = 0.5
