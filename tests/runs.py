@@ -19,7 +19,8 @@ from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.sources.document import Document
 from loriini.train import loop
-from loriini.train.loop import Corpus
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.interrupt import Interrupted
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import ModelShape, Run
@@ -61,9 +62,9 @@ def write_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def tiny_corpus(folder: Path) -> Corpus:
+def tiny_corpus(folder: Path) -> TrainingCorpus:
     """The pattern as training reads it; its tokenizer lies in `folder`."""
-    return Corpus(Pattern(), VOCABULARY, EOS, digest="pattern", tokenizer=write_tokenizer(folder))
+    return TrainingCorpus(Pattern(), VOCABULARY, EOS, digest="pattern", tokenizer=write_tokenizer(folder))
 
 
 def prepared(folder: Path, tokenizer: str = "bpe:300", length: int = 64) -> Prepared:
@@ -97,24 +98,43 @@ def trained(run: Run, folder: Path) -> Path:
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
-    """What a run wrote of its steps, without how fast and how large they were."""
-    pace = ("tokens_per_second", "mfu", "peak_memory_bytes")
-    return [{k: v for k, v in m.items() if k not in pace} for m in read_metrics(out / METRICS)]
+    """What a run recorded of its steps, without speed and memory."""
+    varying = ("tokens_per_second", "mfu", "peak_memory_bytes")
+    return [{k: v for k, v in m.items() if k not in varying} for m in read_metrics(out / METRICS)]
 
 
 def after_step(patch: pytest.MonkeyPatch, step: int, happens: Callable[[], None]) -> None:
-    """Let something happen in training as soon as so many steps are done, before they are written down."""
+    """Let something happen in training as soon as `step` is taken, before it is recorded."""
     training_step = loop.training_step
 
     def step_and_more(state: Any, *arguments: Any) -> dict[str, Any]:
         record = training_step(state, *arguments)
-        if state.at.step == step:
+        if state.progress.step == step:
             happens()
         return record
 
     patch.setattr(loop, "training_step", step_and_more)
 
 
+class Killed(Exception):
+    """Stands for `kill -9`: nothing is saved."""
+
+
+def kill() -> None:
+    raise Killed
+
+
 def signal_self(number: int = signal.SIGINT) -> None:
     """What Ctrl-C or a scheduler does."""
     os.kill(os.getpid(), number)
+
+
+def stop(
+    run: Run, corpus: TrainingCorpus, out: Path, step: int, happens: Callable[[], None] = signal_self
+) -> str:
+    """Train until something happens after a step that ends training; returns the message."""
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, step, happens)
+        with pytest.raises((Interrupted, Killed)) as stopped:
+            loop.train(run, corpus, out)
+    return str(stopped.value)

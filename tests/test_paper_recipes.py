@@ -2,7 +2,7 @@
 
 import pytest
 
-from loriini.estimate.estimate import GIB, Cluster, held
+from loriini.estimate.memory import GIB, rank_memory
 from loriini.published import TRAINING, PublishedTraining
 from loriini.recipes import RECIPES, VOCABULARY
 
@@ -48,9 +48,8 @@ def test_assumptions_are_fields_of_the_data() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run, paper = RECIPES[name], published(name)
-    cluster = Cluster(paper.gpus, paper.gpu_memory * GIB)
     run.check(processes=paper.gpus)
     config = run.config(VOCABULARY[run.model.block], 0)
-    share = min(run.micro_batch_size, run.batch_size // paper.gpus)
-    holding = held(run, config, cluster, share, run.speed.activation_checkpointing)
-    assert holding.total <= paper.gpu_memory * GIB
+    size = min(run.micro_batch_size, run.batch_size // paper.gpus)
+    memory = rank_memory(run, config, paper.gpus, size, run.speed.activation_checkpointing)
+    assert memory.total <= paper.gpu_memory * GIB

@@ -1,4 +1,4 @@
-"""A recipe from the command line to a finished run, and a run that goes on."""
+"""From a recipe and overrides to a finished run; resuming a run; estimating one."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.estimate.estimate import Cluster, Estimate, estimate
+from loriini.estimate.estimate import Estimate, estimate
+from loriini.estimate.memory import GpuCluster
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
-from loriini.parallel.mesh import once, processes, world_size
+from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.recipes import RECIPES, VOCABULARY
-from loriini.train.corpora import read_corpora, small_corpus
-from loriini.train.loop import Corpus, train
+from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
+from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.override import override
 from loriini.train.run import RUN, Run, read_run
@@ -22,7 +23,7 @@ from loriini.train.watch import check_sinks
 
 
 def recipe(name: str, overrides: Sequence[str]) -> Run:
-    """The run of a recipe, changed; InputError for an unknown one and a wrong override."""
+    """The run of a recipe with overrides; InputError for an unknown recipe or a wrong override."""
     if name not in RECIPES:
         alike = ", ".join(get_close_matches(name, RECIPES))
         hint = f"alike are {alike}; " if alike else ""
@@ -47,15 +48,15 @@ def train_recipe(
     if heldout:
         paths = tuple(path.resolve() for path in heldout)
         run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
-    with processes():
+    with process_group():
         small = out.parent / f"tiny-corpus-{run.length}"
-        corpora = corpora or [once(lambda: small_corpus(small, run.length))]
+        corpora = corpora or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
         return train_run(run, out, minutes)
 
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
-    """Go on with the run in `out`; overrides may change only what leaves its training as it is."""
+    """Resume the run in `out`; overrides may change only what leaves its training unchanged."""
     path = out / RUN
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
@@ -63,22 +64,24 @@ def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) 
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
-    """Train a run on its corpus, and measure of it what it asks for."""
+    """Train a run on its corpora, with the measurements that it asks for."""
     corpus = read_corpora(run.corpus, run.corpus_weights)
     run.check(run.label_names(corpus.instances), world_size())
     measured = () if (out / "model").exists() else tuple(measures(run, corpus))
     return train(run, corpus, out, measured, minutes)
 
 
-def dry_run(name: str, overrides: Sequence[str], cluster: Cluster, vocab_size: int | None = None) -> Estimate:
-    """The estimate of a recipe; without a `vocab_size`, with that of its paper."""
+def dry_run(
+    name: str, overrides: Sequence[str], cluster: GpuCluster, vocab_size: int | None = None
+) -> Estimate:
+    """The estimate of a recipe, by default with its paper's vocabulary."""
     run = recipe(name, overrides)
-    default = VOCABULARY["gpt2" if run.model.block == "gpt2" else "llama"]
+    default = VOCABULARY.get(run.model.block, VOCABULARY["llama"])
     return estimate(run, default if vocab_size is None else vocab_size, cluster)
 
 
-def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
-    """What a run measures of itself; InputError for held-out documents that cannot be evaluated on."""
+def measures(run: Run, corpus: TrainingCorpus) -> Iterator[Measure]:
+    """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
     from transformers import AutoTokenizer
 
     from loriini.evaluate.perplexity import check_lengths, evaluate, first_segment, tokenize_by_domain
@@ -91,7 +94,7 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
         documents = read_documents(settings.heldout)
         texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
         config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
-        # the dense phase skips the mixture's segment 1 too, so that all steps compare
+        # the dense phase skips the mixture's segment 1 too, so that all steps are comparable
         skip = first_segment(config) if settings.skip is None else settings.skip
         check_lengths(texts, skip)
 
@@ -100,12 +103,12 @@ def measures(run: Run, corpus: Corpus) -> Iterator[Measure]:
             by_domain = measured["perplexity"]
             return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
 
-        yield Measure("evaluation.jsonl", settings.every, perplexity, best_by="mean_perplexity")
+        yield Measure("evaluation.jsonl", settings.every, perplexity, score="mean_perplexity")
     if settings.sample_every:
         prompt, label = settings.prompt, next(iter(names), None)
 
         def sample(model: LoriiniForCausalLM) -> dict[str, Any]:
-            with autocast(run.precision):  # shards come together in what is computed in
+            with autocast(run.precision):  # shards are gathered in the dtype of computation
                 text = continue_text(model, tokenizer, prompt, settings.sample_tokens, label=label)
             return {"prompt": prompt, "text": text}
 

@@ -49,7 +49,7 @@ def test_the_real_entry_point() -> None:
         ("train tiny-lory --out run --steps 0 --corpus CORPUS", "steps is 0; it must be at least 1"),
         ("train tiny-lory --out run --corpus absent", "absent: no finished corpus here"),
         ("train 0.3b-dense --out run", "needs a corpus"),
-        ("train tiny-lory --dry-run --gpus 3", "batch_size is 8, no multiple of the 3 processes"),
+        ("train tiny-lory --dry-run --gpus 3", "batch_size is 8, not a multiple of the 3 processes"),
         ("train tiny-lory --dry-run --memory 9Q", "--memory 9Q: give it as 80GiB or 80GB"),
         ("train tiny-lory --dry-run --vocab-size 0", "--vocab-size 0: give at least 1"),
         ("train tiny-lory --dry-run --gpus 0", "--gpus 0: give at least 1"),

@@ -1,4 +1,4 @@
-"""What is counted without contents is what autograd saves with them."""
+"""What is counted on fake tensors is what autograd saves on real ones."""
 
 import weakref
 from contextlib import nullcontext
@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from covering import grid
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
-from loriini.estimate.activations import footprint, saved_bytes
+from loriini.estimate.activations import count_activations, saved_bytes
 from loriini.model.loss import has_fused_loss
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
@@ -67,9 +68,11 @@ def test_saved_bytes_count_every_storage_once_and_leave_parameters_out() -> None
     assert saved_bytes(model, forward) == 4 * (inputs + outputs + exponentials)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("design", ["dense", "lory", "smear", "ec-segment", "switch", "mixtral", "random"])
+@grid(
+    design=["dense", "lory", "smear", "ec-segment", "switch", "mixtral", "random"],
+    block=BLOCKS,
+    dtype=[torch.float32, torch.bfloat16],
+)
 def test_activations_are_those_of_a_real_pass_to_2_percent(
     design: str, block: str, dtype: torch.dtype
 ) -> None:
@@ -82,39 +85,45 @@ def test_so_are_those_of_autonomous_experts() -> None:
 
 def assert_counted(design: str, block: str, dtype: torch.dtype) -> None:
     real = measured(LoriiniForCausalLM(config(design, block)).train(), dtype)
-    counted = footprint(config(design, block), BATCH, LENGTH, dtype)
-    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    counted = count_activations(config(design, block), BATCH, LENGTH, dtype)
+    assert counted.kept(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
 
 
 @pytest.mark.parametrize("design", ["token-top-p", "relu"])
 def test_experts_whose_number_varies_are_all_counted(design: str) -> None:
     real = measured(LoriiniForCausalLM(config(design)).train(), torch.float32)
-    counted = footprint(config(design), BATCH, LENGTH, torch.float32).activations(LAYERS, False)
+    counted = count_activations(config(design), BATCH, LENGTH, torch.float32).kept(LAYERS, False)
     assert real < counted < 2 * real
+
+
+def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:
+    real = measured(LoriiniForCausalLM(config("label")).train(), torch.float32)
+    counted = count_activations(config("label"), BATCH, LENGTH, torch.float32).kept(LAYERS, False)
+    assert counted - real == pytest.approx(LAYERS * BATCH * LENGTH * 64 * 4, rel=0.01)
 
 
 @pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 def test_a_fused_loss_keeps_no_logits() -> None:
     real = measured(LoriiniForCausalLM(config("dense")).train(), torch.float32, skip_logits=True)
-    counted = footprint(config("dense"), BATCH, LENGTH, torch.float32, fused_loss=True)
-    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
-    plain = footprint(config("dense"), BATCH, LENGTH, torch.float32)
+    counted = count_activations(config("dense"), BATCH, LENGTH, torch.float32, fused_loss=True)
+    assert counted.kept(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    plain = count_activations(config("dense"), BATCH, LENGTH, torch.float32)
     assert plain.rest - counted.rest > 0.9 * BATCH * LENGTH * 512 * 4
 
 
 def test_merged_weights_are_counted_by_unit() -> None:
     per_unit = 3 * 64 * 176 * 4
-    assert footprint(config("lory"), BATCH, LENGTH, torch.float32).merged == BATCH * 4 * per_unit
-    assert footprint(config("smear"), BATCH, LENGTH, torch.float32).merged == BATCH * per_unit
-    assert footprint(config("mixtral"), BATCH, LENGTH, torch.float32).merged == 0
+    assert count_activations(config("lory"), BATCH, LENGTH, torch.float32).merged == BATCH * 4 * per_unit
+    assert count_activations(config("smear"), BATCH, LENGTH, torch.float32).merged == BATCH * per_unit
+    assert count_activations(config("mixtral"), BATCH, LENGTH, torch.float32).merged == 0
 
 
 def test_merging_again_keeps_no_merged_weights() -> None:
     again = config("lory")
     again.recompute_merge = True
     real = measured(LoriiniForCausalLM(again).train(), torch.float32)
-    counted, kept = (footprint(c, BATCH, LENGTH, torch.float32) for c in (again, config("lory")))
-    assert counted.activations(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
+    counted, kept = (count_activations(c, BATCH, LENGTH, torch.float32) for c in (again, config("lory")))
+    assert counted.kept(LAYERS, checkpointing=False) == pytest.approx(real, rel=0.02)
     assert counted.merged == 0
     assert kept.layer - counted.layer == pytest.approx(kept.merged, rel=0.02)
 
@@ -152,6 +161,6 @@ def test_together_they_are_the_peak_of_a_real_step_to_10_percent(design: str, ch
     model(**inputs()).loss.backward()  # gradients are there from now on
     with Live() as live:
         model(**inputs()).loss.backward()
-    counted = footprint(config(design), BATCH, LENGTH, torch.float32)
-    together = counted.activations(LAYERS, checkpointing) + counted.working(checkpointing)
+    counted = count_activations(config(design), BATCH, LENGTH, torch.float32)
+    together = counted.kept(LAYERS, checkpointing) + counted.transient(checkpointing)
     assert together == pytest.approx(live.peak, rel=0.1)

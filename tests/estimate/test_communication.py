@@ -1,44 +1,51 @@
-"""What travels, by hand."""
+"""Communication, counted by hand."""
 
 import pytest
 import torch
 
+from covering import one_of_each
 from loriini import LoriiniForCausalLM
-from loriini.estimate.communication import Traffic, Work, expert_parallel, expert_wise, fsdp, parts
+from loriini.estimate.communication import (
+    Communication,
+    RankStep,
+    count_parameters,
+    expert_parallel,
+    expert_wise,
+    fsdp,
+)
 from tiny import BLOCKS, SEGMENT, tiny_config
 
 D, LAYERS, EXPERTS = 16, 2, 4
-WORK = Work(instances=3, length=8, micro_batches=5, itemsize=2)
+WORK = RankStep(instances=3, length=8, micro_batches=5, itemsize=2)
 TOKENS = 24
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("design", ["dense", "lory", "mixtral", "deepseek-v3"])
-def test_parts_are_those_of_the_model(design: str, block: str) -> None:
+@one_of_each(design=["dense", "lory", "mixtral", "deepseek-v3"], block=BLOCKS)
+def test_counted_parameters_are_those_of_the_model(design: str, block: str) -> None:
     config = tiny_config(design, block=block, num_experts=1 if design == "dense" else EXPERTS)
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
     sizes = {name: p.numel() for name, p in model.named_parameters()}
-    here = parts(config)
+    here = count_parameters(config)
     assert here.experts == sum(n for name, n in sizes.items() if ".experts." in name)
     assert here.root == sum(n for name, n in sizes.items() if ".layers." not in name)
     assert here.total == sum(sizes.values())
 
 
 def test_one_rank_receives_nothing() -> None:
-    assert fsdp(tiny_config(), WORK, 1, 1) == Traffic(0, 0, 0)
-    assert expert_wise(tiny_config(), WORK, 1, 1, 1) == Traffic(0, 0, 0)
+    assert fsdp(tiny_config(), WORK, 1, 1) == Communication(0, 0, 0)
+    assert expert_wise(tiny_config(), WORK, 1, 1, 1) == Communication(0, 0, 0)
 
 
 def test_fsdp_gathers_layers_twice_and_reduces_once() -> None:
     config = tiny_config()
-    here = parts(config)
-    moved = fsdp(config, WORK, 4, 4)
-    assert moved.parameters == pytest.approx(
+    here = count_parameters(config)
+    received = fsdp(config, WORK, 4, 4)
+    assert received.parameters == pytest.approx(
         5 * 3 / 4 * (2 * 2 * (here.experts + here.layers) + 4 * here.root)
     )
-    assert moved.gradients == pytest.approx(5 * 3 / 4 * 4 * here.total)
-    assert moved.activations == 0
+    assert received.gradients == pytest.approx(5 * 3 / 4 * 4 * here.total)
+    assert received.activations == 0
 
 
 def test_replicas_gather_less_and_reduce_among_each_other() -> None:
@@ -54,19 +61,21 @@ def test_replicas_gather_less_and_reduce_among_each_other() -> None:
 )
 def test_expert_wise_moves_states_and_gates_and_no_expert(design: str, gated: int) -> None:
     config = tiny_config(design)
-    moved = expert_wise(config, WORK, 2, 2, 2)
+    received = expert_wise(config, WORK, 2, 2, 2)
     exchanges = 2 * TOKENS * D * 2 + gated * EXPERTS * 4  # states in, outputs out; gates in
-    assert moved.activations == 5 * LAYERS * 2 * exchanges  # forward and backward, from one other rank
-    here = parts(config)  # the group is all there is, so that slices of experts stay where they are
-    assert moved.parameters == pytest.approx(5 / 2 * (2 * 2 * here.layers + 4 * here.root))
+    assert received.activations == 5 * LAYERS * 2 * exchanges  # forward and backward, from one other rank
+    here = count_parameters(
+        config
+    )  # the group is all there is, so that slices of experts stay where they are
+    assert received.parameters == pytest.approx(5 / 2 * (2 * 2 * here.layers + 4 * here.root))
     many = tiny_config(design, num_experts=2 * EXPERTS)
-    assert moved.activations < expert_wise(many, WORK, 2, 2, 2).activations < 1.5 * moved.activations
+    assert received.activations < expert_wise(many, WORK, 2, 2, 2).activations < 1.5 * received.activations
 
 
 def test_expert_parallelism_moves_chosen_tokens_there_and_back() -> None:
     config = tiny_config("mixtral")
-    moved = expert_parallel(config, WORK, 2, 2, 2)
-    assert moved is not None
-    assert moved.activations == 5 * LAYERS * 4 * TOKENS * 2 * D * 2 / 2
+    received = expert_parallel(config, WORK, 2, 2, 2)
+    assert received is not None
+    assert received.activations == 5 * LAYERS * 4 * TOKENS * 2 * D * 2 / 2
     assert expert_parallel(tiny_config("lory"), WORK, 2, 2, 2) is None
     assert expert_parallel(tiny_config("mixtral", num_experts=3), WORK, 2, 2, 2) is None

@@ -15,8 +15,15 @@ from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
-from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, once, processes, spread
-from loriini.parallel.sharding import build
+from loriini.parallel.mesh import (
+    Parallel,
+    ParallelConfig,
+    check_mesh,
+    join_mesh,
+    on_first_rank,
+    process_group,
+)
+from loriini.parallel.sharding import build_model
 from loriini.train.loop import Interrupted, train
 from loriini.train.measures import Measure
 from loriini.train.run import Run
@@ -40,8 +47,8 @@ def spread_run(design: str, parallel: ParallelConfig = FSDP, micro_batch_size: i
 
 def train_all(runs: list[Run], folder: Path) -> list[list[dict[str, Any]]]:
     """Several runs one after the other, in as many processes as there are; their metrics."""
-    with processes():
-        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+    with process_group():
+        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
         outs = [folder / str(i) for i in range(len(runs))]
         return [metrics(train(run, corpus, out).parent) for run, out in zip(runs, outs, strict=True)]
 
@@ -108,16 +115,16 @@ def train_measured(runs: list[Run], folder: Path) -> None:
         with torch.no_grad():
             return {"loss": model.eval()(ids[:, :-1], shift_labels=ids[:, 1:]).loss.item()}
 
-    with processes():
-        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+    with process_group():
+        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
         for i, run in enumerate(runs):
-            train(run, corpus, folder / str(i), [Measure("losses.jsonl", 4, loss, best_by="loss")])
+            train(run, corpus, folder / str(i), [Measure("losses.jsonl", 4, loss, score="loss")])
 
 
 def stop_at(step: int, run: Run, folder: Path) -> None:
     """Train until one process, and not the first, is told to stop."""
-    with processes(), pytest.MonkeyPatch.context() as patch:
-        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+    with process_group(), pytest.MonkeyPatch.context() as patch:
+        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
         if dist.get_rank() == dist.get_world_size() - 1:
             after_step(patch, step, signal_self)
         with pytest.raises(Interrupted):
@@ -137,12 +144,17 @@ def test_a_run_goes_on_in_another_mesh(alone: dict[str, Path], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("mesh", "world_size", "changes", "message"),
     [
-        (ParallelConfig(shard=3), 4, {}, r"parallel.shard is 3, but 4 processes are no multiple of it"),
+        (ParallelConfig(shard=3), 4, {}, r"parallel.shard is 3, but 4 processes are not a multiple of it"),
         (ParallelConfig(shard=8), 4, {}, r"parallel.shard is 8, but 4 processes"),
-        (ParallelConfig(experts=3), 4, {}, r"parallel.experts is 3, but the 4 processes that share a model"),
+        (ParallelConfig(experts=3), 4, {}, r"parallel.experts is 3, but the 4 processes that share a copy"),
         (ParallelConfig(shard=1, experts=2), 4, {}, r"parallel.experts is 2, but the 1 processes"),
-        (ParallelConfig(), 3, {}, r"batch_size is 4, no multiple of the 3 processes"),
-        (ParallelConfig(experts=4), 4, {"intermediate_size": 18}, r"each expert's width is 18, no multiple"),
+        (ParallelConfig(), 3, {}, r"batch_size is 4, not a multiple of the 3 processes"),
+        (
+            ParallelConfig(experts=4),
+            4,
+            {"intermediate_size": 18},
+            r"each expert's width is 18, not a multiple",
+        ),
         (
             ParallelConfig(experts=2),
             2,
@@ -164,8 +176,8 @@ def fail() -> None:
 
 
 def refused() -> str:
-    with processes(), pytest.raises(InputError) as error:
-        once(fail)
+    with process_group(), pytest.raises(InputError) as error:
+        on_first_rank(fail)
     return str(error.value)
 
 
@@ -174,6 +186,6 @@ def test_wrong_input_found_by_the_first_process_is_everyones() -> None:
 
 
 def test_one_process_needs_no_mesh() -> None:
-    assert spread(ParallelConfig(shard=8, experts=4)) == Parallel()
+    assert join_mesh(ParallelConfig(shard=8, experts=4)) == Parallel()
     check_mesh(ParallelConfig(shard=8, experts=4), 1, 3, tiny_config())
-    assert all(isinstance(m, Mixture) for m in build(tiny_config(), Parallel(), "fp32").model.mixtures)
+    assert all(isinstance(m, Mixture) for m in build_model(tiny_config(), Parallel(), "fp32").model.mixtures)

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
-from loriini.estimate.communication import Exchange, Work, expert_wise_bytes, fsdp
-from loriini.estimate.estimate import others_states
+from loriini.estimate.communication import GroupBytes, RankStep, expert_wise_bytes, fsdp
+from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
 from loriini.parallel.expertwise import slice_experts
-from loriini.parallel.mesh import Parallel, ParallelConfig, processes, spread
-from loriini.parallel.sharding import build, clip_gradients, whole, whole_view
+from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh, process_group
+from loriini.parallel.sharding import build_model, clip_gradients, full_tensor
 from tiny import assert_same_gradients, label_arguments, tiny_config
 from together import job
 
@@ -44,19 +44,18 @@ def backward(
 def spread_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[Any, float]]:
     """For each configuration the whole gradients of one batch, shared out, and their norm."""
     results = []
-    with processes():
-        parallel = spread(mesh)
+    with process_group():
+        parallel = join_mesh(mesh)
         for config in configs:
             torch.manual_seed(0)
-            model = build(config, parallel, "fp32")
+            model = build_model(config, parallel, "fp32")
             ids = batch(config).chunk(parallel.world_size)[parallel.rank]
             labels = label_arguments(model, BATCH)
             labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
             backward(model, ids, labels, parallel)
             norm = clip_gradients(model, 1e9, parallel).item()
-            view = whole_view(model, parallel)
             gradients = {
-                name: whole(view(name, p.grad)).numpy()
+                name: full_tensor(p.grad).numpy()
                 for name, p in model.named_parameters()
                 if p.grad is not None
             }
@@ -122,12 +121,12 @@ class Bytes(TorchDispatchMode):
 def sent(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
-    with processes():
-        parallel = spread(ParallelConfig(experts=experts))
+    with process_group():
+        parallel = join_mesh(ParallelConfig(experts=experts))
         for config in configs:
-            model = build(config, parallel, precision)
+            model = build_model(config, parallel, precision)
             ids = batch(config)[:1].expand(2, -1)
-            with Bytes(parallel.group("experts")) as mode:
+            with Bytes(parallel.mesh.get_group("experts")) as mode:
                 backward(model, ids, label_arguments(model, 2), parallel, precision)
             counts.append(mode.sent)
     return counts
@@ -148,18 +147,18 @@ def test_expert_wise_parallelism_sends_activations_only(
     for config, *of_ranks in zip(configs, *counts, strict=True):
         expected = expert_wise_bytes(config, experts, 2, LENGTH, state_bytes)
         for count in of_ranks:
-            assert Exchange(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
+            assert GroupBytes(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
             assert not count
 
 
 def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
     """What this process sends to gather shards and to reduce gradients in one pass, forward and backward."""
     counts = []
-    with processes():
-        parallel = spread(FSDP)
+    with process_group():
+        parallel = join_mesh(FSDP)
         for config in configs:
-            model = build(config, parallel, "fp32")
-            with Bytes(parallel.group("shard"), parallel.group("data")) as mode:
+            model = build_model(config, parallel, "fp32")
+            with Bytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
                 backward(model, batch(config)[:1], {}, parallel)
             counts.append(mode.sent)
     return counts
@@ -167,7 +166,7 @@ def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
 
 def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
     configs = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
-    work = Work(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+    work = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
     for counts in job(2, sent_by_fsdp, configs):
         for config, count in zip(configs, counts, strict=True):
             expected = fsdp(config, work, 2, 2)
@@ -178,15 +177,13 @@ def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
 def saved_more(configs: list[LoriiniConfig]) -> list[int]:
     """How many more bytes a forward pass saves where all processes share the experts."""
     more = []
-    with processes():
+    with process_group():
         for config in configs:
             model = LoriiniForCausalLM(config).train()
             ids, labels = batch(config), label_arguments(model, BATCH)
             apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
             for mixture in model.model.mixtures:
-                slice_experts(mixture.experts, dist.group.WORLD)
-                for weight in mixture.experts.parameters():
-                    nn.init.normal_(weight, std=0.02)
+                mixture.experts = slice_experts(mixture.experts, join_mesh(EXPERTS).mesh["experts"])
             shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
             more.append(shared - apart)
     return more

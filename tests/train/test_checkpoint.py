@@ -1,16 +1,17 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from loriini.train.checkpoint import Progress, newest, restore, saving
+from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
-AT = Progress(step=3, consumed=24, tokens=999, skips=1)
+AT = RunProgress(step=3, consumed=24, tokens=999, skips=1)
 
 
 def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
@@ -23,12 +24,12 @@ def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
 
 
 def save(
-    folder: Path, state: tuple[torch.nn.Module, torch.optim.AdamW], *at: Progress, keep: int = 2
+    folder: Path, state: tuple[torch.nn.Module, torch.optim.AdamW], *at: RunProgress, keep: int = 2
 ) -> None:
     """Save the same state as if it were that of several steps."""
-    with saving(folder, keep) as begin:
+    with CheckpointWriter(folder, keep) as checkpoints:
         for progress in at:
-            begin(*state, progress)
+            checkpoints.save(*state, progress)
 
 
 def tensors_in(folder: Path) -> Path:
@@ -40,14 +41,14 @@ def steps_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("design", ["lory", "mixtral", "frozen", "random", "aoe", "global-top2"])
-def test_what_is_saved_comes_back_bit_for_bit(design: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("design", ["lory", "frozen", "random", "aoe"])
+def test_what_is_saved_is_restored_bit_for_bit(design: str, tmp_path: Path) -> None:
     model, optimizer = stepped(design)
     save(tmp_path, (model, optimizer), AT)
     expected = torch.rand(3)
 
     other, other_optimizer = stepped(design)
-    found = newest(tmp_path)
+    found = newest_checkpoint(tmp_path)
     assert found is not None
     path, at = found
     restore(path, other, other_optimizer)
@@ -62,23 +63,23 @@ def test_what_is_saved_comes_back_bit_for_bit(design: str, tmp_path: Path) -> No
 
 
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
-    save(tmp_path, stepped(), Progress(9), Progress(10), Progress(11), keep=2)
+    save(tmp_path, stepped(), RunProgress(9), RunProgress(10), RunProgress(11), keep=2)
     assert steps_in(tmp_path) == ["step-00000010", "step-00000011"]
 
 
-def test_the_one_of_lowest_evaluation_loss_is_kept_too(tmp_path: Path) -> None:
-    with saving(tmp_path, keep=1) as begin:
-        for step, loss in enumerate([3.0, 1.0, 2.0, None, 1.5]):
-            begin(*stepped(), Progress(step), loss)
+def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        for step, score in enumerate([3.0, 1.0, 2.0, None, 1.5]):
+            checkpoints.save(*stepped(), RunProgress(step), score)
     assert steps_in(tmp_path) == ["step-00000001", "step-00000004"]
 
 
 def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
-    save(tmp_path, stepped(), Progress(2), Progress(9))
+    save(tmp_path, stepped(), RunProgress(2), RunProgress(9))
     tensors_in(tmp_path / "step-00000009").unlink()
-    save(tmp_path, stepped(), Progress(3), keep=1)
+    save(tmp_path, stepped(), RunProgress(3), keep=1)
     assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
-    found = newest(tmp_path)
+    found = newest_checkpoint(tmp_path)
     assert found is not None
     assert found[1].step == 3
 
@@ -86,8 +87,8 @@ def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
 def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     model, optimizer = stepped()
     expected = {name: weight.clone() for name, weight in model.state_dict().items()}
-    with saving(tmp_path, keep=1) as begin:
-        begin(model, optimizer, AT)
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        checkpoints.save(model, optimizer, AT)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
@@ -95,11 +96,11 @@ def test_what_is_saved_is_the_state_of_that_moment(tmp_path: Path) -> None:
     assert all(torch.equal(weight, expected[name]) for name, weight in model.state_dict().items())
 
 
-def test_a_write_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_write_that_fails_is_raised(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):  # noqa: SIM117
-        with saving(tmp_path / "file", keep=1) as begin:
-            begin(*stepped(), AT)
+        with CheckpointWriter(tmp_path / "file", keep=1) as checkpoints:
+            checkpoints.save(*stepped(), AT)
 
 
 def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: Path) -> None:
@@ -114,9 +115,17 @@ def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: P
 
 
 def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp_path: Path) -> None:
-    assert newest(tmp_path / "absent") is None
+    assert newest_checkpoint(tmp_path / "absent") is None
     (tmp_path / ".step-00000003.unfinished").mkdir()
-    assert newest(tmp_path) is None
+    assert newest_checkpoint(tmp_path) is None
+
+
+@pytest.fixture(scope="module")
+def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of steps 2 and 3."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    save(folder, stepped(), RunProgress(2), RunProgress(3))
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -133,11 +142,11 @@ def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp
     ids=["no tensors", "short tensors", "no state", "half a state", "empty state", "a list", "one bit"],
 )
 def test_a_damaged_one_is_named_and_the_one_before_is_used(
-    damage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damage, two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save(tmp_path, stepped(), Progress(2), Progress(3))
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "step-00000003")
-    found = newest(tmp_path)
+    found = newest_checkpoint(tmp_path)
     assert found is not None
     assert found[1].step == 2
     warning = capsys.readouterr().err
@@ -151,7 +160,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(data)
 
 
-def test_the_state_is_told_in_json(tmp_path: Path) -> None:
+def test_the_state_is_json(tmp_path: Path) -> None:
     save(tmp_path, stepped(), AT)
     state = json.loads((tmp_path / "step-00000003" / "state.json").read_text())
     assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999, "skips": 1}

@@ -15,12 +15,21 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepared(tmp_path_factory.mktemp("corpora") / "sums").folder
 
 
-def test_corpora_are_read_as_one(corpus: Path, tmp_path: Path) -> None:
-    one, two = prepared(corpus), prepared(tmp_path / "other", str(corpus / "tokenizer"))
-    joined = read_corpora([one.folder, two.folder])
-    assert len(joined.instances) == len(one.instances) + len(two.instances)
-    assert joined.vocab_size == one.instances.vocab_size
-    assert joined.digest != read_corpora([one.folder]).digest
+def test_corpora_are_read_as_one_mixed_by_their_weights(corpus: Path) -> None:
+    one, two = read_corpora([corpus]), read_corpora([corpus, corpus], (2.0, 1.0))
+    assert isinstance(two.instances, JoinedInstances)
+    assert two.instances.weights == (2.0, 1.0)
+    assert len(two.instances) == 2 * len(one.instances)
+    assert two.vocab_size == one.vocab_size
+    assert two.digest != one.digest
+    assert two.orders == ("random", "random")
+
+
+def test_weights_must_fit_the_corpora(corpus: Path) -> None:
+    with pytest.raises(InputError, match="corpus_weights: 1 weights for 2 sources; give each one"):
+        read_corpora([corpus, corpus], (1.0,))
+    with pytest.raises(InputError, match="corpus_weights: a single corpus has no weight"):
+        read_corpora([corpus], (2.0,))
 
 
 def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tmp_path: Path) -> None:
@@ -32,14 +41,3 @@ def test_corpora_of_different_tokenizers_or_lengths_are_refused(corpus: Path, tm
         read_corpora([corpus, length])
     with pytest.raises(InputError, match="no finished corpus here"):
         read_corpora([tmp_path])
-
-
-def test_corpora_are_mixed_by_their_weights(corpus: Path, tmp_path: Path) -> None:
-    paths = [corpus, prepared(tmp_path / "other", str(corpus / "tokenizer")).folder]
-    mixed = read_corpora(paths, (2.0, 1.0)).instances
-    assert isinstance(mixed, JoinedInstances)
-    assert mixed.weights == (2.0, 1.0)
-    with pytest.raises(InputError, match="corpus_weights: 1 weights for 2 sources; give each one"):
-        read_corpora(paths, (1.0,))
-    with pytest.raises(InputError, match="corpus_weights: there is one corpus"):
-        read_corpora(paths[:1], (2.0,))

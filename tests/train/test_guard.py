@@ -1,4 +1,4 @@
-"""What is not finite is left out, counted, written down, and can be looked at again."""
+"""Steps that are not finite are skipped, counted and saved, and can be replayed."""
 
 import math
 from dataclasses import replace
@@ -13,18 +13,18 @@ import torch.distributed as dist
 from loriini import LoriiniForCausalLM
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
-from loriini.parallel.mesh import once, processes
+from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import GuardConfig, replay
-from loriini.train.loop import Corpus
 from loriini.train.run import Run
-from runs import EOS, VOCABULARY, Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
+from runs import EOS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
 from together import job
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
+def corpus(tmp_path: Path) -> TrainingCorpus:
     return tiny_corpus(tmp_path / "tokenizer")
 
 
@@ -34,7 +34,7 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
     now = [0]
 
     def counted(state: Any, *arguments: Any) -> dict[str, Any]:
-        now[0] = state.at.step + 1
+        now[0] = state.progress.step + 1
         return training_step(state, *arguments)
 
     def spoiled(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -47,8 +47,8 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
     patch.setattr(LoriiniForCausalLM, "forward", spoiled)
 
 
-def test_a_skipped_batch_is_written_down_and_the_run_goes_on(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_skipped_batch_is_saved_and_the_run_continues(
+    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 3)
     out, run = tmp_path / "run", tiny_run()
@@ -66,8 +66,8 @@ def test_a_skipped_batch_is_written_down_and_the_run_goes_on(
 
 def train_spoiled_in_the_last(run: Run, folder: Path) -> None:
     """Train with a step that is infinite in the last process only."""
-    with processes(), pytest.MonkeyPatch.context() as patch:
-        corpus = once(lambda: tiny_corpus(folder / "tokenizer"))
+    with process_group(), pytest.MonkeyPatch.context() as patch:
+        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
         if dist.get_rank() == dist.get_world_size() - 1:
             spoil(patch, 3)
         loop.train(run, corpus, folder / "run")
@@ -83,7 +83,7 @@ def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> 
 
 
 def test_too_many_in_a_row_stop_the_run_and_say_where(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 2, 4, 5, 6)
     run = tiny_run(guard=GuardConfig(max_skips=3))
@@ -94,19 +94,16 @@ def test_too_many_in_a_row_stop_the_run_and_say_where(
 
 
 def test_skips_in_a_row_are_counted_over_an_interruption(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoil(monkeypatch, 4, 5, 6)
     run = tiny_run(guard=GuardConfig(max_skips=3), checkpoint=CheckpointConfig(every=0))
-    with pytest.MonkeyPatch.context() as patch:
-        after_step(patch, 5, signal_self)
-        with pytest.raises(loop.Interrupted):
-            loop.train(run, corpus, tmp_path / "run")
+    stop(run, corpus, tmp_path / "run", 5)
     with pytest.raises(InputError, match="steps 4 to 6"):
         loop.train(run, corpus, tmp_path / "run")
 
 
-def test_a_replay_names_the_instance_and_the_parameters(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_replay_names_the_instance_and_the_parameters(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run = tiny_run("lory")
     path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), Position(8))
     model = LoriiniForCausalLM(replace(run, length=16).config(VOCABULARY, EOS))

@@ -66,7 +66,7 @@ def test_a_labels_batch_trains_its_expert_as_if_it_were_alone(label: int) -> Non
     assert not any(gradient[others].any() for name, gradient in found.items() if ".experts." in name)
 
 
-@pytest.mark.parametrize("micro_batch_size", [0, 1, 3])
+@pytest.mark.parametrize("micro_batch_size", [0, 3])
 def test_a_mixed_batch_gives_each_expert_its_labels_share(micro_batch_size: int) -> None:
     run = tiny_run("label", micro_batch_size=micro_batch_size)
     model = mixture(run)

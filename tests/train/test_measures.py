@@ -1,4 +1,4 @@
-"""What is measured on the way is written once for each step, and changes nothing."""
+"""Measures are recorded once for each step, and change nothing."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from loriini import LoriiniForCausalLM
 from loriini.errors import Unfinished
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.loop import Corpus
-from loriini.train.measures import Measure, measure_all
-from runs import STEPS, after_step, metrics, tiny_corpus, tiny_run
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.measures import Measure, Measured, measure_all
+from runs import STEPS, Killed, after_step, kill, metrics, tiny_corpus, tiny_run
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
+def corpus(tmp_path: Path) -> TrainingCorpus:
     return tiny_corpus(tmp_path / "tokenizer")
 
 
@@ -32,7 +32,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_measuring_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
+def test_measuring_changes_nothing(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run = tiny_run("random")
     loop.train(run, corpus, tmp_path / "plain")
     loop.train(run, corpus, tmp_path / "measured", [Measure("norms.jsonl", 3, norm)])
@@ -40,16 +40,12 @@ def test_measuring_changes_nothing(corpus: Corpus, tmp_path: Path) -> None:
     assert [line["step"] for line in lines(tmp_path / "measured" / "norms.jsonl")] == [3, 6, 9, STEPS]
 
 
-def test_no_step_is_measured_twice_after_a_kill(corpus: Corpus, tmp_path: Path) -> None:
+def test_no_step_is_measured_twice_after_a_kill(corpus: TrainingCorpus, tmp_path: Path) -> None:
     measures = [Measure("norms.jsonl", 2, norm)]
     run = tiny_run(checkpoint=CheckpointConfig(every=3))
-
-    def kill() -> None:
-        raise RuntimeError
-
     with pytest.MonkeyPatch.context() as patch:
         after_step(patch, 5, kill)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(Killed):
             loop.train(run, corpus, tmp_path / "run", measures)
     assert [line["step"] for line in lines(tmp_path / "run" / "norms.jsonl")] == [2, 4]
     loop.train(run, corpus, tmp_path / "run", measures)
@@ -57,23 +53,23 @@ def test_no_step_is_measured_twice_after_a_kill(corpus: Corpus, tmp_path: Path) 
     assert lines(tmp_path / "run" / "norms.jsonl") == lines(tmp_path / "whole" / "norms.jsonl")
 
 
-def test_one_entry_says_how_good_the_model_is(tmp_path: Path) -> None:
+def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> None:
     model = LoriiniForCausalLM(tiny_run("dense").config(64, 63)).train()
     measures = [
-        Measure("a.jsonl", 2, lambda model: {"a": 1.0, "b": 2.0}, best_by="b"),
+        Measure("a.jsonl", 2, lambda model: {"a": 1.0, "b": 2.0}, score="b"),
         Measure("c.jsonl", 5, lambda model: {"c": 3.0}),
     ]
-    assert measure_all(measures, model, 1, 10, tmp_path) == ({}, None)
-    assert measure_all(measures, model, 2, 10, tmp_path) == ({"a": 1.0, "b": 2.0}, 2.0)
-    assert measure_all(measures, model, 5, 10, tmp_path) == ({"c": 3.0}, None)
-    assert measure_all(measures, model, 10, 10, None) == ({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
+    assert measure_all(measures, model, 1, 10, tmp_path) == Measured({})
+    assert measure_all(measures, model, 2, 10, tmp_path) == Measured({"a": 1.0, "b": 2.0}, 2.0)
+    assert measure_all(measures, model, 5, 10, tmp_path) == Measured({"c": 3.0})
+    assert measure_all(measures, model, 10, 10, None) == Measured({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
     assert lines(tmp_path / "a.jsonl") == [{"step": 2, "a": 1.0, "b": 2.0}]
     assert model.training
 
 
-def test_a_run_out_of_time_saves_and_goes_on_to_the_same_end(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_run_out_of_time_saves_and_resumes_to_the_same_end(corpus: TrainingCorpus, tmp_path: Path) -> None:
     run, out = tiny_run(), tmp_path / "run"
-    with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; the same command goes on"):
+    with pytest.raises(Unfinished, match=r"run: saved after step 1 of 10; run the same"):
         loop.train(run, corpus, out, minutes=1e-9)
     assert len(metrics(out)) == 1
     loop.train(run, corpus, out, minutes=60)
@@ -81,5 +77,5 @@ def test_a_run_out_of_time_saves_and_goes_on_to_the_same_end(corpus: Corpus, tmp
     assert metrics(out) == metrics(tmp_path / "whole")
 
 
-def test_a_run_that_ends_in_time_is_not_unfinished(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_run_that_ends_in_time_is_not_unfinished(corpus: TrainingCorpus, tmp_path: Path) -> None:
     assert loop.train(tiny_run(steps=1), corpus, tmp_path / "run", minutes=1e-9) == tmp_path / "run" / "model"

@@ -1,9 +1,19 @@
+"""Learning rates, parameter groups, and moments that follow the copy into experts."""
+
 import math
 
 import pytest
 import torch
 
-from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer, rate, role, set_rate
+from covering import one_of_each
+from loriini.train.optimizer import (
+    OptimizerConfig,
+    carry_moments,
+    learning_rate_factor,
+    make_optimizer,
+    parameter_group,
+    set_learning_rate,
+)
 from tiny import BLOCKS, GRID, random_ids, run, tiny_model
 
 CONFIG = OptimizerConfig(learning_rate=1e-2, router_rate=3.0, expert_rate=0.5)
@@ -11,7 +21,7 @@ CONFIG = OptimizerConfig(learning_rate=1e-2, router_rate=3.0, expert_rate=0.5)
 
 def test_rate_warms_up_linearly_and_falls_by_a_cosine() -> None:
     config = OptimizerConfig(warmup=0.05, final_rate=0.1)
-    rates = [rate(config, step, 200) for step in range(201)]
+    rates = [learning_rate_factor(config, step, 200) for step in range(201)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert rates[10] == pytest.approx(1.0)
     assert rates[105] == pytest.approx(0.1 + 0.9 * 0.5)
@@ -22,9 +32,9 @@ def test_rate_warms_up_linearly_and_falls_by_a_cosine() -> None:
 
 def test_rate_stays_or_falls_at_the_end() -> None:
     constant = OptimizerConfig(schedule="constant")
-    assert {rate(constant, step, 200) for step in range(10, 201)} == {1.0}
+    assert {learning_rate_factor(constant, step, 200) for step in range(10, 201)} == {1.0}
     late = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.1, decay=0.2, final_rate=0.0)
-    rates = [rate(late, step, 100) for step in range(101)]
+    rates = [learning_rate_factor(late, step, 100) for step in range(101)]
     assert set(rates[9:82]) == {1.0}
     assert rates[91] == pytest.approx(0.5)
     assert rates[100] == pytest.approx(0.0)
@@ -32,11 +42,10 @@ def test_rate_stays_or_falls_at_the_end() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_rate_of_a_very_short_run_is_positive(steps: int) -> None:
-    assert all(0 < rate(OptimizerConfig(), step, steps) <= 1 for step in range(steps))
+    assert all(0 < learning_rate_factor(OptimizerConfig(), step, steps) <= 1 for step in range(steps))
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("name", GRID)
+@one_of_each(name=GRID, block=BLOCKS)
 def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, block: str) -> None:
     model = tiny_model(name, block=block)
     optimizer = make_optimizer(model, CONFIG)
@@ -44,7 +53,7 @@ def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, blo
     seen = [names[p] for group in optimizer.param_groups for p in group["params"]]
     assert sorted(seen) == sorted(n for n, p in model.named_parameters() if p.requires_grad)
     for group in optimizer.param_groups:
-        (kind,) = {role(names[p], p) for p in group["params"]}
+        (kind,) = {parameter_group(names[p], p) for p in group["params"]}
         factor = {"router": 3.0, "experts": 0.5, "expert_vectors": 0.5}.get(kind, 1.0)
         assert group["peak"] == pytest.approx(1e-2 * factor)
         assert group["weight_decay"] == (0.0 if kind.endswith("vectors") else 0.1)
@@ -52,31 +61,30 @@ def test_every_trainable_parameter_is_in_one_group_with_its_rates(name: str, blo
         assert group["betas"] == (0.9, 0.95)
 
 
-def test_roles() -> None:
-    roles = {n: role(n, p) for n, p in tiny_model("mixtral").named_parameters()}
-    assert roles["model.embed_tokens.weight"] == roles["lm_head.weight"] == "rest"
-    assert roles["model.layers.0.self_attn.q_proj.weight"] == "rest"
-    assert roles["model.layers.0.input_layernorm.weight"] == roles["model.norm.weight"] == "vectors"
-    assert roles["model.layers.1.mlp.router.scorer.weight"] == "router"
-    assert roles["model.layers.1.mlp.experts.down_proj"] == "experts"
-    roles = {n: role(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
-    assert roles["model.positions.weight"] == roles["model.layers.0.self_attn.c_attn.weight"] == "rest"
-    assert roles["model.norm.bias"] == roles["model.layers.0.self_attn.c_attn.bias"] == "vectors"
-    assert roles["model.layers.1.mlp.experts.up_proj"] == "experts"
-    assert roles["model.layers.1.mlp.experts.up_bias"] == "expert_vectors"
+def test_parameter_groups() -> None:
+    groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral").named_parameters()}
+    assert groups["model.embed_tokens.weight"] == groups["lm_head.weight"] == "rest"
+    assert groups["model.layers.0.self_attn.q_proj.weight"] == "rest"
+    assert groups["model.layers.0.input_layernorm.weight"] == groups["model.norm.weight"] == "vectors"
+    assert groups["model.layers.1.mlp.router.scorer.weight"] == "router"
+    assert groups["model.layers.1.mlp.experts.down_proj"] == "experts"
+    groups = {n: parameter_group(n, p) for n, p in tiny_model("mixtral", block="gpt2").named_parameters()}
+    assert groups["model.positions.weight"] == groups["model.layers.0.self_attn.c_attn.weight"] == "rest"
+    assert groups["model.norm.bias"] == groups["model.layers.0.self_attn.c_attn.bias"] == "vectors"
+    assert groups["model.layers.1.mlp.experts.up_proj"] == "experts"
+    assert groups["model.layers.1.mlp.experts.up_bias"] == "expert_vectors"
 
 
 def test_set_rate_is_a_share_of_each_groups_peak() -> None:
     optimizer = make_optimizer(tiny_model(), CONFIG)
     for share in (0.5, 0.25):
-        set_rate(optimizer, share)
+        set_learning_rate(optimizer, share)
         assert [g["lr"] for g in optimizer.param_groups] == [
             share * g["peak"] for g in optimizer.param_groups
         ]
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("experts", [2, 3])
+@one_of_each(experts=[2, 3], block=BLOCKS)
 def test_moments_are_carried_as_the_gradients_scale(experts: int, block: str) -> None:
     dense = tiny_model("dense", num_experts=1, block=block)
     mixture = tiny_model("lory", num_experts=experts, block=block)

@@ -7,10 +7,10 @@ Adam's moments carried over as m/E, v/E² and an eps of eps/E it takes the dense
 from dataclasses import replace
 from typing import Literal
 
-import pytest
 import torch
 from torch import Tensor
 
+from covering import one_of_each
 from loriini import LoriiniForCausalLM, RoutingConfig
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from loriini.train.upcycle import WarmupConfig, upcycle
@@ -67,8 +67,7 @@ def apart_after(
     return max(abs(a - b) for a, b in losses), max(weights)
 
 
-@pytest.mark.parametrize("eps", [1e-8, 1e-3])
-@pytest.mark.parametrize("experts", [3, 4, 8])
+@one_of_each(experts=[3, 8], eps=[1e-8, 1e-3])
 def test_copies_of_equal_weight_follow_the_dense_model(experts: int, eps: float) -> None:
     losses, weights = apart_after(experts=experts, eps=eps)
     assert losses < 1e-5

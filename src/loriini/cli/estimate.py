@@ -1,8 +1,9 @@
 """An estimate as tables."""
 
 from loriini.cli.output import format_table
-from loriini.estimate.communication import Traffic
-from loriini.estimate.estimate import GIB, Estimate, Option
+from loriini.estimate.communication import Communication
+from loriini.estimate.estimate import Estimate, Option
+from loriini.estimate.memory import GIB
 
 PARALLELISMS = {
     "fsdp": "FSDP",
@@ -17,7 +18,7 @@ def estimate_text(estimate: Estimate) -> str:
     """An estimate's tables: memory, settings that fit, communication."""
     own = estimate.options[0]
     return "\n\n".join(
-        [_head(estimate), _memory(own), _options(estimate), _traffic(estimate), _by_gpus(estimate)]
+        [_head(estimate), _memory(own), _options(estimate), _communication(estimate), _by_gpus(estimate)]
     )
 
 
@@ -37,16 +38,16 @@ def _head(e: Estimate) -> str:
 
 
 def _memory(own: Option) -> str:
-    held = own.holding
+    memory = own.memory
     rows = [
-        ("parameters, float32", held.parameters),
-        ("gradients", held.gradients),
-        ("optimizer state", held.optimizer),
-        ("weights gathered or cast", held.gathered),
-        ("activations", held.activations),
-        ("  merged experts among them", held.merged),
-        ("transient gradients", held.working),
-        ("total", held.total),
+        ("parameters, float32", memory.parameters),
+        ("gradients", memory.gradients),
+        ("optimizer state", memory.optimizer),
+        ("weights gathered or cast", memory.gathered),
+        ("activations", memory.activations),
+        ("  merged experts among them", memory.merged),
+        ("transient gradients", memory.transient),
+        ("total", memory.total),
     ]
     return format_table(["memory of a rank", "GiB"], [[name, _gib(x)] for name, x in rows], align_right=True)
 
@@ -57,37 +58,38 @@ def _options(e: Estimate) -> str:
         [
             str(o.micro_batch_size),
             "yes" if o.activation_checkpointing else "no",
-            _gib(o.holding.total),
+            _gib(o.memory.total),
             verdict[o.fits],
         ]
         for o in e.options
     ]
-    last = "" if e.memory is None else f"in {_gib(e.memory)} GiB"
+    last = "" if e.gpu_memory is None else f"in {_gib(e.gpu_memory)} GiB"
     head = ["micro_batch_size", "activation_checkpointing", "GiB a rank", last]
     return format_table(head, rows, align_right=True)
 
 
-def _traffic(e: Estimate) -> str:
+def _communication(e: Estimate) -> str:
     rows = [
-        [PARALLELISMS[name], *(_sizes(traffic) if traffic else ["not for this design", "", "", ""])]
-        for name, traffic in e.traffic.items()
+        [PARALLELISMS[name], *(_sizes(received) if received else ["not for this design", "", "", ""])]
+        for name, received in e.communication.items()
     ]
     head = [f"GiB a rank receives in a step (groups of {e.group})", "parameters", "gradients", "activations"]
     return format_table([*head, "total"], rows, align_right=True)
 
 
 def _by_gpus(e: Estimate) -> str:
+    by_gpus = e.communication_at_scale
     rows = [
-        [PARALLELISMS[name], *(_gib(sizes.total) if (sizes := by[name]) else "–" for by in e.paper.values())]
+        [PARALLELISMS[name], *(_gib(sizes.total) if (sizes := by[name]) else "–" for by in by_gpus.values())]
         for name in PARALLELISMS
     ]
-    counts = [f"{gpus:,} GPUs" for gpus in e.paper]
+    counts = [f"{gpus:,} GPUs" for gpus in by_gpus]
     head = ["the same with one micro-batch a step, groups of 8", *counts]
     return format_table(head, rows, align_right=True)
 
 
-def _sizes(traffic: Traffic) -> list[str]:
-    sizes = (traffic.parameters, traffic.gradients, traffic.activations, traffic.total)
+def _sizes(received: Communication) -> list[str]:
+    sizes = (received.parameters, received.gradients, received.activations, received.total)
     return [_gib(size) for size in sizes]
 
 

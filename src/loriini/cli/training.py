@@ -129,13 +129,13 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
 
 def _dry_run(arguments: argparse.Namespace) -> None:
     from loriini.cli.estimate import estimate_text
-    from loriini.estimate.estimate import Cluster, parse_memory
+    from loriini.estimate.memory import GpuCluster, parse_memory
     from loriini.launch import dry_run
 
     if not arguments.recipe:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
-    cluster = Cluster(1 if arguments.gpus is None else arguments.gpus, memory)
+    cluster = GpuCluster(1 if arguments.gpus is None else arguments.gpus, memory)
     estimate = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size)
     print(json.dumps(estimate.to_dict(), indent=1) if arguments.json else estimate_text(estimate))
 

@@ -1,9 +1,9 @@
-"""What travels between processes in a step, on paper: FSDP, expert parallelism, expert-wise parallelism.
+"""What ranks receive in a step, on paper: FSDP, expert parallelism, expert-wise parallelism.
 
-All counts are bytes that one rank receives; rings send as many. Lory section 6 compares the three: FSDP moves
-every expert's parameters to every rank; expert parallelism moves tokens to the experts that they chose, which
-needs a choice; expert-wise parallelism cuts the width of all experts over a group of ranks and moves the
-group's states instead, whose size does not depend on the number of experts.
+Counts are bytes that one rank receives; with ring algorithms it sends as many. Lory section 6 compares the
+three. FSDP sends every expert's parameters to every rank. Expert parallelism sends tokens to the experts that
+they chose, which needs a choice. Expert-wise parallelism shards the width of all experts over a group of
+ranks and sends the group's states, whose size does not depend on the number of experts.
 """
 
 from dataclasses import dataclass
@@ -12,27 +12,30 @@ from loriini.model import LoriiniConfig
 from loriini.model.configuration import BLOCK_SIZES
 
 FLOAT32 = 4
-"""Bytes of master weights, of gradients that are reduced, and of gates."""
+"""Bytes of master weights, reduced gradients, and gates."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """A rank's step: `micro_batches` of `instances` of `length` tokens, at `itemsize` bytes a number."""
+class RankStep:
+    """A rank's share of a step."""
 
     instances: int
+    """Of a micro-batch."""
     length: int
+    """Tokens of an instance."""
     micro_batches: int
     itemsize: int
+    """Bytes of a number in the dtype of computation."""
 
     @property
     def tokens(self) -> int:
-        """Of a micro-batch."""
+        """Tokens of a micro-batch."""
         return self.instances * self.length
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A model's parameters by where they live: in experts, elsewhere in the layers, outside the layers."""
+class ParameterCounts:
+    """A model's parameters: in experts, elsewhere in the layers, and outside the layers."""
 
     experts: int
     layers: int
@@ -40,13 +43,13 @@ class Parts:
 
     @property
     def total(self) -> int:
-        """All."""
+        """All parameters."""
         return self.experts + self.layers + self.root
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes that a rank receives in a step."""
+class Communication:
+    """Bytes that a rank receives in a step, by what they are."""
 
     parameters: float
     gradients: float
@@ -54,101 +57,105 @@ class Traffic:
 
     @property
     def total(self) -> float:
-        """All."""
+        """All bytes."""
         return self.parameters + self.gradients + self.activations
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """Bytes that each process sends, and receives, in one forward and backward pass of a micro-batch."""
+class GroupBytes:
+    """Bytes that a process sends within its expert group in one forward and backward pass."""
 
     all_gather: int
     reduce_scatter: int
 
 
-def parts(config: LoriiniConfig) -> Parts:
-    """Where a model's parameters live."""
+def count_parameters(config: LoriiniConfig) -> ParameterCounts:
+    """A model's parameters by where they are."""
     sizes = BLOCK_SIZES[config.block](config)
     embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
     root = embeddings + sizes.positions + sizes.norm
     experts = config.num_hidden_layers * config.num_experts * sizes.expert
-    return Parts(experts, config.parameters()[0] - experts - root, root)
+    return ParameterCounts(experts, config.parameters()[0] - experts - root, root)
 
 
-def fsdp(config: LoriiniConfig, work: Work, ranks: int, shard: int) -> Traffic:
-    """Everything sharded over `shard` ranks, in ranks / shard replicas.
+def fsdp(config: LoriiniConfig, step: RankStep, ranks: int, shard: int) -> Communication:
+    """FSDP of all parameters over `shard` ranks, in ranks / shard replicas.
 
-    A layer is gathered for its forward and again for its backward pass, the rest once; gradients are
-    reduced and scattered in float32, then averaged between replicas.
+    A layer is gathered for its forward and again for its backward pass, the rest once. Gradients are
+    reduced and scattered in float32, then averaged over replicas.
     """
-    here = parts(config)
-    return _sharded(here.experts + here.layers, here.root, work, ranks, shard)
+    counts = count_parameters(config)
+    return _fsdp(counts.experts + counts.layers, counts.root, step, ranks, shard)
 
 
-def expert_wise(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic:
-    """Groups of so many ranks share the width of all experts, of which each rank holds a slice.
+def expert_wise(config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int) -> Communication:
+    """Groups of `group` ranks share the width of all experts; FSDP shards the slices, and the rest.
 
     A layer gathers the group's states and gates and scatters the sum of its outputs; the backward pass does
-    the same turned round.
+    the reverse.
     """
-    weights = _with_sliced_experts(config, work, ranks, shard, group)
-    moved = expert_wise_bytes(config, group, work.instances, work.length, work.itemsize)
-    activations = work.micro_batches * (moved.all_gather + moved.reduce_scatter)
-    return Traffic(weights.parameters, weights.gradients, activations)
+    weights = _sliced_experts(config, step, ranks, shard, group)
+    sent = expert_wise_bytes(config, group, step.instances, step.length, step.itemsize)
+    activations = step.micro_batches * (sent.all_gather + sent.reduce_scatter)
+    return Communication(weights.parameters, weights.gradients, activations)
 
 
 def expert_wise_bytes(
-    config: LoriiniConfig, experts: int, instances: int, length: int, state_bytes: int = 2
-) -> Exchange:
-    """What expert-wise parallelism over `experts` processes sends (Lory section 6).
+    config: LoriiniConfig, group: int, instances: int, length: int, state_bytes: int = 2
+) -> GroupBytes:
+    """What a process sends in a group of `group` processes with expert-wise parallelism (Lory section 6).
 
-    Each process brings `instances` of `length` tokens. In every layer the states, S bytes of each process,
-    are gathered and the outputs scattered, and their gradients the other way round, each (G - 1)·S; the
-    gates go with the states, and their gradients with the states'. Nothing depends on the experts' width.
+    Each process has `instances` of `length` tokens. In every layer the states, S bytes per process, are
+    gathered and the outputs scattered, and their gradients the other way round, each (G - 1)·S. Gates are
+    gathered with the states, and their gradients scattered with the states'. Nothing depends on the experts'
+    width.
     """
-    routing, others, layers = config.routing, experts - 1, config.num_hidden_layers
+    routing, others, layers = config.routing, group - 1, config.num_hidden_layers
     merged = routing.combination == "parameters"
     span = routing.segment_length if routing.segmented else length
     units_per_instance = -(-length // span) if merged else length
     tokens = instances * (units_per_instance * span if merged else length)
     states = tokens * config.hidden_size * state_bytes
     gates = instances * units_per_instance * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
-    learnt = gates if routing.data_dependent else 0
-    return Exchange(
+    gate_gradients = gates if routing.data_dependent else 0
+    return GroupBytes(
         all_gather=layers * others * (2 * states + gates),
-        reduce_scatter=layers * others * (2 * states + learnt),
+        reduce_scatter=layers * others * (2 * states + gate_gradients),
     )
 
 
-def expert_parallel(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic | None:
-    """Each rank of a group holds whole experts, and tokens travel to those they chose and back.
+def expert_parallel(
+    config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int
+) -> Communication | None:
+    """Each rank of a group holds whole experts; tokens are sent to those they chose, and back.
 
-    With an even load. None where every token needs every expert, as of merged ones, and where a group cannot
-    share them evenly.
+    Assumes an even load. None where every token needs every expert, as with merged ones, and where a group
+    cannot share the experts evenly.
     """
     chosen = config.num_experts > 1 and config.routing.combination == "outputs"
     if not chosen or config.num_experts % group:
         return None
-    weights = _with_sliced_experts(config, work, ranks, shard, group)
-    states = work.tokens * config.experts_per_token * config.hidden_size * work.itemsize
-    moved = 4 * states * (group - 1) / group
-    return Traffic(
-        weights.parameters, weights.gradients, work.micro_batches * config.num_hidden_layers * moved
-    )
+    weights = _sliced_experts(config, step, ranks, shard, group)
+    states = step.tokens * config.experts_per_token * config.hidden_size * step.itemsize
+    sent = 4 * states * (group - 1) / group
+    activations = step.micro_batches * config.num_hidden_layers * sent
+    return Communication(weights.parameters, weights.gradients, activations)
 
 
-def _with_sliced_experts(config: LoriiniConfig, work: Work, ranks: int, shard: int, group: int) -> Traffic:
-    """Of parameters and gradients alone, where a group shares the experts."""
-    here = parts(config)
-    experts = _sharded(here.experts // group, 0, work, ranks // group, shard // group)
-    rest = _sharded(here.layers, here.root, work, ranks, shard)
-    return Traffic(experts.parameters + rest.parameters, experts.gradients + rest.gradients, 0)
+def _sliced_experts(
+    config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int
+) -> Communication:
+    """Parameters and gradients alone, where a group shares the experts."""
+    counts = count_parameters(config)
+    experts = _fsdp(counts.experts // group, 0, step, ranks // group, shard // group)
+    rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
+    return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients, 0)
 
 
-def _sharded(layers: int, root: int, work: Work, ranks: int, shard: int) -> Traffic:
-    """FSDP of parameters in layers and outside them."""
+def _fsdp(layers: int, root: int, step: RankStep, ranks: int, shard: int) -> Communication:
+    """FSDP of so many parameters in layers and outside them."""
     others, replicas = (shard - 1) / shard, ranks // shard
-    gathered = others * (2 * layers * work.itemsize + root * FLOAT32)
+    gathered = others * (2 * layers * step.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard
     reduced = (others + between) * (layers + root) * FLOAT32
-    return Traffic(work.micro_batches * gathered, work.micro_batches * reduced, 0)
+    return Communication(step.micro_batches * gathered, step.micro_batches * reduced, 0)

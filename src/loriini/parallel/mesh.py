@@ -1,9 +1,9 @@
-"""Many processes as one: who they are, how they stand in a mesh, and what they agree upon.
+"""The processes of a job: their mesh, and the reductions over all of them.
 
-torchrun starts them and tells each its rank. They form a mesh (replicate, shard, experts): each of
-`replicate` groups holds the whole model, spread over shard · experts processes; along `experts` the width of
-every expert is spread, and along the other two the data. Ranks next to each other are of one expert group, so
-that it stays inside a node.
+torchrun starts the processes and gives each its rank. They form a mesh (replicate, shard, experts): each of
+the `replicate` groups holds a copy of the model, sharded over shard · experts processes; along `experts` the
+width of every expert is sharded, along the other two the data. Neighbouring ranks belong to one expert group,
+so that a group stays within a node.
 """
 
 import os
@@ -43,37 +43,30 @@ class ParallelConfig:
 
 @dataclass(frozen=True)
 class Parallel:
-    """This process among all. `mesh` is None for one alone, and every function here is then the identity.
-
-    `mesh` is (replicate, shard, experts); `data_mesh` the same processes as (replicate, data), over which
-    everything but experts is sharded; `files` a group of its own for what goes on in the background.
-    """
+    """This process among all; for a single process every reduction is the identity."""
 
     rank: int = 0
     world_size: int = 1
     mesh: DeviceMesh | None = None
+    """(replicate, shard, experts); None for a single process."""
     data_mesh: DeviceMesh | None = None
-    files: dist.ProcessGroup | None = None
+    """The same processes as (replicate, data), over which everything but the experts is sharded."""
+    checkpoint_group: dist.ProcessGroup | None = None
+    """All processes, in a group of its own for checkpoints written in the background."""
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this process is the one that writes files and messages."""
         return self.rank == 0
 
     @property
     def experts(self) -> int:
-        """How many processes share the width of every expert."""
+        """The number of processes that share the width of every expert."""
         return 1 if self.mesh is None else self.mesh["experts"].size()
-
-    def group(self, dim: str) -> dist.ProcessGroup:
-        """The processes along one dimension of the meshes: replicate, shard, experts or data."""
-        assert self.mesh is not None
-        assert self.data_mesh is not None
-        return (self.data_mesh if dim == "data" else self.mesh).get_group(dim)
 
     @property
     def fsdp_meshes(self) -> tuple[DeviceMesh, DeviceMesh]:
-        """Over what FSDP shards the experts' parameters, and over what the rest."""
+        """The meshes over which FSDP shards the experts' parameters and all others."""
         assert self.mesh is not None
         assert self.data_mesh is not None
         if self.mesh["replicate"].size() == 1:
@@ -93,49 +86,49 @@ class Parallel:
         return total
 
     def mean_of(self, *numbers: float) -> tuple[float, ...]:
-        """The means of some numbers over all processes, in one exchange."""
+        """The means of numbers over all processes, in one reduction."""
         return numbers if self.mesh is None else tuple(self.mean(self._tensor(numbers)).tolist())
 
     def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether it is true in any process."""
         return here if self.mesh is None else bool(self.sum(self._tensor([float(here)])).item())
 
     def _tensor(self, numbers: Any) -> Tensor:
         return torch.tensor(numbers, dtype=torch.float64, device=pick_device())
 
 
-ALONE = Parallel()
+SINGLE_PROCESS = Parallel()
 
 
 def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: LoriiniConfig) -> None:
-    """InputError for processes, a batch or a model that cannot be spread like this."""
+    """Raise InputError for processes, a batch or a model that this mesh does not divide."""
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
         shard = experts = 1
     width, routing = model.expert_width, model.routing
     refusals = [
         (
-            shard > world_size or world_size % max(1, shard) != 0,
-            f"parallel.shard is {config.shard}, but {world_size} processes are no multiple of it; "
+            shard > world_size or world_size % shard != 0,
+            f"parallel.shard is {config.shard}, but {world_size} processes are not a multiple of it; "
             "start another number, or set it to 0",
         ),
         (
-            shard % max(1, experts) != 0,
-            f"parallel.experts is {experts}, but the {shard} processes that share a model are no multiple; "
-            "change parallel.experts, parallel.shard or the number of processes",
+            shard % experts != 0,
+            f"parallel.experts is {experts}, but the {shard} processes that share a copy are not a multiple "
+            "of it; change parallel.experts, parallel.shard or the number of processes",
         ),
         (
             batch_size % world_size != 0,
-            f"batch_size is {batch_size}, no multiple of the {world_size} processes; change one",
+            f"batch_size is {batch_size}, not a multiple of the {world_size} processes; change one of them",
         ),
         (
-            width % max(1, experts) != 0,
-            f"each expert's width is {width}, no multiple of parallel.experts {experts}; change one",
+            width % experts != 0,
+            f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
         ),
         (
             experts > 1 and model.scored_by_norm and routing.node != "low_rank",
-            f"routing.node={routing.node} needs the whole width of an expert, which parallel.experts would "
-            "spread over processes; set it to 1, or score by node=low_rank",
+            f"routing.node={routing.node} needs the whole width of an expert, which parallel.experts shards "
+            "over processes; set parallel.experts to 1, or score by node=low_rank",
         ),
     ]
     for refused, reason in refusals:
@@ -144,34 +137,34 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
 
 
 def world_size() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """The number of processes that torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
-def processes() -> Iterator[None]:
-    """While inside, the processes that torchrun started can speak to each other. Nothing to do for one."""
+def process_group() -> Iterator[None]:
+    """While inside, the processes that torchrun started can communicate. Does nothing for a single one."""
     if world_size() == 1 or dist.is_initialized():
         yield
         return
     device = pick_device()
     if device.type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    # gloo carries what lies on the CPU: words between processes, and checkpoints on their way to disk.
+    # gloo is for what lies on the CPU: objects sent between processes, and checkpoints being written.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(minutes=30), **meeting_place())
+    dist.init_process_group(backend, timeout=timedelta(minutes=30), **rendezvous_store())
     try:
         yield
     finally:
         dist.destroy_process_group()
 
 
-def meeting_place() -> dict[str, Any]:
-    """The store in which processes find each other, this one's rank, and how many they are.
+def rendezvous_store() -> dict[str, Any]:
+    """The store in which processes find each other, this one's rank, and their number.
 
     torchrun keeps one store over its restarts, in which a new attempt would find the addresses of dead
-    processes. On one node every attempt gets a corner of its own; between nodes the counts of restarts
-    differ, and torchrun must be told TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+    processes. On one node every attempt gets a prefix of its own. Nodes may differ in their count of
+    restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
     """
     store, rank, size = next(rendezvous("env://"))
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
@@ -180,8 +173,8 @@ def meeting_place() -> dict[str, Any]:
     return {"store": store, "rank": rank, "world_size": size}
 
 
-def spread(config: ParallelConfig) -> Parallel:
-    """This process among those that are there, in the mesh of `config`."""
+def join_mesh(config: ParallelConfig) -> Parallel:
+    """This process in the mesh of `config`, which all processes must join."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return Parallel()
     world, device = dist.get_world_size(), pick_device().type
@@ -192,25 +185,25 @@ def spread(config: ParallelConfig) -> Parallel:
         world_size=world,
         mesh=init_device_mesh(device, sizes, mesh_dim_names=("replicate", "shard", "experts")),
         data_mesh=init_device_mesh(device, (world // shard, shard), mesh_dim_names=("replicate", "data")),
-        files=dist.new_group(backend="gloo"),
+        checkpoint_group=dist.new_group(backend="gloo"),
     )
 
 
-def once(function: Callable[[], Result]) -> Result:
-    """What `function` returns in the first process, which alone calls it; its InputError is everyone's.
+def on_first_rank(function: Callable[[], Result]) -> Result:
+    """Run a function on rank 0 and broadcast its result, or raise its InputError, in every process.
 
-    The result goes to the others as it is: keep it small. While the first works, the others wait.
+    The result is pickled: keep it small. The other processes wait.
     """
     if not dist.is_initialized():
         return function()
-    told: list[Any] = [None, None]
+    outcome: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:
-            told[0] = function()
+            outcome[0] = function()
         except InputError as error:
-            told[1] = str(error)
-    dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
-    if told[1] is not None:
-        raise InputError(told[1])
-    result: Result = told[0]
+            outcome[1] = str(error)
+    dist.broadcast_object_list(outcome, src=0, device=torch.device("cpu"))
+    if outcome[1] is not None:
+        raise InputError(outcome[1])
+    result: Result = outcome[0]
     return result

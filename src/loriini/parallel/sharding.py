@@ -1,11 +1,11 @@
-"""A model spread over processes, and the ways in and out of it: whole tensors cut up, and put together.
+"""A model sharded over processes, and whole tensors turned into shards and back.
 
-Everything is sharded by FSDP2 layer by layer over (replicate, data). With expert-wise parallelism each expert
-is first sliced by its width over `experts`, and its slices are sharded over (replicate, shard).
+FSDP2 shards every layer over (replicate, data). With expert-wise parallelism each expert is first sharded
+along its width over `experts`, and these slices by FSDP over (replicate, shard).
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -17,73 +17,69 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.placement_types import Placement
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from loriini.hardware import autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts import Experts
-from loriini.parallel.expertwise import ExpertWise, slice_experts
+from loriini.parallel.expertwise import slice_experts
 from loriini.parallel.mesh import Parallel
 
-Expand = Callable[[str, Tensor, Tensor], Tensor]
-"""Takes a dense tensor's name, the tensor, and the mixture's parameter; returns the tensor in its shape."""
-
 EXPERT_METHODS = ("by_parameters", "by_outputs", "activations")
-"""What a mixture calls of its experts; FSDP has to gather their parameters before."""
+"""The methods of experts that a mixture calls; FSDP gathers their parameters before each."""
 
 
-def build(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
-    """A freshly initialised model on the training device, spread over the processes where there are several.
+def build_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
+    """A freshly initialised model on the training device, sharded where there are several processes.
 
-    The first process draws the values for all, so that they are those of one process alone.
+    The first process draws the weights for all, so that they are those of a single process.
     """
     source = LoriiniForCausalLM(config) if parallel.first else None
     if parallel.mesh is None:
         assert source is not None
         return source.to(pick_device()).train()
     model = shard_model(config, parallel, precision)
-    scatter(model, parallel, source)
+    broadcast_weights(model, parallel, source)
     return model
 
 
 def shard_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
-    """A model of `config` spread over the processes of `parallel`; its values are whatever memory held."""
+    """A model of `config`, sharded over the processes of `parallel`, with uninitialised weights."""
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
     if parallel.experts > 1:
+        assert parallel.mesh is not None
         for mixture in model.model.mixtures:
-            slice_experts(mixture.experts, parallel.group("experts"))
-    shard_(model, parallel, precision)
+            mixture.experts = slice_experts(mixture.experts, parallel.mesh["experts"])
+    apply_fsdp(model, parallel, precision)
     return model.to_empty(device=pick_device()).train()
 
 
-def shard_(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> None:
-    """Apply FSDP2 to every layer and to what is left.
+def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> None:
+    """Shard every layer, and then the rest of the model, with FSDP2.
 
-    Gradients are summed over processes, so that every process's loss must count 1/world_size: slices of
-    experts are reduced over fewer processes than the rest, but are of the same mean.
+    Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: slices of
+    experts are reduced over fewer processes than the rest, but are part of the same mean.
 
-    On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered;
-    master weights and reductions are float32, and so are the residual stream, the embeddings and the head, as
-    in one process.
+    On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered.
+    Master weights, reductions, the residual stream, the embeddings and the head stay float32.
     """
     policy = MixedPrecisionPolicy(
         param_dtype=autocast_dtype(precision) if pick_device().type == "cuda" else None,
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
-    # Decisions are views, and nobody changes them in place.
+    # Routing decisions are views, and nothing changes them in place.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
-    of_experts, of_rest = parallel.fsdp_meshes
+    expert_mesh, mesh = parallel.fsdp_meshes
     for layer, mixture in zip(model.model.layers, model.model.mixtures, strict=True):
-        place = expert_placement(mixture.experts, of_experts if parallel.experts > 1 else of_rest)
+        place = expert_placement(mixture.experts, expert_mesh if parallel.experts > 1 else mesh)
         if parallel.experts > 1:
-            fully_shard(mixture.experts, mesh=of_experts, mp_policy=policy, shard_placement_fn=place)
+            fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
             for name in EXPERT_METHODS:
                 register_fsdp_forward_method(mixture.experts, name)
-        fully_shard(layer, mesh=of_rest, mp_policy=policy, shard_placement_fn=place)
-    fully_shard(model, mesh=of_rest, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
+        fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
@@ -91,171 +87,103 @@ def shard_(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> Non
 
 
 def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:
-    """Along which dimension a layer's parameters are sharded: experts along one that divides evenly.
+    """The dimension along which FSDP shards a layer's parameters: of experts, one that divides evenly.
 
-    Their first dimension, the number of experts, is often smaller than the number of processes.
+    Their first dimension, the number of experts, is often smaller than the number of processes; their width
+    is left to expert-wise parallelism.
     """
     size = mesh.size(-1)
     width_dims = {getattr(experts, name): dim for name, dim in experts.width_dims.items()}
+    parameters = set(experts.parameters())
 
     def place(parameter: nn.Parameter) -> Shard | None:
-        if parameter not in ours:
+        if parameter not in parameters:
             return None
         dims = [d for d, n in enumerate(parameter.shape) if n % size == 0 and d != width_dims.get(parameter)]
         return Shard(dims[0]) if dims else None
 
-    ours = set(experts.parameters())
     return place
 
 
-def whole_view(model: nn.Module, parallel: Parallel) -> Callable[[str, Tensor], Tensor]:
-    """A function (name, local or sharded tensor) → what the tensor is a part of, sharing its memory.
-
-    FSDP's DTensors know nothing of the slices of experts; here they lie in the mesh of all processes.
-    """
-    if parallel.experts == 1:
-        return lambda name, tensor: tensor
-    mesh = parallel.mesh
-    assert mesh is not None
-    dims = dict(sliced(model))
-
-    def view(name: str, tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, DTensor) or (tensor.device_mesh.mesh_dim_names or ())[-1:] != ("shard",):
-            return tensor
-        dim = dims.get(name)
-        placements: list[Placement] = [Replicate(), tensor.placements[-1], Shard(dim) if dim else Replicate()]
-        sizes = list(tensor.shape)
-        if dim:
-            sizes[dim] *= parallel.experts
-        strides = torch.empty(sizes, device="meta").stride()
-        return DTensor.from_local(
-            tensor.to_local(), mesh, placements, run_check=False, shape=torch.Size(sizes), stride=strides
-        )
-
-    return view
-
-
-def sliced(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """The parameters of which each process holds a slice of the width, with its dimension."""
-    for prefix, module in model.named_modules():
-        if isinstance(module, ExpertWise):
-            for name, dim in module.width_dims.items():
-                yield f"{prefix}.{name}", dim
-
-
-def put(target: Tensor, value: Tensor) -> None:
-    """Copy this process's part of a whole tensor into `target`, a `whole_view` or a plain tensor."""
-    if not isinstance(target, DTensor):
-        target.copy_(value)
-        return
-    mesh = target.device_mesh
-    for i, placement in enumerate(target.placements):
-        if isinstance(placement, Shard):
-            parts, place = value.chunk(mesh.size(i), placement.dim), mesh.get_local_rank(i)
-            value = parts[place] if place < len(parts) else value.narrow(placement.dim, 0, 0)
-    target.to_local().copy_(value)
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A whole tensor of a `whole_view`; every process must ask for it."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor; every process must ask for it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def scatter(model: LoriiniForCausalLM, parallel: Parallel, source: nn.Module | None) -> None:
-    """Give a sharded model the values, buffers included, of the first process's `source`."""
+def local_part(tensor: Tensor | None) -> Tensor:
+    """This process's part of a tensor."""
+    assert tensor is not None
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def copy_part(target: Tensor, whole: Tensor) -> None:
+    """Copy this process's part of a whole tensor, which every process has, into a sharded `target`."""
+    if isinstance(target, DTensor):
+        whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None).to_local()
+    local_part(target).copy_(whole)
+
+
+def expand_into_experts(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """A dense model's tensor, repeated for every expert and sharded as the mixture's `parameter`."""
+    expanded = torch.empty_like(parameter)
+    copy_part(expanded, full_tensor(tensor).expand(parameter.shape))
+    return expanded
+
+
+def broadcast_weights(model: LoriiniForCausalLM, parallel: Parallel, source: nn.Module | None) -> None:
+    """Give a sharded model the weights and buffers of the first process's `source`, tensor by tensor."""
     values = {} if source is None else {**dict(source.named_buffers()), **source.state_dict()}
-    targets = {**dict(model.named_buffers()), **model.state_dict()}
-    view = whole_view(model, parallel)
-    for name, tensor in targets.items():
-        target = view(name, tensor)
+    for name, target in {**dict(model.named_buffers()), **model.state_dict()}.items():
         value = torch.empty(target.shape, dtype=target.dtype, device=target.device)
         if parallel.first:
             value.copy_(values[name])
         dist.broadcast(value, src=0)
-        put(target, value)
+        copy_part(target, value)
 
 
-def expand_as(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
-    """The dense model's tensor, once for every expert of the mixture's parameter."""
-    return tensor.expand_as(parameter).clone()
-
-
-def expander(dense: nn.Module, mixture: nn.Module, parallel: Parallel) -> Expand:
-    """`optimizer.expand_as` for tensors of sharded models, through one whole tensor at a time."""
-    if parallel.mesh is None:
-        return expand_as
-    of_dense, of_mixture = whole_view(dense, parallel), whole_view(mixture, parallel)
-
-    def expand(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
-        expanded = torch.empty_like(parameter)
-        target = of_mixture(name, expanded)
-        put(target, whole(of_dense(name, tensor)).expand(target.shape))
-        return expanded
-
-    return expand
-
-
-def gather(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM | None:
+def gather_model(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCausalLM | None:
     """The whole model on the first process's CPU, None on the others; every process must ask for it.
 
-    Tensors travel one by one, and no random number is used up. A process alone gets its model itself.
+    Tensors are gathered one by one, and no random number is drawn. A single process gets its model itself.
     """
     if parallel.mesh is None:
         return model
-    view = whole_view(model, parallel)
     values = {}
     for name, tensor in model.state_dict().items():
-        value = whole(view(name, tensor)).cpu()
+        value = full_tensor(tensor).cpu()
         if parallel.first:
             values[name] = value
     if not parallel.first:
         return None
     with torch.random.fork_rng(devices=[]):
-        together = LoriiniForCausalLM(model.config)
-    together.load_state_dict(values)
-    return together
+        gathered = LoriiniForCausalLM(model.config)
+    gathered.load_state_dict(values)
+    return gathered
 
 
 def clip_gradients(model: nn.Module, limit: float, parallel: Parallel) -> Tensor:
-    """Scale all gradients so that their norm is at most `limit`; returns the norm before."""
-    parameters = [p for p in model.parameters() if p.grad is not None]
+    """Scale all gradients so that their norm is at most `limit`; returns the norm before, a scalar."""
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     if parallel.mesh is None:
-        return torch.nn.utils.clip_grad_norm_(parameters, limit)
-    reduce_in_group(model, parallel)
-    norm = gradient_norm(model, parallel)
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    norm = gradient_norm(gradients)
     scale = (limit / (norm + 1e-6)).clamp(max=1.0)
-    for parameter in parameters:
-        local(parameter.grad).mul_(scale)
+    for gradient in gradients:
+        local_part(gradient).mul_(scale)
     return norm
 
 
-def reduce_in_group(model: nn.Module, parallel: Parallel) -> None:
-    """Sum the gradients of expert parameters that have no width: each process saw its slices' part of it."""
-    for parameter in unsliced(model):
-        if parameter.grad is not None:
-            dist.all_reduce(local(parameter.grad), group=parallel.group("experts"))
-
-
-def unsliced(model: nn.Module) -> list[nn.Parameter]:
-    """Expert parameters that every process of an expert group holds alike."""
-    modules = [module for module in model.modules() if isinstance(module, ExpertWise)]
-    return [p for m in modules for name, p in m.named_parameters() if name not in m.width_dims]
-
-
-def gradient_norm(model: nn.Module, parallel: Parallel) -> Tensor:
-    """The norm of all gradients, each counted once; scalar, the same in every process."""
-    repeated = set(unsliced(model))
-    squares = [
-        local(p.grad).square().sum() / (parallel.experts if p in repeated else 1)
-        for p in model.parameters()
-        if p.grad is not None
-    ]
+def gradient_norm(gradients: list[Tensor]) -> Tensor:
+    """The norm of sharded gradients, each element counted once; a scalar, the same in every process."""
+    squares = [local_part(gradient).square().sum() / copies(gradient) for gradient in gradients]
     total = torch.stack(squares).sum()
-    dist.all_reduce(total, group=parallel.group("data"))
+    dist.all_reduce(total)
     return total.sqrt()
 
 
-def local(tensor: Tensor | None) -> Tensor:
-    """This process's part of a tensor."""
-    assert tensor is not None
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def copies(tensor: Tensor) -> int:
+    """How many processes hold each element of a sharded tensor."""
+    assert isinstance(tensor, DTensor)
+    mesh = tensor.device_mesh
+    held = [mesh.size(i) for i, placement in enumerate(tensor.placements) if placement.is_replicate()]
+    return torch.Size(held).numel()

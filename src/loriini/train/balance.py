@@ -1,4 +1,4 @@
-"""Loss-free balancing: a bias that follows the load, moved after each step and outside the gradient."""
+"""Loss-free load balancing: a bias that is moved after each step, outside the gradient."""
 
 import torch
 
@@ -10,8 +10,8 @@ from loriini.train.metrics import ExpertUse
 def update_balance_bias(model: LoriiniForCausalLM, use: ExpertUse) -> None:
     """Move each expert's bias by γ towards an even load (DeepSeek-V3 section 2.1.2; Wang et al., 2024).
 
-    b_i += γ · sign(c̄ - c_i), with c_i how often expert i was chosen in all of the step's micro-batches and γ
-    the design's `balance_bias`. Leaves models without a bias alone.
+    b_i += γ · sign(c̄ - c_i), where c_i counts the choices of expert i in all of the step's micro-batches and
+    γ is the design's `balance_bias`. Does nothing for models without a bias.
     """
     for mixture, choices_E in zip(model.model.mixtures, use.choices, strict=True):
         if mixture.router is not None and mixture.router.balance_bias is not None:

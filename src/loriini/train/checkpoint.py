@@ -1,19 +1,18 @@
 """Checkpoints by torch.distributed.checkpoint: safetensors of every process, written in the background.
 
-A checkpoint is a folder `step-XXXXXXXX`: a safetensors file from every process, whose header says where in
-the whole tensors its shards lie, and `state.json`. It is written under another name, hashed, synced and
-renamed, and read by any number of processes in any mesh.
+A checkpoint is a folder `step-XXXXXXXX`: a safetensors file from every process, whose header gives the place
+of its shards in the whole tensors, and `state.json`. It is written to a temporary folder, hashed, synced and
+renamed, and can be read by any number of processes in any mesh.
 """
 
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from loriini.atomic import commit, write_json
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hash
-from loriini.parallel.mesh import ALONE, Parallel
-from loriini.parallel.sharding import whole_view
+from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 
 
@@ -43,106 +41,114 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run stands: `step` steps done, `consumed` instances and `tokens` read.
-
-    Steps left out are included; `skips` of the last steps in a row were left out.
-    """
+class RunProgress:
+    """How far a run has come; skipped steps are included in all counts."""
 
     step: int = 0
+    """Steps taken."""
     consumed: int = 0
+    """Instances read."""
     tokens: int = 0
+    """Tokens read."""
     skips: int = 0
+    """Steps in a row, up to the last one, that were skipped."""
 
 
 STATE = "state.json"
 
 
-class Save(Protocol):
-    """Begin to write a checkpoint, after the one before is whole; `loss` is the last evaluation's."""
+class CheckpointWriter:
+    """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
-    def __call__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, at: Progress, loss: float | None = None
-    ) -> None:
-        """Copy everything that a bitwise-equal continuation needs; what follows may change the originals."""
+    Keeps the last `keep` and the one of lowest score. Leaving the context waits for the last one.
+    """
 
+    def __init__(self, folder: Path, keep: int, parallel: Parallel = SINGLE_PROCESS) -> None:
+        self.folder, self.keep, self.parallel = folder, keep, parallel
+        self._thread = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
 
-@contextmanager
-def saving(folder: Path, keep: int, parallel: Parallel = ALONE) -> Iterator[Save]:
-    """`with saving(folder, keep) as save:` writes checkpoints in the background, and waits for the last."""
-    pending: list[Future[None]] = []
+    def __enter__(self) -> Self:
+        return self
 
-    def wait() -> None:
-        while pending:
-            pending.pop().result()
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self._thread.shutdown()
+
+    def wait(self) -> None:
+        """Wait for the checkpoint being written; raises what went wrong."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def save(
-        model: nn.Module, optimizer: torch.optim.Optimizer, at: Progress, loss: float | None = None
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        progress: RunProgress,
+        score: float | None = None,
     ) -> None:
-        wait()
-        state = {"progress": asdict(at), "loss": loss}
-        written = begin(unfinished(folder, at), tensors_of(model, optimizer, parallel), parallel)
-        pending.append(background.submit(finish, written, folder, at, state, keep, parallel))
+        """Begin a checkpoint, once the one before is complete; returns when the state has been copied.
 
-    with ThreadPoolExecutor(1) as background:
-        try:
-            yield save
-        finally:
-            wait()
+        `score` is the model's in an evaluation, the lower the better; None: it was not evaluated.
+        """
+        self.wait()
+        final = self.folder / f"step-{progress.step:08d}"
+        written = write_tensors(unfinished(final), tensors_of(model, optimizer, self.parallel), self.parallel)
+        state = {"progress": asdict(progress), "loss": score}
+        self._pending = self._thread.submit(self._finish, written, final, state)
+
+    def _finish(self, written: Future[Any], final: Path, state: dict[str, Any]) -> None:
+        """Wait for all processes' files; then the first one hashes and renames them, and drops old ones."""
+        written.result()
+        if not self.parallel.first:
+            return
+        temporary = unfinished(final)
+        hashes = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
+        write_json(temporary / STATE, {**state, "sha256": hashes})
+        shutil.rmtree(final, ignore_errors=True)
+        commit(temporary, final)
+        for old in superseded(final, self.keep):
+            shutil.rmtree(old)
 
 
-def unfinished(folder: Path, at: Progress) -> Path:
-    """Where a checkpoint lies until it is whole."""
-    return folder / f".step-{at.step:08d}.unfinished"
+def unfinished(final: Path) -> Path:
+    """The folder of a checkpoint until it is complete."""
+    return final.with_name(f".{final.name}.unfinished")
 
 
-def begin(folder: Path, tensors: Mapping[str, Tensor], parallel: Parallel) -> Future[Any]:
-    """Copy the tensors and begin to write them; the future is done when every process has."""
+def write_tensors(folder: Path, tensors: Mapping[str, Tensor], parallel: Parallel) -> Future[Any]:
+    """Copy the tensors and begin to write them; the future is done when every process has written its own."""
     if parallel.first:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)  # another process may have been faster
-    _let_one_be_alone()
-    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    _allow_single_process()
     written = async_save(
         dict(tensors),
-        storage_writer=writer,
-        process_group=parallel.files,
+        storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
+        process_group=parallel.checkpoint_group,
         no_dist=parallel.mesh is None,
     )
     assert isinstance(written, Future)
     return written
 
 
-def finish(
-    written: Future[Any], folder: Path, at: Progress, state: dict[str, Any], keep: int, parallel: Parallel
-) -> None:
-    """Wait for the files; then the first process hashes them, gives them their name and drops old ones."""
-    written.result()
-    if not parallel.first:
-        return
-    temporary, final = unfinished(folder, at), folder / f"step-{at.step:08d}"
-    files = sorted(temporary.iterdir())
-    write_json(temporary / STATE, {**state, "sha256": {path.name: file_hash(path) for path in files}})
-    shutil.rmtree(final, ignore_errors=True)
-    commit(temporary, final)
-    for old in superseded(final, keep):
-        shutil.rmtree(old)
-
-
 def superseded(written: Path, keep: int) -> list[Path]:
-    """All but the last `keep` checkpoints up to the one just written, and the one of lowest evaluation loss.
+    """The checkpoints to drop: all but the last `keep` up to the one just written, and the best-scored one.
 
-    Later ones do not count: the run went on from before them, so they are damaged.
+    Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
     found = sorted(path for path in written.parent.glob("step-*") if path <= written)
-    losses = {path: read_state(path).get("loss") for path in found}
-    measured = [(loss, path) for path, loss in losses.items() if loss is not None]
-    best = min(measured)[1] if measured else None
+    scores = {path: read_state(path).get("loss") for path in found}
+    scored = [(score, path) for path, score in scores.items() if score is not None]
+    best = min(scored)[1] if scored else None
     return [path for path in found[:-keep] if path != best]
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint's JSON; nothing where it cannot be read."""
+    """A checkpoint's `state.json`; empty where it cannot be read. Its `loss` is the evaluation's score."""
     try:
         state = json.loads((path / STATE).read_text())
     except (OSError, ValueError):
@@ -150,19 +156,19 @@ def read_state(path: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def newest(folder: Path) -> tuple[Path, Progress] | None:
-    """The newest whole checkpoint and its progress. A damaged one is named and passed over."""
+def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
+    """The newest intact checkpoint and its progress. Warns of damaged ones, which are passed over."""
     for path in sorted(folder.glob("step-*"), reverse=True):
         state = read_state(path)
         damage = damage_of(path, state.get("sha256"))
         if damage is None:
-            return path, Progress(**state["progress"])
+            return path, RunProgress(**state["progress"])
         warn(f"{path}: damaged checkpoint passed over ({damage})")
     return None
 
 
 def damage_of(path: Path, hashes: Any) -> str | None:
-    """What is wrong with the files of a checkpoint; None: nothing."""
+    """What is wrong with a checkpoint's files; None if they are intact."""
     if not hashes or not isinstance(hashes, dict):
         return f"{STATE} cannot be read"
     for name, expected in hashes.items():
@@ -175,12 +181,11 @@ def damage_of(path: Path, hashes: Any) -> str | None:
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel) -> dict[str, Tensor]:
-    """Everything that changes in training, by name, as parts of whole tensors that share its memory."""
-    view = whole_view(model, parallel)
-    tensors = {f"model.{name}": view(name, tensor) for name, tensor in model.state_dict().items()}
+    """Everything that training changes, by name: weights, optimizer state, and this rank's random state."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
         for part, tensor in optimizer.state.get(parameter, {}).items():
-            tensors[f"optimizer.{part}.{name}"] = view(name, tensor)
+            tensors[f"optimizer.{part}.{name}"] = tensor
     tensors[f"random.{parallel.rank}"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors[f"random_of_device.{parallel.rank}"] = torch.cuda.get_rng_state()
@@ -188,30 +193,35 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Par
 
 
 def restore(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel = ALONE
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel = SINGLE_PROCESS
 ) -> None:
-    """Read a checkpoint into a model, its optimizer and the random state, whatever mesh it was written in.
+    """Read a checkpoint, written in any mesh, into a model, its optimizer and the random state.
 
-    The random state comes back where the checkpoint has one of this rank.
+    The random state stays as it is where the checkpoint has none of this rank.
     """
     reader = HuggingFaceStorageReader(str(path))
-    there = reader.read_metadata().state_dict_metadata
+    saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        parts = [part for part in ("step", "exp_avg", "exp_avg_sq") if f"optimizer.{part}.{name}" in there]
+        parts = [part for part in ("step", "exp_avg", "exp_avg_sq") if f"optimizer.{part}.{name}" in saved]
         optimizer.state[parameter] = {
             part: torch.zeros((), device=parameter.device) if part == "step" else torch.zeros_like(parameter)
             for part in parts
         }
-    _let_one_be_alone()
+    _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)
-    tensors = {n: t for n, t in wanted.items() if n in there or not n.startswith("random")}
-    load(tensors, storage_reader=reader, process_group=parallel.files, no_dist=parallel.mesh is None)
+    tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
+    load(
+        tensors,
+        storage_reader=reader,
+        process_group=parallel.checkpoint_group,
+        no_dist=parallel.mesh is None,
+    )
     if f"random.{parallel.rank}" in tensors:
         torch.set_rng_state(tensors[f"random.{parallel.rank}"])
     if f"random_of_device.{parallel.rank}" in tensors:
         torch.cuda.set_rng_state(tensors[f"random_of_device.{parallel.rank}"])
 
 
-def _let_one_be_alone() -> None:
-    """torch warns of a checkpoint without other processes; here that is meant."""
+def _allow_single_process() -> None:
+    """Silence torch's warning of a checkpoint without other processes."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled")

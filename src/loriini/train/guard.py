@@ -1,4 +1,4 @@
-"""Steps whose gradient is not finite: left out, counted, written down, and replayed."""
+"""Steps whose gradient is not finite: skipped, counted, saved, and replayed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ class GuardConfig:
 
 
 def write_skipped(out: Path, step: int, batches: BatchLoader, position: Position) -> Path:
-    """Write this rank's share of the batch at `position`, which `step` left out, for `replay`.
+    """Save this rank's share of the batch at `position`, which `step` skipped, for `replay`.
 
     `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1) and `labels` (B,).
     """
@@ -42,17 +42,17 @@ def write_skipped(out: Path, step: int, batches: BatchLoader, position: Position
 
 
 def check_skips(out: Path, step: int, skips: int, config: GuardConfig) -> None:
-    """InputError when too many steps in a row were left out, the last of them `step`."""
+    """Raise InputError when too many steps in a row, the last of them `step`, were skipped."""
     if skips >= config.max_skips:
         raise InputError(
             f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
-            f"{out / SKIPPED}. Lower optimizer.learning_rate in a new run, or look at the batches"
+            f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, or look at the batches"
         )
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What one instance of a skipped batch does to a model."""
+    """Loss and gradient of a model on one instance of a skipped batch."""
 
     instance: int
     loss: float
@@ -62,7 +62,7 @@ class Replay:
 
 
 def replay(model: LoriiniForCausalLM, path: Path) -> list[Replay]:
-    """Run the instances of a `skipped/step-N.rank-R.npz` through a model, one by one, in float32."""
+    """Loss and gradients of a model on each instance of a `skipped/step-N.rank-R.npz`, in float32."""
     with np.load(path) as batch:
         shares = zip(batch["instances"], batch["tokens"], batch["labels"], strict=True)
         return [_replay_one(model.train(), *share) for share in shares]

@@ -1,10 +1,9 @@
-"""The training loop: two phases where a design admits them, else one; resumed exactly where it stopped."""
+"""The training loop: a dense phase first where a run has one, then the mixture; resumed exactly."""
 
 import math
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,201 +12,147 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoTokenizer
-from transformers.utils import logging
 
-from loriini.atomic import atomic, write_json
 from loriini.batches.joined import InstanceSource
 from loriini.batches.loader import BatchLoader, Position
-from loriini.errors import InputError, Unfinished
+from loriini.errors import Unfinished
 from loriini.hardware import autocast, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import ALONE, Parallel, once, processes, spread, world_size
-from loriini.parallel.sharding import build, clip_gradients, gather
+from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
+from loriini.parallel.sharding import build_model, clip_gradients, gather_model
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
-from loriini.train import checkpoint
 from loriini.train.balance import update_balance_bias
-from loriini.train.checkpoint import Progress
+from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.folder import claim_folder, save_model
 from loriini.train.guard import check_skips, write_skipped
+from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
-from loriini.train.metrics import METRICS, ExpertUse, expert_metrics, expert_use, of_all, rewind, total
-from loriini.train.optimizer import make_optimizer, rate, set_rate
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.metrics import METRICS, ExpertUse, add_up, expert_metrics, expert_use, rewind
+from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate
+from loriini.train.run import Run
 from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
-from loriini.train.watch import check_sinks, pace, recording
+from loriini.train.watch import check_sinks, recording, throughput
 
-CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order"})
-"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding."""
-
-ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
-"""The order of documents that a method of `loriini prepare --order` gives."""
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """What training reads: instances of L+1 ids, and the vocabulary they are of."""
-
-    instances: InstanceSource
-    vocab_size: int
-    eos_token_id: int
-    digest: str
-    tokenizer: Path
-    orders: tuple[str, ...] = ()
-    """The method by which each prepared corpus ordered its documents."""
+RESUME = "run the same command again to resume"
 
 
 @dataclass
-class State:
+class TrainingState:
     """What changes while a run trains."""
 
     model: LoriiniForCausalLM
     optimizer: torch.optim.AdamW
-    at: Progress
-    parallel: Parallel = ALONE
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop; everything is saved."""
+    progress: RunProgress
+    parallel: Parallel = SINGLE_PROCESS
 
 
 def train(
     run: Run,
-    corpus: Corpus,
+    corpus: TrainingCorpus,
     out: Path,
     measures: Sequence[Measure] = (),
     minutes: float = math.inf,
 ) -> Path:
-    """Train `run` into the folder `out` and return its `model/` folder; go on where a former call stopped.
+    """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
-    Raises InputError when `out` holds another run or another process is at work in it, Interrupted after
-    SIGINT or SIGTERM, and Unfinished when the `minutes` are over before the run is; both have saved.
+    Raises InputError when `out` holds another run or another process is training it, Interrupted after
+    SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
     """
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
-    with processes(), ExitStack() as held:
-        if once(lambda: claim(run, corpus, out)):
+    with process_group(), ExitStack() as stack:
+        if on_first_rank(lambda: claim_folder(run, corpus, out)):
             return out / "model"
-        once(lambda: held.enter_context(folder_lock(out)))
+        on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out)
-        once(lambda: rewind_files(measures, state.at.step, out))
-        return train_to_the_end(state, run, corpus, out, measures, deadline)
+        on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
+        return train_to_end(state, run, corpus, out, measures, deadline)
 
 
-def train_to_the_end(
-    state: State, run: Run, corpus: Corpus, out: Path, measures: Sequence[Measure], deadline: float
+def train_to_end(
+    state: TrainingState,
+    run: Run,
+    corpus: TrainingCorpus,
+    out: Path,
+    measures: Sequence[Measure],
+    deadline: float,
 ) -> Path:
-    """Make the steps that are left, write each down, and save the final model."""
+    """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    if parallel.first and run.model.num_experts > 1 and (remark := not_causal(run.routing, training=True)):
-        warn(remark)
+    if parallel.first and run.model.num_experts > 1 and (leak := not_causal(run.routing, training=True)):
+        warn(leak)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
-        interruptible() as interrupted,
-        recording(run.watch, run.name, run.to_dict(), files, state.at.step) as record,
+        deferred_interrupts() as interrupted,
+        recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        checkpoint.saving(out / "checkpoints", run.checkpoint.keep, parallel) as save,
+        CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel) as checkpoints,
     ):
-        advance(state.at.step)
-        while state.at.step < run.steps:
-            if state.at.step == run.copy_step and state.model.config.num_experts < run.model.num_experts:
+        advance(state.progress.step)
+        while state.progress.step < run.steps:
+            if step_copies(state, run):
                 copy_dense(state, run, corpus)
-            position = Position(state.at.consumed)
+            position = Position(state.progress.consumed)
             metrics = training_step(state, run, batches)
-            measured, best_by = measure_all(measures, state.model, state.at.step, run.steps, files)
-            record(metrics, measured)
-            loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
-            advance(1, f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s")
+            step = state.progress.step
+            measured = measure_all(measures, state.model, step, run.steps, files)
+            record(metrics, measured.entries)
+            advance(1, note(metrics))
             if metrics["skipped"]:
-                write_skipped(out, state.at.step, batches, position)
-                check_skips(out, state.at.step, state.at.skips, run.guard)
+                write_skipped(out, step, batches, position)
+                check_skips(out, step, state.progress.skips, run.guard)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
-            due = run.checkpoint.every and state.at.step % run.checkpoint.every == 0
-            if stopped or late or due or best_by is not None:
-                save(state.model, state.optimizer, state.at, best_by)
-            where = f"{out}: saved after step {state.at.step} of {run.steps}; the same command goes on"
-            if stopped:
-                raise Interrupted(where)
-            if late and state.at.step < run.steps:
-                raise Unfinished(where)
-    return save_model(state, corpus, out / "model")
+            due = run.checkpoint.every and step % run.checkpoint.every == 0
+            if stopped or late or due or measured.score is not None:
+                checkpoints.save(state.model, state.optimizer, state.progress, measured.score)
+            if stopped or (late and step < run.steps):
+                reason = Interrupted if stopped else Unfinished
+                raise reason(f"{out}: saved after step {step} of {run.steps}; {RESUME}")
+    if (model := gather_model(state.model, parallel)) is not None:
+        save_model(model, corpus, out / "model")
+    return out / "model"
 
 
-def claim(run: Run, corpus: Corpus, out: Path) -> bool:
-    """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
-
-    Raises InputError for another run's folder and for a run that cannot be. The settings in CHANGEABLE may
-    have changed; `run.json` then follows.
-    """
-    run.check(run.label_names(corpus.instances), world_size())
-    path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
-    settings = {**run.to_dict(), **data}
-    if path.exists():
-        before, written = read_run(path)
-        settings_before = {**before.to_dict(), **{name: written.get(name) for name in data}}
-        changed = sorted(k for k in settings.keys() - CHANGEABLE if settings_before[k] != settings[k])
-        if changed:
-            raise InputError(
-                f"{path}: this folder holds another run (different: {', '.join(changed)}); "
-                "choose another --out, or remove the folder"
-            )
-        finished = (out / "model").exists()
-        if written != settings and not finished:
-            write_json(path, settings)
-        return finished
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; choose another --out")
-    if run.length > corpus.instances.length:
-        raise InputError(
-            f"the run's context is {run.length} tokens, but the corpus was cut into "
-            f"{corpus.instances.length}; prepare it with --length {run.length}"
-        )
-    warn_of_order(run, corpus)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(path, settings)
-    return False
-
-
-def warn_of_order(run: Run, corpus: Corpus) -> None:
-    """Warn when a corpus's documents are in another order than the run is meant for.
-
-    A warning, since training on either order is sound: Lory's figure 4 compares them.
-    """
-    others = {ORDERS.get(method, run.order) for method in corpus.orders} - {run.order}
-    if run.order is not None and others:
-        warn(
-            f"{run.name} is meant for documents in {run.order} order, the corpus is in {others.pop()} order; "
-            f"prepare it with --order {run.order}"
-        )
+def note(metrics: dict[str, Any]) -> str:
+    """A step's loss and speed, for the progress bar."""
+    loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
+    return f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s"
 
 
 def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop what was written down of steps after `step`, which are made again."""
+    """Drop the records of steps after `step`, which are taken again."""
     rewind(out / METRICS, step)
     rewind_all(measures, step, out)
 
 
-def start_or_resume(run: Run, corpus: Corpus, out: Path) -> State:
-    """The newest whole checkpoint's state, or a fresh one."""
-    parallel = spread(run.parallel)
-    found = once(lambda: checkpoint.newest(out / "checkpoints"))
-    at = found[1] if found else Progress()
-    torch.manual_seed(run.seed + parallel.rank)  # the first process draws what all start from
+def start_or_resume(run: Run, corpus: TrainingCorpus, out: Path) -> TrainingState:
+    """The state of the newest intact checkpoint, or a fresh one."""
+    parallel = join_mesh(run.parallel)
+    found = on_first_rank(lambda: newest_checkpoint(out / "checkpoints"))
+    at = found[1] if found else RunProgress()
+    torch.manual_seed(run.seed + parallel.rank)  # rank 0 draws the weights for all
     dense = at.step <= run.copy_step and run.copy_step > 0
-    model = build(model_config(run, corpus, 1 if dense else None), parallel, run.precision)
+    model = build_model(model_config(run, corpus, 1 if dense else None), parallel, run.precision)
     speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
     if found:
-        checkpoint.restore(found[0], model, optimizer, parallel)
-    return State(model, optimizer, at, parallel)
+        restore(found[0], model, optimizer, parallel)
+    return TrainingState(model, optimizer, at, parallel)
 
 
-def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
+def step_copies(state: TrainingState, run: Run) -> bool:
+    """Whether the dense model is to be copied into experts before the next step."""
+    return state.progress.step == run.copy_step and state.model.config.num_experts < run.model.num_experts
+
+
+def copy_dense(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
     """End the dense phase: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(
@@ -216,17 +161,17 @@ def copy_dense(state: State, run: Run, corpus: Corpus) -> None:
     speed_up(state.model, run.speed)
 
 
-def model_config(run: Run, corpus: Corpus, num_experts: int | None = None) -> LoriiniConfig:
+def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
     """The configuration of a run's model on this corpus, or of its dense model of one expert."""
     names = run.label_names(corpus.instances)
     return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)
 
 
-def training_step(state: State, run: Run, batches: BatchLoader) -> dict[str, Any]:
-    """One optimizer step; moves `state` on and returns the step's metrics."""
+def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[str, Any]:
+    """Take one optimizer step, which updates `state`, and return its metrics."""
     started = time.perf_counter()
-    ids, instances_B, position = batches.at(Position(state.at.consumed))
-    set_rate(state.optimizer, rate(run.optimizer, state.at.step, run.steps))
+    ids, instances_B, position = batches.at(Position(state.progress.consumed))
+    set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
     state.model.model.begin_step()
     tokens_BL = to_device(ids, run.length)
@@ -239,23 +184,23 @@ def training_step(state: State, run: Run, batches: BatchLoader) -> dict[str, Any
     state.optimizer.zero_grad(set_to_none=True)
     tokens = run.batch_size * run.length
     speed = tokens / (time.perf_counter() - started)
-    state.at = Progress(
-        step=state.at.step + 1,
+    state.progress = RunProgress(
+        step=state.progress.step + 1,
         consumed=position.consumed,
-        tokens=state.at.tokens + tokens,
-        skips=0 if finite else state.at.skips + 1,
+        tokens=state.progress.tokens + tokens,
+        skips=0 if finite else state.progress.skips + 1,
     )
     return {
-        "step": state.at.step,
+        "step": state.progress.step,
         "loss": loss if math.isfinite(loss) else None,
-        "tokens": state.at.tokens,
+        "tokens": state.progress.tokens,
         "auxiliary_loss": auxiliary,
         "gradient_norm": norm.item() if finite else None,
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
         "skipped": not finite,
-        **pace(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
-        **expert_metrics(use, run.routing, state.at.step % run.per_expert_every == 0),
+        **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
+        **expert_metrics(use, run.routing, state.progress.step % run.per_expert_every == 0),
     }
 
 
@@ -264,12 +209,12 @@ def accumulate_gradients(
     ids_BL: Tensor,
     run: Run,
     labels_B: Tensor | None = None,
-    parallel: Parallel = ALONE,
+    parallel: Parallel = SINGLE_PROCESS,
 ) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
-    `labels_B` are the labels (B,) by which a label-routed model routes the instances (B, L+1). What is
-    returned is of all processes together, and so are the gradients once they are clipped.
+    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label. What is returned
+    is over all processes, and so are the gradients once they are clipped.
     """
     size = run.micro_batch_size or len(ids_BL)
     cross_entropy = auxiliary = 0.0
@@ -292,50 +237,18 @@ def accumulate_gradients(
         auxiliary += share * added
         uses.append(expert_use(out.routings))
     cross_entropy, auxiliary = parallel.mean_of(cross_entropy, auxiliary)
-    return cross_entropy, auxiliary, of_all(total(uses), parallel)
+    return cross_entropy, auxiliary, add_up(uses).map(parallel.sum)
 
 
 def routing_labels(
     model: LoriiniForCausalLM, source: InstanceSource, ids_B: NDArray[np.int64]
 ) -> Tensor | None:
-    """The labels (B,) of some instances on the model's device; None for a model that asks for none."""
+    """The labels (B,) of instances, on the model's device; None for a model that does not route by label."""
     if not model.config.routed_by_label:
         return None
     return torch.from_numpy(source.labels(ids_B)).to(model.device)
 
 
 def to_device(ids: np.ndarray, length: int) -> Tensor:
-    """Instances as ids (B, length+1) on the training device."""
+    """Instances, cut to (B, length+1), on the training device."""
     return torch.from_numpy(ids[:, : length + 1]).to(pick_device())
-
-
-def save_model(state: State, corpus: Corpus, folder: Path) -> Path:
-    """Write the final model and its tokenizer as a Hugging Face folder, whole or not at all."""
-    model = gather(state.model, state.parallel)
-    if model is not None:
-        logging.disable_progress_bar()
-        with atomic(folder) as temporary:
-            model.eval().save_pretrained(temporary)
-            AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
-    return folder
-
-
-@contextmanager
-def interruptible() -> Iterator[Any]:
-    """While inside, SIGINT and SIGTERM only make the yielded function true; a second SIGINT stops at once.
-
-    A second SIGTERM does not: launchers send it to a worker that still saves.
-    """
-    seen: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        if seen and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        seen.append(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(seen)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,6 +1,6 @@
-"""What is measured of the model every so many steps: perplexity of held-out text, samples of its own.
+"""Measurements during training, such as held-out perplexity and samples.
 
-The loop knows neither: it is given `Measure`s and writes down what they return.
+The loop is given `Measure`s and records what they return.
 """
 
 import json
@@ -43,47 +43,53 @@ class EvaluateConfig:
 
 @dataclass(frozen=True)
 class Measure:
-    """Something measured every `every` steps and after the last; an object each time, a line of `file`.
-
-    The entry `best_by` of the object, the lower the better, says which checkpoint is the best.
-    """
+    """Something measured every `every` steps and after the last; each result is a line of `file`."""
 
     file: str
     every: int
     of: Callable[[LoriiniForCausalLM], dict[str, Any]]
-    best_by: str | None = None
+    score: str | None = None
+    """The entry of the result by which the best checkpoint is chosen, the lower the better."""
 
     def due(self, step: int, steps: int) -> bool:
-        """Whether it is time."""
+        """Whether to measure after `step` of `steps`."""
         return step % self.every == 0 or step == steps
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The results after one step: all entries together, and the score if one was measured."""
+
+    entries: dict[str, Any]
+    score: float | None = None
 
 
 def measure_all(
     measures: Sequence[Measure], model: LoriiniForCausalLM, step: int, steps: int, out: Path | None
-) -> tuple[dict[str, Any], float | None]:
-    """Take the measures that are due after a step, and add each to its file in `out`.
+) -> Measured:
+    """Take the measures that are due after a step, and append each result to its file in `out`.
 
-    Returns all entries together, and the one by which the best checkpoint is chosen. Training goes on as if
-    nothing had been measured. Every process of a run must call it; those without an `out` write nothing.
+    Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
+    without an `out` write nothing.
     """
     entries: dict[str, Any] = {}
-    best = None
+    score = None
     for measure in measures:
         if not measure.due(step, steps):
             continue
         with undisturbed(model):
-            measured = measure.of(model)
-        entries |= measured
-        best = measured[measure.best_by] if measure.best_by else best
+            result = measure.of(model)
+        entries |= result
+        score = result[measure.score] if measure.score else score
         if out is not None:
             with open(out / measure.file, "a") as file:
-                file.write(json.dumps({"step": step, **measured}) + "\n")
-    return entries, best
+                file.write(json.dumps({"step": step, **result}) + "\n")
+    return Measured(entries, score)
 
 
 @contextmanager
 def undisturbed(model: LoriiniForCausalLM) -> Iterator[None]:
-    """While inside, the model may be evaluated and random numbers drawn; after it all is as before."""
+    """Restore the model's mode and the random state on leaving."""
     training = model.training
     devices = [torch.cuda.current_device()] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
@@ -92,7 +98,7 @@ def undisturbed(model: LoriiniForCausalLM) -> Iterator[None]:
 
 
 def rewind_all(measures: Sequence[Measure], step: int, out: Path) -> None:
-    """Drop what was measured after `step`, which will be measured again."""
+    """Drop the results of steps after `step`, which will be measured again."""
     for measure in measures:
         if (out / measure.file).exists():
             rewind(out / measure.file, step)

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, one JSON object a step, and the statistics of experts in it."""
+"""`metrics.jsonl`, one JSON object a step, and its statistics of the experts."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from loriini.atomic import write_text
-from loriini.parallel.mesh import Parallel
 from loriini.routing import Routing, RoutingConfig, losses
 
 METRICS = "metrics.jsonl"
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Every step's object, without a last line cut short by a kill; empty if there is no file."""
+    """The object of every step; a last line cut short by a kill is left out."""
     return list(_whole_lines(path)) if path.exists() else []
 
 
@@ -30,32 +29,38 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def rewind(path: Path, step: int) -> None:
-    """Drop the steps after `step`, which a resumed run will write again."""
+    """Drop the records of steps after `step`, so that a resumed run writes none twice."""
     kept = [m for m in read_metrics(path) if m["step"] <= step]
     write_text(path, "".join(json.dumps(m) + "\n" for m in kept))
 
 
 @dataclass(frozen=True)
 class ExpertUse:
-    """How some text used its experts, as sums, which add up over micro-batches and ranks.
-
-    `units` (layers,) counts the units that hold tokens. The other fields are sums over them: `gate_entropy`
-    and `confidence_entropy` (layers,), `choices`, `gates` and `logits` (layers, E). `above` (layers, E)
-    counts the micro-batches in which some unit's gate was above 2/E.
-    """
+    """How some text used the experts, as sums over units, so that micro-batches and ranks add up."""
 
     units: Tensor
+    """Units that hold tokens, (layers,)."""
     choices: Tensor
+    """Units that chose each expert, (layers, E)."""
     gates: Tensor
+    """Sum of gates, (layers, E)."""
     logits: Tensor
+    """Sum of logits, (layers, E)."""
     above: Tensor
+    """Micro-batches in which some unit's gate was above 2/E, (layers, E)."""
     gate_entropy: Tensor
+    """Sum of the entropies of gates, (layers,)."""
     confidence_entropy: Tensor
+    """Sum of the entropies of the softmax of logits, (layers,)."""
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "ExpertUse":
+        """The same with a function applied to every sum."""
+        return ExpertUse(*(function(getattr(self, field.name)) for field in fields(self)))
 
 
 @torch.no_grad()
 def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
-    """The sums over the units of one call, for every layer."""
+    """The sums over one micro-batch's routing decisions, one of every layer."""
 
     def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
         return torch.stack([statistic(r) for r in routings])
@@ -74,18 +79,10 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
     )
 
 
-def total(uses: Sequence[ExpertUse]) -> ExpertUse:
-    """The sum over micro-batches."""
-    return ExpertUse(*(torch.stack(parts).sum(0) for parts in zip(*map(_tensors, uses), strict=True)))
-
-
-def of_all(use: ExpertUse, parallel: Parallel) -> ExpertUse:
-    """The sum over processes."""
-    return ExpertUse(*map(parallel.sum, _tensors(use)))
-
-
-def _tensors(use: ExpertUse) -> list[Tensor]:
-    return [getattr(use, field.name) for field in fields(use)]
+def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
+    """The sums over several micro-batches."""
+    columns = zip(*([getattr(use, field.name) for field in fields(use)] for use in uses), strict=True)
+    return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
 
 
 def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = True) -> dict[str, Any]:

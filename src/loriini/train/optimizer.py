@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from loriini.errors import InputError
 from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Positive, check_fields
-from loriini.parallel.sharding import Expand, expand_as
+from loriini.parallel.sharding import expand_into_experts
 
 PEAK = "peak"
 
@@ -52,8 +52,8 @@ class OptimizerConfig:
             )
 
 
-def rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """The learning rate of `step` (counted from 0) of `steps`, as a share of the peak."""
+def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> float:
+    """The learning rate of `step` (counted from 0) of `steps`, as a fraction of the peak."""
     warmup = max(1, round(config.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
@@ -67,10 +67,10 @@ def rate(config: OptimizerConfig, step: int, steps: int) -> float:
     return config.final_rate + (1 - config.final_rate) * falling
 
 
-def role(name: str, parameter: Tensor) -> str:
-    """The group of a parameter: `router`, `experts`, `rest`, or `expert_vectors` and `vectors`.
+def parameter_group(name: str, parameter: Tensor) -> str:
+    """The group of a parameter: `router`, `experts`, `expert_vectors`, `vectors` or `rest`.
 
-    Vectors are the norms' weights and all biases, which weight decay leaves alone.
+    Vectors are norms and biases, which have no weight decay.
     """
     if ".router." in name:
         return "router"
@@ -81,29 +81,29 @@ def role(name: str, parameter: Tensor) -> str:
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW over the trainable parameters of a model, one group a role.
+    """AdamW over a model's trainable parameters, in groups by `parameter_group`.
 
-    The gradients of E merged experts are 1/E of the dense model's, and so is the experts' eps: an optimizer
-    that sees E equal copies then takes exactly the dense model's steps (spec: the null experiment).
+    The gradients of E merged experts are 1/E of the dense model's, and so is the experts' eps: on E equal
+    copies it then takes exactly the dense model's steps.
     """
     names = ("rest", "vectors", "experts", "expert_vectors", "router")
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in names}
     experts = 1
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            groups[role(name, parameter)].append(parameter)
+            groups[parameter_group(name, parameter)].append(parameter)
             if ".experts." in name:
                 experts = parameter.shape[0]
-    of_expert = {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts}
-    of_role = {
+    expert_settings = {PEAK: config.learning_rate * config.expert_rate, "eps": config.eps / experts}
+    settings = {
         "rest": {PEAK: config.learning_rate},
         "vectors": {PEAK: config.learning_rate, "weight_decay": 0.0},
-        "experts": of_expert,
-        "expert_vectors": {**of_expert, "weight_decay": 0.0},
+        "experts": expert_settings,
+        "expert_vectors": {**expert_settings, "weight_decay": 0.0},
         "router": {PEAK: config.learning_rate * config.router_rate},
     }
     return torch.optim.AdamW(
-        [{"params": parameters, **of_role[name]} for name, parameters in groups.items() if parameters],
+        [{"params": parameters, **settings[name]} for name, parameters in groups.items() if parameters],
         lr=config.learning_rate,
         betas=config.betas,
         eps=config.eps,
@@ -112,10 +112,10 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
     )
 
 
-def set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
-    """Set every group's learning rate to `share` of its peak."""
+def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Set every group's learning rate to `factor` times its peak."""
     for group in optimizer.param_groups:
-        group["lr"] = group[PEAK] * share
+        group["lr"] = group[PEAK] * factor
 
 
 def carry_moments(
@@ -123,12 +123,11 @@ def carry_moments(
     dense_optimizer: torch.optim.Optimizer,
     mixture: nn.Module,
     mixture_optimizer: torch.optim.Optimizer,
-    expand: Expand = expand_as,
 ) -> None:
-    """Give a mixture copied from `dense` its optimizer moments too.
+    """Copy optimizer moments to a mixture that was copied from `dense`.
 
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
-    the dense model lacks (routers) start afresh. `expand` makes one expert's tensor that of all.
+    that the dense model lacks (routers) start without moments.
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():
@@ -138,6 +137,6 @@ def carry_moments(
         experts = parameter.shape[0] if ".experts." in name else 1
         mixture_optimizer.state[parameter] = {
             "step": state["step"].clone(),
-            "exp_avg": expand(name, state["exp_avg"] / experts, parameter),
-            "exp_avg_sq": expand(name, state["exp_avg_sq"] / experts**2, parameter),
+            "exp_avg": expand_into_experts(state["exp_avg"] / experts, parameter),
+            "exp_avg_sq": expand_into_experts(state["exp_avg_sq"] / experts**2, parameter),
         }

@@ -1,4 +1,4 @@
-"""Trades of memory and time that leave what is computed as it is."""
+"""Trade-offs between memory and time."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -31,15 +31,15 @@ class SpeedConfig:
 
     @property
     def fuses_loss(self) -> bool:
-        """Whether the loss is fused here."""
+        """Whether the loss is fused on this machine."""
         wanted = self.fused_loss == "on" or (self.fused_loss == "auto" and pick_device().type == "cuda")
         return wanted and has_fused_loss()
 
 
 def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> LoriiniForCausalLM:
-    """Apply the switches to a model, in place; the names of its parameters stay."""
+    """Apply the settings to a model, in place; parameters keep their names."""
     if config.activation_checkpointing:
-        # transformers renamed it between 5.17 and 5.23, and warns of the old name
+        # renamed between transformers 5.17 and 5.23, where the old name warns
         newer = hasattr(model, "activation_checkpointing_enable")
         (model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable)()
     if config.compile:

@@ -1,4 +1,4 @@
-"""The end of the dense warm-up: a model is copied into experts, and its optimizer with it."""
+"""The end of the dense warm-up: a model and its optimizer state are copied into experts."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,8 +8,8 @@ import torch
 from loriini.fields import FractionBelowOne, check_fields
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
-from loriini.parallel.mesh import ALONE, Parallel
-from loriini.parallel.sharding import build, expander
+from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
+from loriini.parallel.sharding import build_model, expand_into_experts
 from loriini.train.optimizer import OptimizerConfig, carry_moments, make_optimizer
 
 
@@ -32,29 +32,28 @@ def upcycle(
     config: LoriiniConfig,
     optimizer: OptimizerConfig,
     warmup: WarmupConfig,
-    parallel: Parallel = ALONE,
+    parallel: Parallel = SINGLE_PROCESS,
     precision: str = "fp32",
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
-    """The mixture of `config` and the optimizer that go on from a dense model, in the same processes."""
+    """The mixture of `config` copied from a dense model, and its optimizer, in the same processes."""
     if parallel.mesh is None:
         mixture = copy_into_experts(dense, config)
     else:
-        mixture = copy_shards(dense, config, parallel, precision)
+        mixture = copy_into_sharded_experts(dense, config, parallel, precision)
     mixture_optimizer = make_optimizer(mixture, optimizer)
     if warmup.moments == "carried":
-        expand = expander(dense, mixture, parallel)
-        carry_moments(dense, dense_optimizer, mixture, mixture_optimizer, expand)
+        carry_moments(dense, dense_optimizer, mixture, mixture_optimizer)
     return mixture, mixture_optimizer
 
 
 @torch.no_grad()
-def copy_shards(
+def copy_into_sharded_experts(
     dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: str
 ) -> LoriiniForCausalLM:
-    """`copy_into_experts` for a model spread over processes, one tensor after the other."""
-    mixture = build(config, parallel, precision)
-    expand, source = expander(dense, mixture, parallel), dense.state_dict()
+    """`copy_into_experts` for a sharded model, tensor by tensor."""
+    mixture = build_model(config, parallel, precision)
+    source = dense.state_dict()
     for name, target in mixture.state_dict().items():
         if name in source:
-            target.copy_(expand(name, source[name], target))
+            target.copy_(expand_into_experts(source[name], target))
     return mixture

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: `metrics.jsonl` always, and the trackers that are asked for."""
+"""Records of a run while it trains: `metrics.jsonl` always, and experiment trackers on request."""
 
 import importlib.util
 import json
@@ -19,9 +19,9 @@ from loriini.train.metrics import METRICS
 Settings = Mapping[str, Any]
 Scalars = Mapping[str, float]
 Log = Callable[[int, Scalars], None]
-"""Takes a step's scalars."""
+"""Logs the scalars of a step."""
 Record = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-"""Takes a step's metrics, and what was measured besides."""
+"""Records a step's metrics and its evaluation, if any."""
 
 PROJECT = "loriini"
 
@@ -43,7 +43,7 @@ class WatchConfig:
 
 @contextmanager
 def tensorboard(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
-    """Event files in `out/tensorboard`; steps after `step`, which are made again, are hidden."""
+    """Event files in `out/tensorboard`; hides earlier records of steps after `step`."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)
@@ -60,7 +60,7 @@ def tensorboard(name: str, settings: Settings, out: Path, step: int) -> Iterator
 
 @contextmanager
 def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
-    """Weights & Biases, files in `out/wandb`; WANDB_MODE=offline needs no account. A resumed run goes on."""
+    """Weights & Biases, files in `out/wandb`; WANDB_MODE=offline needs no account."""
     import wandb as tracker
 
     tracker.init(
@@ -79,7 +79,7 @@ def wandb(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
 
 @contextmanager
 def trackio(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log]:
-    """trackio, in its own folder (TRACKIO_DIR). A resumed run goes on."""
+    """trackio, in its own folder (TRACKIO_DIR)."""
     import trackio as tracker
 
     tracker.init(project=PROJECT, name=f"{name}-{_identity(out)}", config=dict(settings), resume="allow")
@@ -94,13 +94,15 @@ SINKS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log
     "wandb": wandb,
     "trackio": trackio,
 }
-"""The trackers: each takes a run's name, settings, folder and steps done, and gives a `Log`."""
+"""The trackers: each takes a run's name, settings, folder and steps taken, and yields a `Log`."""
 
 
-def pace(model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int) -> dict[str, Any]:
-    """How fast and how large training is: `rate` tokens a second on so many devices.
+def throughput(
+    model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int
+) -> dict[str, Any]:
+    """Speed and memory of training at `rate` tokens a second on all `devices` together.
 
-    `mfu` is the model's FLOPs as a share of the devices' peak; None where that is not known.
+    `mfu` is the model's FLOPs as a fraction of the devices' peak; None where that is unknown.
     """
     peak = config.peak_flops or peak_flops()
     return {
@@ -111,7 +113,7 @@ def pace(model: LoriiniConfig, config: WatchConfig, length: int, rate: float, de
 
 
 def check_sinks(names: Sequence[str]) -> None:
-    """InputError for a tracker whose package is not there."""
+    """Raise InputError for a tracker whose package is not installed."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"watch.sinks={name}: it is not installed; pip install 'loriini[{name}]'")
@@ -121,7 +123,7 @@ def check_sinks(names: Sequence[str]) -> None:
 def recording(
     config: WatchConfig, name: str, settings: Settings, out: Path | None, step: int
 ) -> Iterator[Record]:
-    """While inside, the yielded function writes down a step. Without an `out` it does nothing."""
+    """Yield a function that records a step in `out`; without an `out` it does nothing."""
     if out is None:
         yield lambda metrics, measured: None
         return
@@ -141,9 +143,9 @@ def recording(
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers in a step's metrics by name: lists by index, one a layer, then one an expert.
+    """The numbers in a step's metrics by name; lists by index: the layer, then the expert.
 
-    The bit masks of active experts become the share of experts that are active.
+    Bit masks of active experts become the fraction of experts that are active, `utilisation`.
     """
     if isinstance(value, Mapping):
         for key, part in value.items():
@@ -158,7 +160,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _identity(out: Path) -> str:
-    """A name for the run in a folder, the same whenever it goes on."""
+    """An id for the run in a folder, the same whenever it is resumed."""
     path = out / "watch.id"
     if not path.exists():
         write_text(path, os.urandom(4).hex())

@@ -1,0 +1,116 @@
+"""The memory that a rank needs, by what it holds."""
+
+from dataclasses import dataclass
+
+import torch
+
+from loriini.errors import InputError
+from loriini.estimate.activations import ActivationBytes, count_activations
+from loriini.estimate.communication import FLOAT32, count_parameters
+from loriini.model import LoriiniConfig
+from loriini.model.loss import has_fused_loss
+from loriini.train.run import Run
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class GpuCluster:
+    """GPUs to train on, and the memory of each in bytes if known; the run says how they share a model."""
+
+    gpus: int = 1
+    gpu_memory: float | None = None
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """Bytes on each rank at the peak of a step, when its backward pass begins."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    """Weights that layers compute with: two gathered layers and what is outside the layers, or on one GPU
+    the copies that autocast makes."""
+    activations: float
+    merged: float
+    """The part of `activations` that is merged experts' weights."""
+    transient: float
+    """The largest transient gradients."""
+
+    @property
+    def total(self) -> float:
+        """All bytes."""
+        weights = self.parameters + self.gradients + self.optimizer + self.gathered
+        return weights + self.activations + self.transient
+
+
+def parse_memory(text: str) -> float:
+    """The bytes of 80, 80G or 80GiB (2³⁰ each) or of 80GB (10⁹ each); InputError for anything else."""
+    number = text.rstrip("GiB")
+    units = {"": float(GIB), "G": float(GIB), "GiB": float(GIB), "GB": 1e9}
+    try:
+        size = float(number) * units[text[len(number) :]]
+    except (KeyError, ValueError):
+        size = 0.0
+    if not size > 0:
+        raise InputError(f"--memory {text}: give it as 80GiB or 80GB")
+    return size
+
+
+def compute_dtype(run: Run) -> torch.dtype:
+    """The dtype that a GPU computes in."""
+    return torch.float32 if run.precision == "fp32" else torch.bfloat16
+
+
+def mesh_sizes(run: Run, gpus: int) -> tuple[int, int]:
+    """How many GPUs share one copy of the model, and how many of those the width of experts."""
+    return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
+
+
+def micro_batch_activations(run: Run, config: LoriiniConfig, micro_batch_size: int) -> ActivationBytes:
+    """What a micro-batch of a run keeps on a GPU."""
+    fused = run.speed.fused_loss != "off" and has_fused_loss()
+    return count_activations(config, micro_batch_size, run.length, compute_dtype(run), fused)
+
+
+def rank_memory(
+    run: Run,
+    config: LoriiniConfig,
+    gpus: int,
+    micro_batch_size: int,
+    checkpointing: bool,
+    activations: ActivationBytes | None = None,
+) -> RankMemory:
+    """What each of `gpus` ranks holds; `activations` are those of the micro-batch, if counted already."""
+    counted = activations or micro_batch_activations(run, config, micro_batch_size)
+    itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
+    counts, (shard, group) = count_parameters(config), mesh_sizes(run, gpus)
+    others = others_states(config, group, micro_batch_size, run.length) * itemsize
+    kept_layers = 1 if checkpointing else layers
+    master = FLOAT32 * counts.total / shard
+    if shard == 1:
+        gathered = 0.0 if itemsize == FLOAT32 else counts.total * itemsize
+    else:
+        layer = (counts.experts / group + counts.layers) / layers
+        gathered = 2 * layer * itemsize + counts.root * FLOAT32
+    return RankMemory(
+        parameters=master,
+        gradients=master,
+        optimizer=2 * master,
+        gathered=gathered,
+        activations=counted.kept(layers, checkpointing) + kept_layers * others,
+        merged=kept_layers * counted.merged,
+        transient=counted.transient(checkpointing),
+    )
+
+
+def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
+    """Numbers that a layer keeps of the other ranks' states where a group shares the experts.
+
+    Merged experts keep the states once. Combined ones keep, for every chosen expert, the states, the gated
+    outputs and, for the gradient of the gates, the outputs.
+    """
+    once = config.routing.combination == "parameters" or config.num_experts == 1
+    copies = 1 if once else (3 if config.routing.data_dependent else 2) * config.experts_per_token
+    return copies * (group - 1) * instances * length * config.hidden_size

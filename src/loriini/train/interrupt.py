@@ -1,0 +1,31 @@
+"""Signals that end training after the current step."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop; everything is saved."""
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], bool]]:
+    """While inside, SIGINT and SIGTERM only make the yielded function true; a second SIGINT stops at once.
+
+    A second SIGTERM does not: launchers send one to workers that are still saving.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

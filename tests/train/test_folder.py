@@ -1,0 +1,113 @@
+"""A run's folder holds one run, of this version or the one before, and a finished one is left as it is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.jobs.lock import folder_lock
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.folder import warn_of_order
+from loriini.train.guard import GuardConfig
+from loriini.train.loop import start_or_resume, train
+from loriini.train.metrics import METRICS
+from loriini.train.optimizer import OptimizerConfig
+from loriini.train.run import Run
+from loriini.train.speed import SpeedConfig
+from loriini.train.watch import WatchConfig
+from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
+    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
+
+
+def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
+    corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    train(tiny_run(steps=1), corpus, tmp_path)
+    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    again = tiny_run(steps=1, guard=GuardConfig(max_skips=2))
+    assert train(again, corpus, tmp_path) == tmp_path / "model"
+    with pytest.raises(InputError, match=r"run\.json: .*different: optimizer, seed\); choose another --out"):
+        train(tiny_run(steps=1, seed=1, optimizer=OptimizerConfig()), corpus, tmp_path)
+    with pytest.raises(InputError, match=r"different: corpus_digest, vocab_size"):
+        train(tiny_run(steps=1), replace(corpus, digest="other", vocab_size=65), tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
+
+
+def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
+        train(tiny_run(steps=1), corpus, tmp_path)
+
+
+def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
+    corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    stop(tiny_run(), corpus, tmp_path, 3)
+    run = tiny_run(
+        watch=WatchConfig(peak_flops=1e12),
+        guard=GuardConfig(max_skips=2),
+        speed=SpeedConfig(activation_checkpointing=True),
+        order="random",
+    )
+    assert train(run, corpus, tmp_path) == tmp_path / "model"
+    assert len(metrics(tmp_path)) == STEPS
+    assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run
+
+
+def test_a_run_of_the_version_before_is_resumed(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    """It knew neither `order` nor `evaluate.skip`."""
+    stop(tiny_run(), corpus, tmp_path, 5)
+    path = tmp_path / "run.json"
+    written = json.loads(path.read_text())
+    del written["order"], written["evaluate"]["skip"]
+    path.write_text(json.dumps({**written, "gone": 1}))
+    train(tiny_run(), corpus, tmp_path)
+    assert [m["step"] for m in metrics(tmp_path)] == list(range(1, STEPS + 1))
+    with pytest.raises(InputError, match=r"another run \(different: evaluate\)"):
+        train(replace(tiny_run(), evaluate=replace(tiny_run().evaluate, skip=3)), corpus, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("order", "methods", "warned"),
+    [
+        ("random", ("random", "papers"), True),
+        ("random", ("random",), False),
+        ("similar", ("papers", "similar"), False),
+        ("similar", ("random",), True),
+        ("similar", ("given",), False),
+        (None, ("random", "similar"), False),
+    ],
+)
+def test_a_corpus_in_another_order_than_the_recipes_is_warned_of(
+    order: Any, methods: tuple[str, ...], warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of_order(tiny_run(order=order), TrainingCorpus(Pattern(), VOCABULARY, EOS, "", Path(), methods))
+    assert ("prepare it with --order" in capsys.readouterr().err) == warned
+
+
+def test_reading_a_checkpoint_leaves_the_records_after_it(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    run = tiny_run(checkpoint=CheckpointConfig(every=3))
+    stop(run, corpus, tmp_path, 5, kill)
+    written = (tmp_path / METRICS).read_text()
+    assert start_or_resume(run, corpus, tmp_path).progress.step == 3
+    assert (tmp_path / METRICS).read_text() == written
+    assert len(metrics(tmp_path)) == 4
+
+
+def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    short = TrainingCorpus(Pattern(length=16), VOCABULARY, EOS, "short", tmp_path)
+    with pytest.raises(InputError, match=r"32 tokens, but the corpus was cut into 16; .*--length 32"):
+        train(tiny_run(), short, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_shorter_context_reads_the_start_of_every_instance(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    train(tiny_run(steps=2, length=16), corpus, tmp_path)
+    assert [m["tokens"] for m in metrics(tmp_path)] == [4 * 16, 2 * 4 * 16]
