@@ -1,6 +1,7 @@
 """Guards of the house: which door opens where, and how large a room may be."""
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -115,3 +116,9 @@ def test_mutable_globals_are_tables_in_upper_case(path: Path) -> None:
 def test_no_global_statements() -> None:
     for path in FILES:
         assert not any(isinstance(node, ast.Global) for node in ast.walk(ast.parse(path.read_text()))), path
+
+
+def test_data_is_never_code() -> None:
+    for path in FILES:
+        assert "pickle" not in {name.split(".")[0] for name in imported(path)}, path
+        assert not re.search(r"allow_pickle=True|torch\.load\(", path.read_text()), path
