@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -24,8 +25,8 @@ from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
 
 SMALL_FACTORS = "aoe-small-factors"
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
-"""97.5 % quantile of Student's t, by the number of seeds."""
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5 % quantiles of Student's t, for 2 to 10 seeds."""
 
 
 def grid(out: Path, steps: int) -> dict[str, Run]:
@@ -64,20 +65,20 @@ def add_differences(results: Path) -> None:
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for row in written["results"]:
         losses[row["name"]][row["seed"]] = mean(math.log(p) for p in row["perplexity"].values())
-    written["loss"] = {name: interval(list(of_seed.values())) for name, of_seed in losses.items()}
+    written["loss"] = {name: interval(of_seed.values()) for name, of_seed in losses.items()}
     written["difference"] = {
-        f"{one} - {other}": interval([losses[one][s] - losses[other][s] for s in seeds])
+        f"{one} - {other}": interval(losses[one][seed] - losses[other][seed] for seed in losses[one])
         for one, other in combinations(losses, 2)
-        if len(seeds := sorted(losses[one].keys() & losses[other].keys())) > 1
     }
     write_json(results, written)
     for name, (center, half) in (written["loss"] | written["difference"]).items():
         print(f"{name}: {center:.3f} ± {half:.3f}")
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """The mean over seeds and half the width of its 95 % interval (Student's t)."""
-    return mean(values), STUDENT[len(values)] * stdev(values) / len(values) ** 0.5
+def interval(of_seeds: Iterable[float]) -> tuple[float, float]:
+    """The mean over 2 to 10 seeds and half the width of its 95 % interval."""
+    values = list(of_seeds)
+    return mean(values), STUDENT[len(values) - 2] * stdev(values) / len(values) ** 0.5
 
 
 if __name__ == "__main__":
