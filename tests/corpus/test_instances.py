@@ -102,7 +102,7 @@ def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
     assert len(instances.open_instances(instances.write_instances(tmp_path / "i", tokens, order, 3))) == 1
 
 
-def test_a_document_that_comes_twice_is_our_fault(tmp_path: Path) -> None:
+def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
     tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
     with pytest.raises(RuntimeError, match="3 documents, 2 of them distinct"):
         instances.write_instances(

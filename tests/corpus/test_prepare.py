@@ -158,7 +158,7 @@ def edit(manifest: Path, part: str, **values: Any) -> None:
 
 @pytest.mark.parametrize("cut_at", [None, 150])
 def test_a_corpus_of_the_first_version(corpus: Corpus, tmp_path: Path, cut_at: int | None) -> None:
-    """It could cut documents, and told so in the manifest of `documents`."""
+    """It could cut documents; the manifest of `documents` records it."""
     out = tmp_path / "corpus"
     shutil.copytree(corpus.folder, out)
     cuts = 0 if cut_at is None else 7
