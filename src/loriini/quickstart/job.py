@@ -25,8 +25,7 @@ from loriini.evaluate.perplexity import (
 )
 from loriini.evaluate.samples import continue_text
 from loriini.jobs.artifact import Artifact
-from loriini.model import LoriiniConfig
-from loriini.model.loading import load_model
+from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
 from loriini.progress import inform
 from loriini.quickstart.results import print_table, write_results
 from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
@@ -58,7 +57,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
         heldout = write_documents(folder, lambda drop: sides()["heldout"], {"side": "heldout"}, identity)
     with stage("prepare corpus"):
         folder = out / "corpora/train"
-        corpus = prepare_documents(folder, lambda drop: sides()["train"], identity, settings.prepare)
+        corpus = prepare_documents(folder, lambda drop: sides()["train"], identity, settings.prepare_settings)
     check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
         with stage(training[name]):
@@ -66,7 +65,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
             train(run, read_corpora(run.corpus), out / "runs" / name)
     with stage("evaluate and analyze"):
         texts = heldout_texts(heldout, out, runs[DENSE].length)
-        skip = first_segment(LoriiniConfig.from_pretrained(out / "runs" / settings.design / "model"))
+        skip = first_segment(load_config(out / "runs" / settings.design))
         evaluations = {name: evaluate_run(out / "runs" / name, texts, skip) for name in runs}
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
@@ -96,7 +95,7 @@ def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
 
 def heldout_texts(heldout: Artifact, out: Path, length: int) -> dict[str, HeldOut]:
     """The held-out documents as instances of `length` + 1 tokens, by domain."""
-    _, tokenizer = load_model(out / "runs" / DENSE)
+    tokenizer = load_tokenizer(out / "runs" / DENSE)
     return tokenize_by_domain(stored_documents(heldout), tokenizer, length, HELDOUT_INSTANCES)
 
 
@@ -109,7 +108,7 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
     evaluation: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if "instance_losses" not in evaluation:
         model, _ = load_model(run)
-        evaluation = evaluate(model, texts, skip, per_instance=True)
+        evaluation = evaluate(model, texts, skip, precision=run_precision(run), per_instance=True)
         if model.config.num_experts > 1:
             routes_by_domain(model, {domain: text.ids for domain, text in texts.items()}).save(run / ROUTES)
         write_json(path, evaluation)

@@ -19,7 +19,7 @@ from loriini.corpus.stored import stored_documents
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.model import LoriiniConfig
+from loriini.model.loading import load_config
 from loriini.quickstart.settings import DENSE, Quickstart
 from loriini.train.metrics import METRICS, read_metrics
 
@@ -28,8 +28,8 @@ LAST_STEPS = 50
 """Steps at the end of training whose mean loss is reported."""
 
 SCOPE = (
-    "The interval covers the choice of held-out text, not the seed: trained with another seed the models "
-    "differ otherwise, most of all after few steps."
+    "The interval covers the choice of held-out text, not the seed, which matters most after few steps: "
+    "repeat with --seed 1 and another --out."
 )
 
 Evaluations = Mapping[str, Mapping[str, Any]]
@@ -49,7 +49,7 @@ def write_results(
     """Write `results.json`, in the contract's form, and `settings.json`, what the report needs besides."""
     design, run = settings.design, settings.runs[settings.design]
     folders = {name: out / "runs" / name for name in settings.runs}
-    configs = {name: LoriiniConfig.from_pretrained(folder / "model") for name, folder in folders.items()}
+    configs = {name: load_config(folder) for name, folder in folders.items()}
     total, active = configs[design].parameters()
     results = {
         **{

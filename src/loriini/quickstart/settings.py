@@ -54,7 +54,7 @@ class Quickstart:
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}
 
     @property
-    def prepare(self) -> PrepareSettings:
+    def prepare_settings(self) -> PrepareSettings:
         """How the training documents become instances; documents stay whole."""
         return PrepareSettings(
             documents=self.documents,
