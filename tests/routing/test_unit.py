@@ -22,9 +22,9 @@ def calls(draw: st.DrawFn) -> tuple[list[list[bool]], int, int]:
     """(real tokens of each row's history, tokens of it in the cache, T); padding at either side or none."""
     length = draw(st.integers(1, 14))
     past = draw(st.integers(0, length - 1))
-    rows = []
+    rows, padded = [], draw(st.booleans())
     for _ in range(draw(st.integers(1, 3))):
-        padding = draw(st.integers(0, length - 1))
+        padding = draw(st.integers(0, length - 1)) if padded else 0
         left = draw(st.integers(0, padding))
         rows.append([left <= i < length - (padding - left) for i in range(length)])
     return rows, past, draw(st.integers(1, 5))

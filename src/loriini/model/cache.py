@@ -1,7 +1,6 @@
 """The cache of a routed model: keys and values, and what the routing of later tokens needs."""
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -68,34 +67,12 @@ class RoutedCacheLayer(DynamicLayer):
         return routing_states(self.kept["states"], context, design, layout)
 
 
-def prepare_cache(cache: Cache | None, num_layers: int) -> int:
-    """Give an empty cache routed layers; returns the number of tokens in it.
-
-    ValueError for a cache that another model filled.
-    """
+def prepare_cache(cache: Cache | None, num_layers: int) -> None:
+    """Give an empty cache routed layers. ValueError for a cache that another model filled."""
     if cache is None:
-        return 0
-    past: int = cache.get_seq_length()
-    if past == 0 and not all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers or [None]):
-        cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]
-    if not all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers):
+        return
+    routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
+    if not routed and cache.get_seq_length() > 0:
         raise ValueError("this cache was filled by another model; start from an empty DynamicCache()")
-    return past
-
-
-def prompt_lengths_of_call(
-    cache: Cache | None, past: int, new_tokens_B: Tensor, given_B: Tensor | None, whole: bool
-) -> Tensor | None:
-    """The prompt lengths (B,) that route a call; None: route as in training.
-
-    Without a cache they are `given_B`. With one they are those of its first call: `given_B`, or else the
-    tokens of that call. ValueError where the prompt must come `whole` and the first call has fewer tokens.
-    """
-    if cache is None:
-        return given_B
-    kept = cast(RoutedCacheLayer, cache.layers[0]).kept
-    if past == 0:
-        kept["prompt_lengths"] = new_tokens_B if given_B is None else given_B.to(new_tokens_B.device)
-        if whole and bool((kept["prompt_lengths"] > new_tokens_B).any()):
-            raise ValueError("a prompt must be passed whole, but its first call has fewer tokens")
-    return kept["prompt_lengths"]
+    if not routed:
+        cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]

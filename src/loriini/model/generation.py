@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin
 
+from loriini.model.context import count_tokens
+
 
 class RoutedGenerationMixin(GenerationMixin):
     """Generation routed by its prompt, or segment by segment."""
@@ -21,8 +23,7 @@ class RoutedGenerationMixin(GenerationMixin):
         if model_kwargs.get("prompt_lengths") is None:
             embeds, mask = model_kwargs.get("inputs_embeds"), model_kwargs.get("attention_mask")
             prompt = cast(Tensor, input_ids if embeds is None else embeds)
-            full = torch.full(prompt.shape[:1], prompt.shape[1], device=prompt.device)
-            model_kwargs["prompt_lengths"] = full if mask is None else mask.sum(1)
+            model_kwargs["prompt_lengths"] = count_tokens(prompt, mask)
         return super()._expand_inputs_for_generation(
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )

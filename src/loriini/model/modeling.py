@@ -15,13 +15,14 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
 from loriini.model.block import BLOCKS
-from loriini.model.cache import prepare_cache, prompt_lengths_of_call
+from loriini.model.cache import prepare_cache
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.context import routing_context
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.loss import IGNORED, fused_loss, next_tokens
 from loriini.model.mixture import Mixture
-from loriini.routing import Routing, RoutingConfig
+from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
 from loriini.routing.scorer import Scorer
 from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
@@ -158,14 +159,14 @@ class LoriiniModel(LoriiniPreTrainedModel):
         x_BLD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
+        prepare_cache(past_key_values, self.config.num_hidden_layers)
         design = self.config.routing
         context = routing_context(
             design,
             x_BLD,
-            attention_mask=attention_mask,
-            cache=past_key_values,
-            past=prepare_cache(past_key_values, self.config.num_hidden_layers),
-            labels=routing_labels,
+            attention_mask,
+            past_key_values,
+            routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
             draw=self.draws.clone() if self.training and design.scorer == "random" else 0,
@@ -268,16 +269,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         loss = auxiliary = None
         if shift_labels is not None:
             targets = self._targets(shift_labels, out.context)
-            if fused:
-                loss = fused_loss(states, self.lm_head.weight, targets, num_items_in_batch)
-            else:
-                loss = self.loss_function(
-                    logits,
-                    None,
-                    self.vocab_size,
-                    num_items_in_batch=num_items_in_batch,
-                    shift_labels=targets,
-                )
+            loss = self._cross_entropy(states, logits, targets, num_items_in_batch)
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training:
@@ -290,6 +282,17 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             routings=out.routings,
         )
 
+    def _cross_entropy(
+        self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None
+    ) -> Tensor:
+        """The mean over targets, or the sum over `items`; from states by a fused head without logits."""
+        if logits_BLV is None:
+            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items)
+        loss: Tensor = self.loss_function(
+            logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
+        )
+        return loss
+
     def _targets(self, targets_BL: Tensor, context: RoutingContext) -> Tensor:
         """The targets, those of segment 1 ignored where the design leaves it out of the training loss."""
         design = self.config.routing
@@ -297,44 +300,3 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if self.training and skips:
             targets_BL = targets_BL.masked_fill(context.new_positions() < design.segment_length, IGNORED)
         return targets_BL.contiguous()
-
-
-def routing_context(
-    design: RoutingConfig,
-    x_BLD: Tensor,
-    *,
-    attention_mask: Tensor | None,
-    cache: Cache | None,
-    past: int,
-    labels: Tensor | None,
-    prompt_lengths: Tensor | None,
-    inference_routing: str | None,
-    draw: Tensor | int,
-) -> RoutingContext:
-    """The context of a call; ValueError for an `inference_routing` that the design does not have."""
-    if inference_routing not in (None, "prompt", "segment"):
-        raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
-    if inference_routing == "segment" and design.unit == "sequence":
-        raise ValueError(
-            "inference_routing='segment' needs a design that routes segments; this one routes sequences"
-        )
-    B, L = x_BLD.shape[:2]
-    positions_BH = None
-    new_tokens_B = torch.full((B,), L, device=x_BLD.device)
-    if attention_mask is not None and attention_mask.dim() == 2 and not bool(attention_mask.all()):
-        counted = attention_mask.to(torch.long)
-        positions_BH = (counted.cumsum(1) - 1).masked_fill(counted == 0, -1)
-        new_tokens_B = counted[:, past:].sum(1)
-    segment = inference_routing == "segment"
-    lengths_B = prompt_lengths_of_call(cache, past, new_tokens_B, prompt_lengths, whole=not segment)
-    return RoutingContext(
-        batch=B,
-        length=L,
-        past=past,
-        positions_BH=positions_BH,
-        prompt_lengths_B=None if lengths_B is None else lengths_B.to(x_BLD.device),
-        inference_routing="segment" if segment else "prompt",
-        labels_B=labels,
-        draw=draw,
-        device=x_BLD.device,
-    )
