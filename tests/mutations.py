@@ -104,7 +104,7 @@ MUTATIONS = (
         "a resumed run reads its first batch again",
         "train/loop.py",
         "consumed=position.consumed,",
-        "consumed=state.at.consumed,",
+        "consumed=state.progress.consumed,",
         "tests/train",
     ),
     Mutation(

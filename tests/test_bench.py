@@ -1,4 +1,4 @@
-"""The benchmark measures and writes what it says; how fast anything is, is not tested."""
+"""The benchmark measures and writes what it should; no speed is tested."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from loriini.cli import main
 from loriini.train.run import ModelShape
 
 KEYS = ["what", "design", "experts", "dtype", "ratio", "baseline", "median_s", "runs", "tokens_per_step"]
-TINY = bench.Size(
+TINY = bench.BenchSize(
     ModelShape(32, 48, 1, 2),
     vocab_size=64,
     length=16,
@@ -28,11 +28,11 @@ TINY = bench.Size(
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "SIZES", dict.fromkeys(bench.SIZES, TINY))
+    monkeypatch.setattr(bench, "BENCH_SIZES", dict.fromkeys(bench.BENCH_SIZES, TINY))
 
 
 @pytest.mark.usefixtures("tiny")
-def test_the_command_prints_a_table_and_writes_the_contracts_rows(
+def test_the_command_prints_a_table_and_writes_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "results" / "bench.json"
@@ -75,14 +75,14 @@ def test_a_folder_is_refused_before_anything_is_measured(
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_works_run_in_turn_and_the_first_round_is_not_counted() -> None:
+def test_cases_run_in_turn_and_the_first_round_is_not_counted() -> None:
     calls: list[str] = []
     rounds = list(bench.in_turn([lambda: calls.append("a"), lambda: calls.append("b")], runs=2))
     assert calls == ["a", "b"] * 3
     assert [len(seconds) for seconds in rounds] == [2, 2]
 
 
-def test_speed_is_the_median_over_rounds_of_the_reference_over_the_own_seconds() -> None:
+def test_speed_is_the_median_ratio_over_rounds() -> None:
     assert bench.speed([1.0, 2.0, 8.0], [2.0, 8.0, 8.0]) == 2.0
 
 

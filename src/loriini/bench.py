@@ -1,7 +1,7 @@
-"""Speed and memory beside named baselines, measured side by side in one run.
+"""Benchmarks: speed and memory relative to baselines measured in the same process.
 
-Everything that is compared is built first and then run in turn (A, B, A, B, …), so that whatever else the
-machine does falls on all of it. A ratio is the median over the rounds of baseline seconds / own seconds.
+What is compared is built first and then run in turn (A, B, A, B, …), so that other load on the machine
+affects all alike. A ratio is the median over rounds of the baseline's seconds divided by the case's own.
 """
 
 import time
@@ -28,25 +28,27 @@ Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Size:
-    """How large the measured models are, and how often each is run after a first round that is not counted.
-
-    `batch_size` instances of `length` tokens go through a model at once, `micro_batches` times a step.
-    `ranks` are AoE's: the shares of `intermediate_size` that the paper's 64 and 256 are of 2816. A
-    generation makes `new_tokens` tokens after `prompt` tokens.
-    """
+class BenchSize:
+    """The sizes of the measured models, and how often each is run."""
 
     shape: ModelShape
     vocab_size: int
     length: int
+    """Tokens of an instance."""
     batch_size: int
+    """Instances of a micro-batch."""
     micro_batches: int
+    """Micro-batches of a step."""
     ranks: tuple[int, ...]
+    """AoE's low ranks, scaled to `intermediate_size` as the paper's 64 and 256 are to 2816."""
     runs: int
+    """Counted rounds; one before them is not counted."""
     experts: tuple[int, ...] = (8, 16, 32)
     segment_length: int = 256
     prompt: int = 128
+    """Tokens of a prompt."""
     new_tokens: int = 64
+    """Tokens generated after it."""
 
     @property
     def tokens(self) -> int:
@@ -54,28 +56,27 @@ class Size:
         return self.batch_size * self.length
 
 
-CPU = Size(ModelShape(256, 704, 4, 4), 2048, 1024, batch_size=8, micro_batches=1, ranks=(16, 64), runs=11)
-CUDA = Size(
+CPU = BenchSize(
+    ModelShape(256, 704, 4, 4), 2048, 1024, batch_size=8, micro_batches=1, ranks=(16, 64), runs=11
+)
+CUDA = BenchSize(
     ModelShape(1024, 2816, 6, 16), 32_000, 4096, batch_size=4, micro_batches=4, ranks=(64, 256), runs=15
 )
-SIZES = {
+BENCH_SIZES = {
     ("cpu", False): CPU,
-    ("cpu", True): replace(
-        CPU, shape=replace(CPU.shape, num_hidden_layers=2), batch_size=2, runs=5, new_tokens=32
-    ),
+    ("cpu", True): replace(CPU, shape=ModelShape(256, 704, 2, 4), batch_size=2, runs=5, new_tokens=32),
     ("cuda", False): CUDA,
-    ("cuda", True): replace(CUDA, shape=replace(CUDA.shape, num_hidden_layers=2), micro_batches=1, runs=5),
+    ("cuda", True): replace(CUDA, shape=ModelShape(1024, 2816, 2, 16), micro_batches=1, runs=5),
 }
-"""By device and whether it is to be quick."""
-
+"""By device, and whether the benchmark is a quick one."""
 
 MERGES = {"lory": False, "lory recompute_merge": True}
-"""What rows call Lory by what it keeps for the backward pass: merged experts, or nothing of them."""
+"""Lory's names in rows, by whether the backward pass merges experts again."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something to measure: how rows call it, and a function that does its work once."""
+    """Something to measure: its name in rows, and a function that runs it once."""
 
     name: str
     experts: int
@@ -83,10 +84,10 @@ class Case:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """Every comparison on this machine's device, as the rows of the contract."""
+    """Run every comparison on this machine's device; returns a row for each case."""
     keep_freed_memory()
     torch.manual_seed(0)
-    size = SIZES[pick_device().type, quick]
+    size = BENCH_SIZES[pick_device().type, quick]
     rows = []
     with progress("bench", len(COMPARISONS)) as advance:
         for comparison in COMPARISONS:
@@ -96,8 +97,8 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def lory_steps(size: Size) -> list[Row]:
-    """A training step of Lory beside that of the dense model of its active size."""
+def lory_steps(size: BenchSize) -> list[Row]:
+    """Training steps of Lory, compared with the dense model of its active size."""
     dense = Case("dense", 1, training(build(size, "dense", 1), size))
     cases = [
         Case(name, n, training(build(size, "lory", n, recompute_merge=again), size))
@@ -107,11 +108,11 @@ def lory_steps(size: Size) -> list[Row]:
     return compare("train_step", dense, cases, size.tokens * size.micro_batches, size.runs)
 
 
-def mixtral_steps(size: Size) -> list[Row]:
-    """A training step of the top-2 mixture beside that of transformers' Mixtral.
+def mixtral_steps(size: BenchSize) -> list[Row]:
+    """Training steps of the top-2 mixture, compared with transformers' Mixtral.
 
-    Both hold their weights in the precision they compute in: under autocast transformers' grouped products
-    would stay in float32, a slow baseline.
+    Both hold their weights in the dtype of computation: under autocast transformers' grouped products would
+    stay in float32, a slow baseline.
     """
     experts, dtype, design = size.experts[0], weight_dtype(), DESIGNS["mixtral"]
     config = MixtralConfig(
@@ -128,8 +129,8 @@ def mixtral_steps(size: Size) -> list[Row]:
     return compare("train_step", baseline, cases, size.tokens * size.micro_batches, size.runs)
 
 
-def aoe_steps(size: Size) -> list[Row]:
-    """A training step of autonomous experts beside that of the top-2 mixture of equal parameters."""
+def aoe_steps(size: BenchSize) -> list[Row]:
+    """Training steps of autonomous experts, compared with the top-2 mixture of equal parameters."""
     experts = size.experts[0]
     top2 = Case("mixtral", experts, training(build(size, "mixtral", experts), size))
     cases = [
@@ -139,16 +140,16 @@ def aoe_steps(size: Size) -> list[Row]:
     return compare("train_step", top2, cases, size.tokens * size.micro_batches, size.runs)
 
 
-def ffns(size: Size) -> list[Row]:
-    """Forward and backward of one routed and merged FFN beside those of the dense FFN."""
+def ffns(size: BenchSize) -> list[Row]:
+    """Forward and backward passes of one routed and merged FFN, compared with the dense FFN."""
     one = replace(size, shape=replace(size.shape, num_hidden_layers=1))
     dense = Case("dense", 1, one_layer(build(one, "dense", 1), one))
     cases = [Case("lory", n, one_layer(build(one, "lory", n), one)) for n in size.experts]
     return compare("ffn", dense, cases, size.tokens, size.runs)
 
 
-def memory(size: Size) -> list[Row]:
-    """What a micro-batch takes beyond weights, gradients and optimizer state, Lory's beside the dense."""
+def memory(size: BenchSize) -> list[Row]:
+    """Memory of a micro-batch beyond weights, gradients and optimizer state: Lory's, compared with dense."""
     dense = memory_of(build(size, "dense", 1), size)
     used = {
         (name, n): memory_of(build(size, "lory", n, recompute_merge=again), size)
@@ -158,10 +159,10 @@ def memory(size: Size) -> list[Row]:
     return [row("memory", name, n, "dense", held / dense, size.tokens) for (name, n), held in used.items()]
 
 
-def decoding(size: Size) -> list[Row]:
-    """Generation with a cache, prompt included: Lory's, prompt-routed, beside a Llama's of the active size.
+def decoding(size: BenchSize) -> list[Row]:
+    """Generation with a cache, prompt included: prompt-routed Lory, compared with a Llama of the active size.
 
-    For a single sequence both read one FFN a layer; for a batch a Llama still does, Lory one a sequence.
+    For a single sequence both read one FFN a layer; for a batch Lory reads one FFN for each sequence.
     """
     experts, dtype = size.experts[0], weight_dtype()
     lory = build(size, "lory", experts).to(dtype)
@@ -175,7 +176,7 @@ def decoding(size: Size) -> list[Row]:
     return rows
 
 
-COMPARISONS: tuple[Callable[[Size], list[Row]], ...] = (
+COMPARISONS: tuple[Callable[[BenchSize], list[Row]], ...] = (
     lory_steps,
     mixtral_steps,
     aoe_steps,
@@ -186,7 +187,7 @@ COMPARISONS: tuple[Callable[[Size], list[Row]], ...] = (
 
 
 def compare(what: str, baseline: Case, cases: Sequence[Case], tokens: int, runs: int) -> list[Row]:
-    """A row for each case: its speed over the baseline's."""
+    """A row for each case: its speed relative to the baseline's."""
     rounds = in_turn([baseline.work, *(case.work for case in cases)], runs)
     reference, *measured = zip(*rounds, strict=True)
     return [
@@ -196,12 +197,12 @@ def compare(what: str, baseline: Case, cases: Sequence[Case], tokens: int, runs:
 
 
 def speed(seconds: Iterable[float], reference: Iterable[float]) -> float:
-    """The median over the rounds of a speed relative to the reference's in the same round."""
+    """The median over rounds of the speed relative to the reference's in the same round."""
     return median(theirs / own for own, theirs in zip(seconds, reference, strict=True))
 
 
 def in_turn(works: Sequence[Work], runs: int) -> Iterator[list[float]]:
-    """Seconds of each work in each of `runs` rounds, after one that is not counted."""
+    """Seconds of each work in each of `runs` rounds, after a first round that is not counted."""
     for i in range(runs + 1):
         seconds = [timed(work) for work in works]
         if i:
@@ -209,7 +210,7 @@ def in_turn(works: Sequence[Work], runs: int) -> Iterator[list[float]]:
 
 
 def timed(work: Work) -> float:
-    """Seconds that a work takes, the device's included."""
+    """Seconds that a work takes, asynchronous work of the device included."""
     synchronize()
     started = time.perf_counter()
     work()
@@ -218,7 +219,7 @@ def timed(work: Work) -> float:
 
 
 def synchronize() -> None:
-    """Wait for what the accelerator still has to do."""
+    """Wait for the accelerator to finish."""
     if pick_device().type == "cuda":
         torch.cuda.synchronize()
 
@@ -232,7 +233,7 @@ def row(
     tokens: int,
     seconds: Sequence[float] = (),
 ) -> Row:
-    """One result, under the contract's keys; `median_s` is None where nothing was timed."""
+    """One result; `median_s` is None where nothing was timed."""
     return {
         "what": what,
         "design": design,
@@ -247,12 +248,12 @@ def row(
 
 
 def weight_dtype() -> torch.dtype:
-    """What weights are held in where there is no autocast."""
+    """The dtype of weights where there is no autocast."""
     return torch.bfloat16 if has_bf16(pick_device()) else torch.float32
 
 
-def llama_fields(size: Size) -> dict[str, Any]:
-    """The sizes by the names that transformers' configurations share."""
+def llama_fields(size: BenchSize) -> dict[str, Any]:
+    """The sizes, by the names of transformers' configurations."""
     ours = ("num_experts", "block", "dropout", "low_rank", "recompute_merge")
     shape = {name: value for name, value in asdict(size.shape).items() if name not in ours}
     heads, longest = size.shape.num_attention_heads, max(size.length, size.prompt + size.new_tokens)
@@ -265,7 +266,7 @@ def llama_fields(size: Size) -> dict[str, Any]:
 
 
 def build(
-    size: Size, design: str, experts: int, low_rank: int | None = None, recompute_merge: bool = False
+    size: BenchSize, design: str, experts: int, low_rank: int | None = None, recompute_merge: bool = False
 ) -> LoriiniForCausalLM:
     """One of our models, in training mode on this machine's device."""
     routing = replace(DESIGNS[design], segment_length=size.segment_length)
@@ -274,12 +275,12 @@ def build(
     return LoriiniForCausalLM(config).to(pick_device()).train()
 
 
-def random_ids(size: Size, batch: int, length: int) -> Tensor:
+def random_ids(size: BenchSize, batch: int, length: int) -> Tensor:
     """Token ids (B, L)."""
     return torch.randint(size.vocab_size, (batch, length), device=pick_device())
 
 
-def training(model: nn.Module, size: Size, precision: str = "auto") -> Work:
+def training(model: nn.Module, size: BenchSize, precision: str = "auto") -> Work:
     """A training step: forward and backward of each micro-batch, then AdamW; without clipping or data."""
     optimizer = make_optimizer(model, OptimizerConfig())
     ids = random_ids(size, size.batch_size, size.length)
@@ -300,7 +301,7 @@ def loss_of(model: nn.Module, ids: Tensor, precision: str) -> Tensor:
     return loss
 
 
-def one_layer(model: LoriiniForCausalLM, size: Size) -> Work:
+def one_layer(model: LoriiniForCausalLM, size: BenchSize) -> Work:
     """Forward and backward of a model's first mixture, its routing included."""
     mixture = model.model.mixtures[0]
     context = RoutingContext(size.batch_size, size.length, device=pick_device())
@@ -319,7 +320,7 @@ def one_layer(model: LoriiniForCausalLM, size: Size) -> Work:
     return work
 
 
-def generation(model: Any, size: Size, batch: int) -> Work:
+def generation(model: Any, size: BenchSize, batch: int) -> Work:
     """Greedy generation of `new_tokens` tokens a sequence."""
     model.eval()
     ids = random_ids(size, batch, size.prompt)
@@ -328,12 +329,12 @@ def generation(model: Any, size: Size, batch: int) -> Work:
     return lambda: model.generate(ids, **settings)
 
 
-def memory_of(model: nn.Module, size: Size) -> int:
-    """Bytes that a micro-batch takes beyond weights, gradients and optimizer state.
+def memory_of(model: nn.Module, size: BenchSize) -> int:
+    """Bytes that a micro-batch needs beyond weights, gradients and optimizer state.
 
-    On CUDA the allocator's peak during forward and backward over what was allocated before them. A CPU's
-    allocator has no such count; there it is what the forward pass saves for the backward one, parameters
-    and buffers left out and the bfloat16 copies of parameters counted.
+    On CUDA the allocator's peak during forward and backward, minus what was allocated before. On a CPU,
+    whose allocator keeps no such count, what the forward pass saves for the backward pass, including the
+    bfloat16 copies of parameters.
     """
     ids = random_ids(size, size.batch_size, size.length)
     if pick_device().type != "cuda":

@@ -20,7 +20,7 @@ from loriini.hardware import peak_flops
 from loriini.model import LoriiniConfig
 from loriini.train.run import Run
 
-SCALES = (8, 64, 512, 4096)
+GPU_COUNTS = (8, 64, 512, 4096)
 """Numbers of GPUs at which the parallelisms are compared, with one micro-batch a step."""
 NODE = 8
 """GPUs of a node: the largest group that shares experts."""
@@ -103,7 +103,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
         group=group,
         communication=by_parallelism(config, step, cluster.gpus, shard, group),
         communication_at_scale={
-            gpus: by_parallelism(config, micro_batch, gpus, gpus, NODE) for gpus in SCALES
+            gpus: by_parallelism(config, micro_batch, gpus, gpus, NODE) for gpus in GPU_COUNTS
         },
     )
 

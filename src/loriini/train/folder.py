@@ -20,7 +20,7 @@ ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
 
 
-def claim_folder(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
+def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
     Raises InputError for another run's folder and for a run that this corpus and these processes do not fit.

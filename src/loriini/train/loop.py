@@ -26,7 +26,7 @@ from loriini.routing import not_causal
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import claim_folder, save_model
+from loriini.train.folder import claim_run, save_model
 from loriini.train.guard import check_skips, write_skipped
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
@@ -36,8 +36,6 @@ from loriini.train.run import Run
 from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, recording, throughput
-
-RESUME = "run the same command again to resume"
 
 
 @dataclass
@@ -65,7 +63,7 @@ def train(
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
     with process_group(), ExitStack() as stack:
-        if on_first_rank(lambda: claim_folder(run, corpus, out)):
+        if on_first_rank(lambda: claim_run(run, corpus, out)):
             return out / "model"
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         keep_freed_memory()
@@ -103,7 +101,7 @@ def train_to_end(
             step = state.progress.step
             measured = measure_all(measures, state.model, step, run.steps, files)
             record(metrics, measured.entries)
-            advance(1, note(metrics))
+            advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position)
                 check_skips(out, step, state.progress.skips, run.guard)
@@ -113,14 +111,14 @@ def train_to_end(
             if stopped or late or due or measured.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, measured.score)
             if stopped or (late and step < run.steps):
-                reason = Interrupted if stopped else Unfinished
-                raise reason(f"{out}: saved after step {step} of {run.steps}; {RESUME}")
+                message = f"saved after step {step} of {run.steps}; run the same command again to resume"
+                raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
     if (model := gather_model(state.model, parallel)) is not None:
         save_model(model, corpus, out / "model")
     return out / "model"
 
 
-def note(metrics: dict[str, Any]) -> str:
+def loss_and_speed(metrics: dict[str, Any]) -> str:
     """A step's loss and speed, for the progress bar."""
     loss = "not finite" if metrics["loss"] is None else f"{metrics['loss']:.3f}"
     return f"loss {loss}  {metrics['tokens_per_second']:,.0f} tokens/s"
