@@ -80,6 +80,27 @@ MUTATIONS = (
         "tests/routing",
     ),
     Mutation(
+        "a random router is never redrawn",
+        "train/loop.py",
+        "    state.model.model.begin_step()\n",
+        "",
+        "tests/train/test_random_router.py",
+    ),
+    Mutation(
+        "selected experts compute again what is known",
+        "model/experts.py",
+        "for name, activations in known.items()}",
+        "for name, activations in dict[str, Tensor]().items()}",
+        "tests/model/test_router_free.py tests/model/test_experts.py",
+    ),
+    Mutation(
+        "a pretrained mixture is copied",
+        "model/pretrained.py",
+        "weights[ours] = weight.view(shapes[ours])",
+        "weights[ours] = weight.view(shapes[ours]).clone()",
+        "tests/model/test_pretrained.py",
+    ),
+    Mutation(
         "an expert's epsilon is not divided by E",
         "train/optimizer.py",
         '"eps": config.eps / experts',

@@ -4,7 +4,7 @@ from torch.nn.functional import gelu
 
 from loriini import RoutingConfig
 from loriini.routing.router import router_parameters
-from loriini.routing.scorer import SCORERS, FrozenScorer, LabelScorer, RouterSettings, Scorer
+from loriini.routing.scorer import SCORERS, FrozenScorer, LabelScorer, RouterSettings, ScorerModule
 from loriini.routing.unit import RoutingContext
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
@@ -19,7 +19,7 @@ def settings(scorer: str) -> RouterSettings:
     return RouterSettings(RoutingConfig("token", combination="outputs", scorer=scorer), D, E)
 
 
-def initialized(kind: str, dtype: torch.dtype = torch.float32) -> Scorer:
+def initialized(kind: str, dtype: torch.dtype = torch.float32) -> ScorerModule:
     scorer = SCORERS[kind](settings(kind)).to(dtype)
     for weight in scorer.parameters():
         torch.nn.init.normal_(weight)
@@ -51,7 +51,7 @@ def test_linear_and_mlp_by_hand() -> None:
 def test_a_new_scorer_is_one_entry_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parameters are counted and initialised without a word elsewhere."""
 
-    class Bilinear(Scorer):
+    class Bilinear(ScorerModule):
         def __init__(self, settings: RouterSettings) -> None:
             super().__init__(settings)
             self.left = torch.nn.Parameter(torch.empty(3, settings.hidden_size))

@@ -24,7 +24,7 @@ from loriini.model.loss import IGNORED, fused_loss, next_tokens
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
-from loriini.routing.scorer import Scorer
+from loriini.routing.scorer import ScorerModule
 from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
 
 
@@ -97,7 +97,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Experts | Scorer | Conv1D):
+        if isinstance(module, Experts | ScorerModule | Conv1D):
             for name, weight in module.named_parameters(recurse=False):
                 if name.endswith("bias"):
                     init.zeros_(weight)
@@ -136,7 +136,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def begin_step(self) -> None:
-        """Draw random routers anew; to be called once before each optimizer step."""
+        """Redraw random routers; call it once before each optimizer step."""
         self.draws += 1
 
     def forward(

@@ -23,7 +23,7 @@ class RouterSettings:
     std: float = 0.02
 
 
-class Scorer(nn.Module):
+class ScorerModule(nn.Module):
     """Base of all scorers; their parameters are initialised as the model's other weights are."""
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -34,7 +34,7 @@ class Scorer(nn.Module):
         raise NotImplementedError
 
 
-class LinearScorer(Scorer):
+class LinearScorer(ScorerModule):
     """R: d → E without bias (Lory equation 3; Switch; Mixtral)."""
 
     states_per_unit = 1
@@ -63,7 +63,7 @@ class FrozenScorer(LinearScorer):
         self.weight.requires_grad_(False)
 
 
-class RandomScorer(Scorer):
+class RandomScorer(ScorerModule):
     """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).
 
     Its weights are a function of the context's `draw` and of the layer, so a resumed run draws what the
@@ -93,7 +93,7 @@ def _(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
     return draw.new_empty(num_experts, hidden_size, dtype=torch.float32)
 
 
-class MLPScorer(Scorer):
+class MLPScorer(ScorerModule):
     """Two layers with a GELU between them (design-choices paper; AoE's baseline of a large router)."""
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -107,7 +107,7 @@ class MLPScorer(Scorer):
             return nn.functional.gelu(h_BUD.float() @ self.hidden.float().T) @ self.weight.float().T
 
 
-class LabelScorer(Scorer):
+class LabelScorer(ScorerModule):
     """One expert per label: its logit is 0, the others' so low that their softmax is exactly 0."""
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -133,7 +133,7 @@ class LabelScorer(Scorer):
             )
 
 
-class ActivationNormScorer(Scorer):
+class ActivationNormScorer(ScorerModule):
     """The norm of each expert's own activation (AoE equation 3; appendix A); it has no parameters.
 
     Takes activations (B, U, E, W) of any width W instead of states.
@@ -147,7 +147,7 @@ class ActivationNormScorer(Scorer):
         return torch.linalg.vector_norm(a_BUEW.float(), self.order, dim=-1)
 
 
-SCORERS: dict[str, type[Scorer]] = {
+SCORERS: dict[str, type[ScorerModule]] = {
     "linear": LinearScorer,
     "linear_segment": LinearSegmentScorer,
     "mlp": MLPScorer,
