@@ -4,8 +4,8 @@ import io
 import json
 import os
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,16 +17,27 @@ from loriini.sources.document import Document
 from loriini.train import corpora
 from loriini.train.override import override
 from loriini.train.run import Run
-from loriini.train.watch import WatchConfig
 from runs import after_step, metrics, prepared, signal_self
-from together import job
+from together import in_one_group, job
 
 SMALL = ["--steps", "4", "--batch_size", "2", "--length", "32", "--routing.segment_length", "8"]
+MEASURED = ["--evaluate.every", "2", "--evaluate.sample_every", "2", "--evaluate.sample_tokens", "4"]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepared(tmp_path_factory.mktemp("corpora") / "sums").folder
+
+
+@pytest.fixture(scope="module")
+def heldout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("heldout") / "web.jsonl"
+    path.write_text(json.dumps({"text": "three times three is nine, they say. " * 20}) + "\n")
+    return path
+
+
+def results(out: Path, name: str = "evaluation.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / name).read_text().splitlines()]
 
 
 def test_an_unknown_recipe_is_refused(tmp_path: Path) -> None:
@@ -67,7 +78,7 @@ def test_overrides_that_do_not_fit_each_other_are_refused(
 def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train_recipe("tiny-lory", tmp_path / "whole", [corpus], SMALL)
+    whole = train_recipe("tiny-lory", tmp_path / "whole", [corpus], SMALL)
     with monkeypatch.context() as patch:
         after_step(patch, 2, signal_self)
         with pytest.raises(KeyboardInterrupt):
@@ -77,54 +88,63 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
     weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("run", "whole")]
     assert weights[0] == weights[1]
+    assert resume(tmp_path / "whole", ["--parallel.shard", "1"]) == whole
+    with pytest.raises(InputError, match=r"this folder holds another run \(different: seed\)"):
+        resume(tmp_path / "whole", ["--seed", "7"])
 
 
-def test_nothing_is_resumed_where_there_is_no_run(tmp_path: Path) -> None:
+def test_nothing_is_resumed_where_there_is_no_run_or_a_wrong_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run to resume here \(no run\.json\); start one with"):
+        resume(tmp_path)
+    (tmp_path / "run.json").write_text('{"name": "mine"}')
+    with pytest.raises(InputError, match=r"run\.json: not the settings of a run"):
         resume(tmp_path)
 
 
-def test_only_how_a_run_is_spread_may_change_when_it_goes_on(corpus: Path, tmp_path: Path) -> None:
-    whole = train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL)
-    assert resume(tmp_path / "run", ["--parallel.shard", "1"]) == whole
-    with pytest.raises(InputError, match=r"this folder holds another run \(different: seed\)"):
-        resume(tmp_path / "run", ["--seed", "7"])
+def test_runs_with_the_same_skip_score_the_same_tokens(corpus: Path, heldout: Path, tmp_path: Path) -> None:
+    """The first segment of tiny-lory is 8 tokens here; a dense model has none."""
+    skips = {"own": [], "same": ["--evaluate.skip", "8"]}
+    found = {}
+    for name, skip in skips.items():
+        for recipe in ("tiny-dense", "tiny-lory"):
+            out = tmp_path / name / recipe
+            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], [heldout])
+            (found[name, recipe],) = results(out)
+    assert [found[case]["skip"] for case in found] == [0, 8, 8, 8]
+    assert found["same", "tiny-dense"]["tokens"] == found["same", "tiny-lory"]["tokens"]
+    assert found["own", "tiny-dense"]["tokens"]["web"] > found["own", "tiny-lory"]["tokens"]["web"]
 
 
 def little_text() -> list[Document]:
     return [Document(f"d{i}", f"def f{i}(x):\n    return x + {i}\n" * 12, "python") for i in range(60)]
 
 
-def train_from_the_command_line(out: Path) -> tuple[int, str]:
-    """What torchrun starts; its process and what it printed."""
+def train_from_the_command_line(out: Path, *more: str) -> tuple[int, str]:
+    """What torchrun starts; its process and what it prints."""
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
         patch.setattr(corpora, "standard_library", little_text)
-        main(["train", "tiny-lory", "--out", str(out), "--parallel.experts", "2", *SMALL])
+        main(["train", "tiny-lory", "--out", str(out), *SMALL, *MEASURED, "--precision", "bf16", *more])
     return os.getpid(), printed.getvalue()
 
 
-def test_several_processes_make_one_corpus_and_one_run(tmp_path: Path) -> None:
-    (first, told), (second, nothing) = job(2, train_from_the_command_line, tmp_path / "run")
-    assert first != second
-    assert told == f"{tmp_path / 'run' / 'model'}\n"
-    assert nothing == ""
-    assert [m["step"] for m in metrics(tmp_path / "run")] == [1, 2, 3, 4]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "tiny-corpus-32"]
+def test_several_processes_make_one_corpus_and_one_run_measured_once(tmp_path: Path, heldout: Path) -> None:
+    more = {"1": ("--heldout", str(heldout)), "2": ("--heldout", str(heldout), "--parallel.experts", "2")}
+    tasks = [(train_from_the_command_line, tmp_path / name, *options) for name, options in more.items()]
+    first, second = job(2, in_one_group, tasks)
+    for name, (pid, printed), (other_pid, nothing) in zip(more, first, second, strict=True):
+        out = tmp_path / name
+        assert pid != other_pid
+        assert printed == f"{out / 'model'}\n"
+        assert nothing == ""
+        assert [m["step"] for m in metrics(out)] == [1, 2, 3, 4]
+        assert [entry["step"] for entry in results(out)] == [2, 4]
+        assert [entry["step"] for entry in results(out, "samples.jsonl")] == [2, 4]
+        settings = json.loads((out / "run.json").read_text())
+        assert settings["corpus"] == [str(tmp_path / "tiny-corpus-32")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "tiny-corpus-32"]
 
 
-def test_small_recipes_make_their_corpus_beside_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpora, "standard_library", little_text)
-    train_recipe("tiny-dense", tmp_path / "runs" / "a", [], ["--steps", "1", "--length", "32"])
-    made = tmp_path / "runs" / "tiny-corpus-32"
-    assert (made / "manifest.json").exists()
-    train_recipe("tiny-dense", tmp_path / "runs" / "b", [], ["--steps", "1", "--length", "32"])
-    settings = json.loads((tmp_path / "runs" / "b" / "run.json").read_text())
-    assert settings["corpus"] == [str(made)]
-
-
-def test_a_run_comes_back_from_its_json() -> None:
+def test_a_run_of_overrides_survives_its_way_through_json() -> None:
     run = override(
         RECIPES["tiny-lory"],
         [
@@ -133,10 +153,7 @@ def test_a_run_comes_back_from_its_json() -> None:
         ],
     )
     assert run.evaluate.heldout == (Path("a.jsonl"), Path("b.jsonl"))
-    values = json.loads(json.dumps(run.to_dict()))
-    assert Run.from_dict(values) == run
-    del values["watch"], values["guard"]["max_skips"]
-    assert Run.from_dict({**values, "corpus_digest": "1"}) == replace(run, watch=WatchConfig())
+    assert Run.from_dict(json.loads(json.dumps({**run.to_dict(), "corpus_digest": "1"}))) == run
 
 
 def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
@@ -147,15 +164,3 @@ def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
     with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("experts", ["1", "2"])
-def test_a_run_in_two_processes_measures_itself_once(corpus: Path, tmp_path: Path, experts: str) -> None:
-    heldout = tmp_path / "web.jsonl"
-    heldout.write_text(json.dumps({"text": "three times three is nine, they say. " * 20}) + "\n")
-    measured = ["--evaluate.every", "2", "--evaluate.sample_every", "2", "--evaluate.sample_tokens", "4"]
-    settings = [*SMALL, *measured, "--precision", "bf16", "--parallel.experts", experts]
-    job(2, train_recipe, "tiny-lory", tmp_path / "run", [corpus], settings, [heldout])
-    for name in ("evaluation.jsonl", "samples.jsonl"):
-        lines = [json.loads(line) for line in (tmp_path / "run" / name).read_text().splitlines()]
-        assert [line["step"] for line in lines] == [2, 4]

@@ -1,22 +1,26 @@
-"""Several processes at once, each a rank of one job: a function runs in all and returns to the test."""
+"""Several processes at once, each a rank of one job: functions run in all and return to the test."""
 
 import os
+import random
 import socket
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["loriini.launch", "runs"])  # torch is imported once for all jobs
+SILENCE = 600
+"""Seconds after which ranks that return nothing are given up."""
 
 
 def job(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What each of `world_size` fresh processes returns from `function`, a module's.
+    """What each of `world_size` fresh processes returns from a module's function.
 
-    They find torchrun's environment; whether they speak to each other is up to the function.
+    They have torchrun's environment; whether they communicate is up to the function.
     """
     port = _free_port()
     pipes, ranks = {}, []
@@ -29,8 +33,8 @@ def job(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[
     returned: dict[int, Any] = {}
     try:
         while len(returned) < world_size:
-            ready = wait([pipe for pipe, rank in pipes.items() if rank not in returned], timeout=120)
-            assert ready, f"ranks {sorted(set(range(world_size)) - returned.keys())} say nothing"
+            ready = wait([pipe for pipe, rank in pipes.items() if rank not in returned], timeout=SILENCE)
+            assert ready, f"ranks {sorted(set(range(world_size)) - returned.keys())} return nothing"
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 result, error = pipe.recv()
@@ -42,6 +46,14 @@ def job(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[
                 process.kill()
             process.join()
     return [returned[rank] for rank in range(world_size)]
+
+
+def in_one_group(tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """What each (function, *arguments) returns; all of them run in one process group."""
+    from loriini.parallel.mesh import process_group
+
+    with process_group():
+        return [function(*arguments) for function, *arguments in tasks]
 
 
 def _rank(
@@ -65,7 +77,9 @@ def _rank(
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port outside the range that the system itself hands out."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

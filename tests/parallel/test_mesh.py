@@ -1,4 +1,4 @@
-"""Many processes train what one does: the same losses and weights, in any mesh."""
+"""Several processes train what one does: the same losses and weights, in any mesh."""
 
 import json
 from dataclasses import replace
@@ -15,50 +15,101 @@ from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
-from loriini.parallel.mesh import (
-    Parallel,
-    ParallelConfig,
-    check_mesh,
-    join_mesh,
-    on_first_rank,
-    process_group,
-)
+from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model
-from loriini.train.loop import Interrupted, train
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from runs import Pattern, after_step, metrics, signal_self, tiny_corpus, tiny_run
+from runs import Pattern, metrics, signal_self, stop, tiny_corpus, tiny_run
 from tiny import tiny_config
-from together import job
+from together import in_one_group, job
 
-STEPS = 20
+STEPS = 12
 FSDP, HYBRID, EXPERTS = ParallelConfig(), ParallelConfig(shard=2), ParallelConfig(experts=2)
-COMPARED = ("lory", "mixtral", "aoe")
+HYBRID_EXPERTS = ParallelConfig(shard=2, experts=2)
 
 
-def spread_run(design: str, parallel: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
-    """A seed for which no top-k decision is so near that rounding turns it."""
-    share = 0.2 if DESIGNS[design].preserves_dense else 0.0
-    run = tiny_run(design, steps=STEPS, seed=1, warmup=WarmupConfig(share), parallel=parallel)
-    return replace(run, micro_batch_size=micro_batch_size)
+def run_in(design: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
+    """A seed for which no top-k decision is so close that rounding changes it; copied at step 3."""
+    share = 0.25 if DESIGNS[design].preserves_dense else 0.0
+    run = tiny_run(design, steps=STEPS, seed=1, warmup=WarmupConfig(share), parallel=mesh)
+    return replace(run, micro_batch_size=micro_batch_size, checkpoint=CheckpointConfig(every=0))
 
 
-def train_all(runs: list[Run], folder: Path) -> list[list[dict[str, Any]]]:
-    """Several runs one after the other, in as many processes as there are; their metrics."""
-    with process_group():
-        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-        outs = [folder / str(i) for i in range(len(runs))]
-        return [metrics(train(run, corpus, out).parent) for run, out in zip(runs, outs, strict=True)]
+SPEED = SpeedConfig(activation_checkpointing=True, fused_loss="on" if has_fused_loss() else "auto")
+RUNS = {
+    2: {
+        "lory": run_in("lory", EXPERTS, 1),
+        "mixtral": run_in("mixtral"),
+        "aoe": run_in("aoe", EXPERTS),
+        "deepseek-v3": run_in("deepseek-v3"),
+        "lory, faster": replace(run_in("lory"), speed=SPEED),
+    },
+    4: {
+        "lory": run_in("lory", HYBRID),
+        "mixtral": run_in("mixtral", HYBRID_EXPERTS),
+        "aoe": run_in("aoe", EXPERTS),
+    },
+}
+
+
+def train_in(run: Run, folder: Path) -> None:
+    train(run, on_first_rank(lambda: tiny_corpus(folder / "tokenizer")), folder / "run")
+
+
+def train_measured(run: Run, folder: Path) -> None:
+    """A run that is measured by a forward pass of its model, the loss being its score."""
+    ids = torch.from_numpy(Pattern().read(np.arange(4)))
+
+    def loss(model: LoriiniForCausalLM) -> dict[str, Any]:
+        with torch.no_grad():
+            return {"loss": model.eval()(ids[:, :-1], shift_labels=ids[:, 1:]).loss.item()}
+
+    corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
+    train(run, corpus, folder / "run", [Measure("losses.jsonl", 5, loss, score="loss")])
+
+
+def stop_at(step: int, run: Run, folder: Path) -> None:
+    """Train until the last process alone is interrupted."""
+    corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
+    last = dist.get_rank() == dist.get_world_size() - 1
+    stop(run, corpus, folder / "run", step, signal_self if last else lambda: None)
+
+
+def refusal() -> str:
+    """The message of an InputError that rank 0 raises."""
+
+    def fail() -> None:
+        raise InputError("a corpus: is not there")
+
+    with pytest.raises(InputError) as error:
+        on_first_rank(fail)
+    return str(error.value)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder of every design's run in one process."""
-    folder, designs = tmp_path_factory.mktemp("alone"), [*COMPARED, "deepseek-v3"]
-    train_all([spread_run(design) for design in designs], folder)
-    return {design: folder / str(i) for i, design in enumerate(designs)}
+    folder = tmp_path_factory.mktemp("single")
+    for design in ("lory", "mixtral", "aoe", "deepseek-v3"):
+        train_in(run_in(design), folder / design)
+    return {path.name: path / "run" for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """A folder of runs in two and in four processes, and what the two return."""
+    folder = tmp_path_factory.mktemp("several")
+    resumed = folder / "resumed"
+    two = [(train_in, run, folder / f"2 {name}") for name, run in RUNS[2].items()]
+    two += [(train_measured, run_in("lory", EXPERTS), folder / "measured"), (refusal,)]
+    returned = job(2, in_one_group, [*two, (stop_at, 2, run_in("lory", EXPERTS), resumed)])
+    four = [(train_in, run, folder / f"4 {name}") for name, run in RUNS[4].items()]
+    job(4, in_one_group, [*four, (stop_at, 7, run_in("lory", HYBRID_EXPERTS), resumed)])
+    return folder, returned
 
 
 def assert_same_run(out: Path, expected: Path) -> None:
@@ -76,69 +127,39 @@ def assert_same_run(out: Path, expected: Path) -> None:
         torch.testing.assert_close(weight, whole_weights[name], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("world_size", "meshes"), [(2, (FSDP, EXPERTS)), (4, (HYBRID, EXPERTS))], ids=["two", "four"]
-)
+@pytest.mark.parametrize(("processes", "name"), [(n, name) for n, runs in RUNS.items() for name in runs])
 def test_any_number_of_processes_trains_the_same(
-    world_size: int, meshes: tuple[ParallelConfig, ...], alone: dict[str, Path], tmp_path: Path
+    processes: int, name: str, single: dict[str, Path], several: tuple[Path, list[Any]]
 ) -> None:
-    cases: list[tuple[str, ParallelConfig, int]]
-    cases = [(design, mesh, 0) for design in COMPARED for mesh in meshes]
-    if world_size == 2:
-        cases += [("deepseek-v3", FSDP, 0), ("lory", FSDP, 1)]
-    job(world_size, train_all, [spread_run(*case) for case in cases], tmp_path)
-    for i, (design, *_) in enumerate(cases):
-        assert_same_run(tmp_path / str(i), alone[design])
+    assert_same_run(several[0] / f"{processes} {name}" / "run", single[name.split(",")[0]])
 
 
-def test_switches_and_measures_work_in_several_processes(tmp_path: Path) -> None:
-    switches = SpeedConfig(activation_checkpointing=True, fused_loss="on" if has_fused_loss() else "auto")
-    plain = tiny_run("lory", seed=1)
-    run = replace(plain, speed=switches, parallel=EXPERTS)
-    train_all([plain], tmp_path / "alone")
-    job(2, train_measured, [run, replace(run, parallel=FSDP)], tmp_path / "two")
-    for i in (0, 1):
-        expected, out = metrics(tmp_path / "alone" / "0"), tmp_path / "two" / str(i)
-        losses = [m["loss"] for m in metrics(out)]
-        assert losses == pytest.approx([m["loss"] for m in expected], rel=1e-5)
-        measured = [json.loads(line) for line in (out / "losses.jsonl").read_text().splitlines()]
-        assert [entry["step"] for entry in measured] == [4, 8, 10]
-        assert measured[-1]["loss"] < measured[0]["loss"]
-        assert (out / "checkpoints" / "step-00000010" / "state.json").exists()
+def test_a_run_is_measured_once_and_its_checkpoints_scored(
+    single: dict[str, Path], several: tuple[Path, list[Any]]
+) -> None:
+    out = several[0] / "measured" / "run"
+    assert_same_run(out, single["lory"])
+    measured = [json.loads(line) for line in (out / "losses.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in measured] == [5, 10, 12]
+    assert measured[-1]["loss"] < measured[0]["loss"]
+    state = json.loads((out / "checkpoints" / "step-00000012" / "state.json").read_text())
+    assert state["loss"] == measured[-1]["loss"]
 
 
-def train_measured(runs: list[Run], folder: Path) -> None:
-    """Several runs, each measured by a forward pass of its model."""
-    ids = torch.from_numpy(Pattern().read(np.arange(4)))
-
-    def loss(model: LoriiniForCausalLM) -> dict[str, Any]:
-        with torch.no_grad():
-            return {"loss": model.eval()(ids[:, :-1], shift_labels=ids[:, 1:]).loss.item()}
-
-    with process_group():
-        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-        for i, run in enumerate(runs):
-            train(run, corpus, folder / str(i), [Measure("losses.jsonl", 4, loss, score="loss")])
+def test_a_run_is_resumed_in_another_mesh(single: dict[str, Path], several: tuple[Path, list[Any]]) -> None:
+    """By two processes in the dense phase, by four after it, by one to the end."""
+    folder = several[0] / "resumed"
+    checkpoints = folder / "run" / "checkpoints"
+    for step, processes in ((2, 2), (7, 4)):
+        files = sorted(path.name for path in (checkpoints / f"step-{step:08d}").iterdir())
+        shards = [f"shard-0000{i + 1}-model-00001-of-00001.safetensors" for i in range(processes)]
+        assert files == [*shards, "state.json"]
+    train_in(run_in("lory"), folder)
+    assert_same_run(folder / "run", single["lory"])
 
 
-def stop_at(step: int, run: Run, folder: Path) -> None:
-    """Train until one process, and not the first, is told to stop."""
-    with process_group(), pytest.MonkeyPatch.context() as patch:
-        corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
-        if dist.get_rank() == dist.get_world_size() - 1:
-            after_step(patch, step, signal_self)
-        with pytest.raises(Interrupted):
-            train(run, corpus, folder / "0")
-
-
-def test_a_run_goes_on_in_another_mesh(alone: dict[str, Path], tmp_path: Path) -> None:
-    job(4, stop_at, 3, spread_run("lory", EXPERTS), tmp_path)  # in the dense phase
-    files = sorted(path.name for path in (tmp_path / "0/checkpoints/step-00000003").iterdir())
-    assert files == [f"shard-0000{i}-model-00001-of-00001.safetensors" for i in (1, 2, 3, 4)] + ["state.json"]
-    job(2, stop_at, 8, spread_run("lory", HYBRID), tmp_path)
-    job(4, stop_at, 13, spread_run("lory", ParallelConfig(shard=2, experts=2)), tmp_path)
-    train_all([spread_run("lory")], tmp_path)
-    assert_same_run(tmp_path / "0", alone["lory"])
+def test_wrong_input_found_by_rank_0_is_raised_by_all(several: tuple[Path, list[Any]]) -> None:
+    assert [returned[-2] for returned in several[1]] == ["a corpus: is not there"] * 2
 
 
 @pytest.mark.parametrize(
@@ -149,12 +170,7 @@ def test_a_run_goes_on_in_another_mesh(alone: dict[str, Path], tmp_path: Path) -
         (ParallelConfig(experts=3), 4, {}, r"parallel.experts is 3, but the 4 processes that share a copy"),
         (ParallelConfig(shard=1, experts=2), 4, {}, r"parallel.experts is 2, but the 1 processes"),
         (ParallelConfig(), 3, {}, r"batch_size is 4, not a multiple of the 3 processes"),
-        (
-            ParallelConfig(experts=4),
-            4,
-            {"intermediate_size": 18},
-            r"each expert's width is 18, not a multiple",
-        ),
+        (ParallelConfig(experts=4), 4, {"intermediate_size": 18}, r"width is 18, not a multiple"),
         (
             ParallelConfig(experts=2),
             2,
@@ -163,7 +179,7 @@ def test_a_run_goes_on_in_another_mesh(alone: dict[str, Path], tmp_path: Path) -
         ),
     ],
 )
-def test_a_mesh_that_cannot_be_is_refused(
+def test_a_mesh_that_does_not_divide_is_refused(
     mesh: ParallelConfig, world_size: int, changes: dict[str, Any], message: str
 ) -> None:
     config = tiny_config(**{"routing": "lory", **changes})
@@ -171,21 +187,8 @@ def test_a_mesh_that_cannot_be_is_refused(
         check_mesh(mesh, world_size, 4, config)
 
 
-def fail() -> None:
-    raise InputError("a corpus: is not there")
-
-
-def refused() -> str:
-    with process_group(), pytest.raises(InputError) as error:
-        on_first_rank(fail)
-    return str(error.value)
-
-
-def test_wrong_input_found_by_the_first_process_is_everyones() -> None:
-    assert job(2, refused) == ["a corpus: is not there"] * 2
-
-
 def test_one_process_needs_no_mesh() -> None:
     assert join_mesh(ParallelConfig(shard=8, experts=4)) == Parallel()
     check_mesh(ParallelConfig(shard=8, experts=4), 1, 3, tiny_config())
-    assert all(isinstance(m, Mixture) for m in build_model(tiny_config(), Parallel(), "fp32").model.mixtures)
+    model = build_model(tiny_config(), Parallel(), "fp32")
+    assert all(isinstance(mixture, Mixture) for mixture in model.model.mixtures)

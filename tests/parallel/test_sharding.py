@@ -1,4 +1,4 @@
-"""One batch in many processes: the gradients of one, and the traffic and memory that are estimated."""
+"""One batch in several processes: the gradients of one process, and the bytes that are estimated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,13 +15,31 @@ from loriini.estimate.communication import GroupBytes, RankStep, expert_wise_byt
 from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
 from loriini.parallel.expertwise import slice_experts
-from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh, process_group
+from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, clip_gradients, full_tensor
 from tiny import assert_same_gradients, label_arguments, tiny_config
-from together import job
+from together import in_one_group, job
 
 FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
 BATCH, LENGTH = 4, 12
+
+
+def every_configuration() -> Iterator[LoriiniConfig]:
+    """Every design, and blocks and sizes that have parameters of their own."""
+    for design in DESIGNS:
+        yield tiny_config(design)
+    for design in ("lory", "mixtral"):
+        yield tiny_config(design, block="gpt2")
+        yield tiny_config(design, low_rank=8)
+    yield tiny_config("lory", tie_word_embeddings=True)
+    yield tiny_config("lory", num_experts=1)
+
+
+CONFIGURATIONS = list(every_configuration())
+SENDING = [tiny_config(design) for design in ("lory", "smear", "mixtral", "aoe", "label", "ec-token")]
+SENDING.append(tiny_config("lory", intermediate_size=48))
+BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
+KEEPING = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
 
 
 def batch(config: LoriiniConfig) -> Tensor:
@@ -41,29 +59,26 @@ def backward(
     (loss / parallel.world_size).backward()
 
 
-def spread_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[Any, float]]:
+def sharded_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[tuple[Any, float]]:
     """For each configuration the whole gradients of one batch, shared out, and their norm."""
     results = []
-    with process_group():
-        parallel = join_mesh(mesh)
-        for config in configs:
-            torch.manual_seed(0)
-            model = build_model(config, parallel, "fp32")
-            ids = batch(config).chunk(parallel.world_size)[parallel.rank]
-            labels = label_arguments(model, BATCH)
-            labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
-            backward(model, ids, labels, parallel)
-            norm = clip_gradients(model, 1e9, parallel).item()
-            gradients = {
-                name: full_tensor(p.grad).numpy()
-                for name, p in model.named_parameters()
-                if p.grad is not None
-            }
-            results.append((gradients, norm))
+    parallel = join_mesh(mesh)
+    for config in configs:
+        torch.manual_seed(0)
+        model = build_model(config, parallel, "fp32")
+        ids = batch(config).chunk(parallel.world_size)[parallel.rank]
+        labels = label_arguments(model, BATCH)
+        labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
+        backward(model, ids, labels, parallel)
+        norm = clip_gradients(model, 1e9, parallel).item()
+        gradients = {
+            name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None
+        }
+        results.append((gradients, norm))
     return results
 
 
-def whole_gradients(config: LoriiniConfig) -> tuple[dict[str, Tensor], float]:
+def single_gradients(config: LoriiniConfig) -> tuple[dict[str, Tensor], float]:
     """The same in one process; an expert chooses among the units of one process at a time."""
     torch.manual_seed(0)
     model = LoriiniForCausalLM(config).train()
@@ -76,30 +91,16 @@ def whole_gradients(config: LoriiniConfig) -> tuple[dict[str, Tensor], float]:
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, norm
 
 
-def configurations() -> Iterator[LoriiniConfig]:
-    """Every design, and blocks and sizes that have parameters of their own."""
-    for design in DESIGNS:
-        yield tiny_config(design)
-    for design in ("lory", "mixtral"):
-        yield tiny_config(design, block="gpt2")
-        yield tiny_config(design, low_rank=8)
-    yield tiny_config("lory", tie_word_embeddings=True)
-    yield tiny_config("lory", num_experts=1)
-
-
-@pytest.mark.parametrize("mesh", [FSDP, EXPERTS], ids=["fsdp", "experts"])
-def test_gradients_of_every_design_are_those_of_one_process(mesh: ParallelConfig) -> None:
-    configs = list(configurations())[:: 1 if mesh is EXPERTS else 4]
-    results = job(2, spread_gradients, configs, mesh)[0]
-    for config, (gradients, norm) in zip(configs, results, strict=True):
-        expected, expected_norm = whole_gradients(config)
-        assert norm == pytest.approx(expected_norm, rel=1e-5)
-        actual = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
-        assert_same_gradients(actual, expected, rtol=1e-3, atol=1e-6)
+def clipped_norm(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[float, float]:
+    """The norm of the gradients before clipping to 0.01, and after."""
+    parallel = join_mesh(mesh)
+    model = build_model(config, parallel, "fp32")
+    backward(model, batch(config), {}, parallel)
+    return clip_gradients(model, 0.01, parallel).item(), clip_gradients(model, 1e9, parallel).item()
 
 
 class Bytes(TorchDispatchMode):
-    """Counts what a process sends in some groups, by kind of exchange."""
+    """Counts what a process sends in some groups, by collective."""
 
     def __init__(self, *groups: dist.ProcessGroup) -> None:
         super().__init__()
@@ -118,79 +119,98 @@ class Bytes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def sent(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
+def sent_in_group(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
-    with process_group():
-        parallel = join_mesh(ParallelConfig(experts=experts))
-        for config in configs:
-            model = build_model(config, parallel, precision)
-            ids = batch(config)[:1].expand(2, -1)
-            with Bytes(parallel.mesh.get_group("experts")) as mode:
-                backward(model, ids, label_arguments(model, 2), parallel, precision)
-            counts.append(mode.sent)
+    parallel = join_mesh(ParallelConfig(experts=experts))
+    for config in configs:
+        model = build_model(config, parallel, precision)
+        ids = batch(config)[:1].expand(2, -1)
+        with Bytes(parallel.mesh.get_group("experts")) as mode:
+            backward(model, ids, label_arguments(model, 2), parallel, precision)
+        counts.append(mode.sent)
     return counts
-
-
-# Meshes in which no one else uses the experts' groups.
-@pytest.mark.parametrize(
-    ("world_size", "experts", "precision"), [(4, 2, "fp32"), (4, 2, "bf16"), (8, 4, "fp32")]
-)
-def test_expert_wise_parallelism_sends_activations_only(
-    world_size: int, experts: int, precision: str
-) -> None:
-    designs = ("lory", "smear", "mixtral", "aoe", "label", "ec-token")
-    configs = [tiny_config(design) for design in designs[:: experts // 2]]
-    configs.append(tiny_config("lory", intermediate_size=48))
-    counts = job(world_size, sent, configs, experts, precision)
-    state_bytes = 2 if precision == "bf16" else 4
-    for config, *of_ranks in zip(configs, *counts, strict=True):
-        expected = expert_wise_bytes(config, experts, 2, LENGTH, state_bytes)
-        for count in of_ranks:
-            assert GroupBytes(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_")) == expected
-            assert not count
 
 
 def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
     """What this process sends to gather shards and to reduce gradients in one pass, forward and backward."""
     counts = []
-    with process_group():
-        parallel = join_mesh(FSDP)
-        for config in configs:
-            model = build_model(config, parallel, "fp32")
-            with Bytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
-                backward(model, batch(config)[:1], {}, parallel)
-            counts.append(mode.sent)
+    parallel = join_mesh(FSDP)
+    for config in configs:
+        model = build_model(config, parallel, "fp32")
+        with Bytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
+            backward(model, batch(config)[:1], {}, parallel)
+        counts.append(mode.sent)
     return counts
-
-
-def test_fsdp_sends_what_the_estimate_says_to_1_percent() -> None:
-    configs = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
-    work = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
-    for counts in job(2, sent_by_fsdp, configs):
-        for config, count in zip(configs, counts, strict=True):
-            expected = fsdp(config, work, 2, 2)
-            assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
-            assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
 
 
 def saved_more(configs: list[LoriiniConfig]) -> list[int]:
     """How many more bytes a forward pass saves where all processes share the experts."""
     more = []
-    with process_group():
-        for config in configs:
-            model = LoriiniForCausalLM(config).train()
-            ids, labels = batch(config), label_arguments(model, BATCH)
-            apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
-            for mixture in model.model.mixtures:
-                mixture.experts = slice_experts(mixture.experts, join_mesh(EXPERTS).mesh["experts"])
-            shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
-            more.append(shared - apart)
+    mesh = join_mesh(EXPERTS).mesh["experts"]
+    for config in configs:
+        model = LoriiniForCausalLM(config).train()
+        ids, labels = batch(config), label_arguments(model, BATCH)
+        apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+        for mixture in model.model.mixtures:
+            mixture.experts = slice_experts(mixture.experts, mesh)
+        shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
+        more.append(shared - apart)
     return more
 
 
-def test_a_group_keeps_the_states_that_the_estimate_says() -> None:
-    configs = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
-    for config, more in zip(configs, job(2, saved_more, configs)[0], strict=True):
+TWO_PROCESSES = {
+    "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
+    "experts": (sharded_gradients, CONFIGURATIONS, EXPERTS),
+    "clipped": (clipped_norm, tiny_config("aoe"), EXPERTS),
+    "sent": (sent_by_fsdp, BLOCKS),
+    "saved": (saved_more, KEEPING),
+}
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> dict[str, Any]:
+    """What the first of two processes returns from each task."""
+    return dict(zip(TWO_PROCESSES, job(2, in_one_group, list(TWO_PROCESSES.values()))[0], strict=True))
+
+
+@pytest.mark.parametrize("mesh", ["fsdp", "experts"])
+def test_gradients_are_those_of_a_single_process(mesh: str, two_processes: dict[str, Any]) -> None:
+    for config, (gradients, norm) in zip(TWO_PROCESSES[mesh][1], two_processes[mesh], strict=True):
+        expected, expected_norm = single_gradients(config)
+        assert norm == pytest.approx(expected_norm, rel=1e-5)
+        actual = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
+        assert_same_gradients(actual, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> None:
+    before, after = two_processes["clipped"]
+    assert before > 0.01
+    assert after == pytest.approx(0.01, rel=1e-3)
+
+
+def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
+    step = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
+    for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
+        expected = fsdp(config, step, 2, 2)
+        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str, Any]) -> None:
+    for config, more in zip(KEEPING, two_processes["saved"], strict=True):
         states = others_states(config, 2, BATCH, LENGTH)
         assert more == pytest.approx(4 * config.num_hidden_layers * states, rel=0.15)  # besides, gates
+
+
+def test_expert_wise_parallelism_sends_activations_only() -> None:
+    """In groups of three of six processes, which no other collective uses."""
+    precisions = {"fp32": 4, "bf16": 2}
+    tasks = [(sent_in_group, SENDING, 3, precision) for precision in precisions]
+    for returned in job(6, in_one_group, tasks):
+        for counts, state_bytes in zip(returned, precisions.values(), strict=True):
+            for config, count in zip(SENDING, counts, strict=True):
+                expected = expert_wise_bytes(config, 3, 2, LENGTH, state_bytes)
+                found = GroupBytes(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_"))
+                assert found == expected
+                assert not count
