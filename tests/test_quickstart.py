@@ -12,6 +12,7 @@ import pytest
 from cli.calls import assert_refused, call
 from loriini.analyze.routes import Routes, top_experts
 from loriini.cli import main
+from loriini.corpus import lsa
 from loriini.errors import InputError
 from loriini.evaluate.intervals import Difference
 from loriini.jobs.artifact import load_artifact
@@ -23,6 +24,7 @@ from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import ModelShape
 from runs import after_step, signal_self
 
+STEPS = 12
 DOMAINS = ("cooking", "ledger", "<b>code</b>[/b]")
 STAGES = ["gather documents", "prepare corpus", "train dense", "train lory", "evaluate and analyze"]
 
@@ -40,9 +42,12 @@ def text(domain: str, rng: np.random.Generator) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def smallest() -> Iterator[None]:
-    """The quickstart's small size, made smaller."""
+    """The quickstart's small size made smaller, and a small encoder and samples."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SIZES, "small", Size(ModelShape(32, 48, 2, 2), 384, 20, 4))
+        patch.setattr(lsa, "FEATURES", 1 << 10)
+        patch.setattr(lsa, "MOST_DIMENSIONS", 16)
+        patch.setattr(job, "SAMPLE_TOKENS", 8)
         yield
 
 
@@ -66,7 +71,7 @@ def out(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def arguments(documents: Path, out: Path, *more: str) -> list[str]:
-    return ["quickstart", "--documents", str(documents), "--out", str(out), "--steps", "20", *more]
+    return ["quickstart", "--documents", str(documents), "--out", str(out), "--steps", str(STEPS), *more]
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def test_the_results_have_the_contracts_keys(out: Path) -> None:
 
 def test_the_results_are_those_of_the_files(out: Path) -> None:
     found = results(out)
-    assert found["tokens"]["train"] == 20 * 4 * 512
+    assert found["tokens"]["train"] == STEPS * 4 * 512
     evaluations = [
         json.loads((out / "runs" / name / "evaluation.json").read_text()) for name in ("dense", "lory")
     ]
@@ -107,7 +112,7 @@ def test_the_results_are_those_of_the_files(out: Path) -> None:
     assert found["order"]["similar"] > found["order"]["random"] + 0.1
     for name in ("dense", "lory"):
         steps = read_metrics(out / "runs" / name / METRICS)
-        assert [m["step"] for m in steps] == list(range(1, 21))
+        assert [m["step"] for m in steps] == list(range(1, STEPS + 1))
         assert found[name]["loss"] == pytest.approx(np.mean([m["loss"] for m in steps]))
         assert all(1 < value < 384 for value in found[name]["perplexity"].values())
 
@@ -210,7 +215,7 @@ def test_an_interrupted_job_resumes_to_the_same_results(
         patch.setattr(job, "train", interrupted)
         ended = call(capsys, *arguments(documents, tmp_path / "job"))
     assert (ended.code, ended.out) == (130, "")
-    assert "saved after step 7 of 20" in ended.err
+    assert f"saved after step 7 of {STEPS}" in ended.err
     assert not (tmp_path / "job" / "results.json").exists()
     assert call(capsys, *arguments(documents, tmp_path / "job")).code == 0
     assert without_times(tmp_path / "job") == without_times(out)

@@ -1,4 +1,4 @@
-"""What the commands are called on, made once by two of them."""
+"""Documents, a corpus and a run for the tests of the commands."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from cli.calls import TRAIN, WORDS, Made
 from loriini.cli import main
+from loriini.corpus import lsa
 
 
 def write_documents(path: Path, count: int = 240) -> Path:
@@ -25,7 +26,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("cli")
     documents = write_documents(folder / "documents.jsonl")
     prepare = ["prepare", "corpus", "--documents", documents, "--out", folder, "--domain-field", "topic"]
-    main([*map(str, prepare), "--length", "64", "--tokenizer", "bpe:320"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lsa, "FEATURES", 1 << 10)
+        patch.setattr(lsa, "MOST_DIMENSIONS", 16)
+        main([*map(str, prepare), "--length", "64", "--tokenizer", "bpe:320"])
     made = Made(documents, folder / "corpus", folder / "run")
     main(["train", "tiny-lory", "--out", str(made.run), "--corpus", str(made.corpus), *TRAIN])
     return made

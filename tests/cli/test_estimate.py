@@ -12,11 +12,14 @@ def test_a_dry_run_estimates_and_makes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = call(capsys, "train", "0.3b-lory-8e", "--dry-run", "--gpus", 8, "--memory", "80GiB")
+    dry_run = ("train", "tiny-lory", "--dry-run", "--gpus", 8, "--memory", "80GiB")
+    dry_run = (*dry_run, "--vocab-size", 100, "--model.num_experts", 2)
+    found = json.loads(call(capsys, *dry_run, "--json").out)
+    assert (found["name"], found["gpus"]) == ("tiny-lory", 8)
+    ended = call(capsys, *dry_run)
     assert (ended.code, ended.err) == (0, "")
-    assert "0.3b-lory-8e on 8 GPUs\nparameters 1,827,390,464" in ended.out
+    total, active = found["parameters_total"], found["parameters_active"]
+    assert ended.out.startswith(f"tiny-lory on 8 GPUs\nparameters {total:,}, active for a token {active:,}\n")
     assert "in 80.00 GiB" in ended.out
-    asked = ("train", "tiny-lory", "--dry-run", "--json", "--vocab-size", 100, "--model.num_experts", 2)
-    found = json.loads(call(capsys, *asked).out)
-    assert (found["name"], found["gpus"]) == ("tiny-lory", 1)
+    assert ended.out.count("\n\n") == 4
     assert not list(tmp_path.iterdir())

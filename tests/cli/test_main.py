@@ -167,10 +167,11 @@ def test_an_error_of_the_machine_is_one_line(
 
 
 def test_after_a_full_disk_finished_stages_are_kept(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prepare = ("prepare", "c", "--documents", made.documents, "--out", tmp_path)
-    settings = ("--length", 64, "--tokenizer", "bpe:300", "--order", "random")
+    (tmp_path / "text.txt").write_text("a few words of text " * 50)
+    prepare = ("prepare", "c", "--documents", tmp_path / "text.txt", "--out", tmp_path)
+    settings = ("--length", 16, "--tokenizer", "bpe:300", "--order", "random")
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left")
