@@ -45,7 +45,18 @@ def test_assumptions_are_fields_of_the_data() -> None:
         assert paper.assumed <= PublishedTraining.__dataclass_fields__.keys()
 
 
-@pytest.mark.parametrize("name", PAPERS)
+def distinct_in_memory() -> list[str]:
+    """One recipe of each that differ in more than how units are routed."""
+    names = {}
+    for name in PAPERS:
+        run = RECIPES[name]
+        r = run.routing
+        routing = (r.unit, r.scorer == "activation_norm", r.scorer_width, r.selection, r.top_k, r.combination)
+        names.setdefault((run.model, run.micro_batch_size, run.speed, run.length, routing), name)
+    return list(names.values())
+
+
+@pytest.mark.parametrize("name", distinct_in_memory())
 def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run, paper = RECIPES[name], published(name)
     run.check(processes=paper.gpus)

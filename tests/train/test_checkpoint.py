@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from loriini.train import checkpoint
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
@@ -68,10 +71,11 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
+    state = stepped()
     with CheckpointWriter(tmp_path, keep=1) as checkpoints:
-        for step, score in enumerate([3.0, 1.0, 2.0, None, 1.5]):
-            checkpoints.save(*stepped(), RunProgress(step), score)
-    assert steps_in(tmp_path) == ["step-00000001", "step-00000004"]
+        for step, score in enumerate([3.0, 1.0, None, 1.5]):
+            checkpoints.save(*state, RunProgress(step), score)
+    assert steps_in(tmp_path) == ["step-00000001", "step-00000003"]
 
 
 def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
@@ -101,6 +105,36 @@ def test_a_write_that_fails_is_raised(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):  # noqa: SIM117
         with CheckpointWriter(tmp_path / "file", keep=1) as checkpoints:
             checkpoints.save(*stepped(), AT)
+
+
+def test_a_background_write_that_fails_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(temporary: Path, path: Path) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(checkpoint, "commit", fail)
+    with pytest.raises(OSError, match="no space"):
+        save(tmp_path, stepped(), AT)
+
+
+def test_a_checkpoint_is_complete_before_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = []
+    commit, write_tensors = checkpoint.commit, checkpoint.write_tensors
+
+    def slow(temporary: Path, path: Path) -> None:
+        time.sleep(0.2)
+        commit(temporary, path)
+        events.append("end")
+
+    def begin(*arguments: Any) -> Any:
+        events.append("begin")
+        return write_tensors(*arguments)
+
+    monkeypatch.setattr(checkpoint, "commit", slow)
+    monkeypatch.setattr(checkpoint, "write_tensors", begin)
+    save(tmp_path, stepped(), RunProgress(2), RunProgress(3))
+    assert events == ["begin", "end", "begin", "end"]
 
 
 def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: Path) -> None:

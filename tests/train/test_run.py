@@ -26,7 +26,7 @@ NOT_FRACTIONS = (-0.1, 1.5, math.nan)
 WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     OptimizerConfig: {
         "learning_rate": NOT_RATES,
-        "router_rate": (-1.0, math.nan, math.inf),
+        "router_rate": (-1.0, 1e4, math.nan, math.inf),
         "expert_rate": (-1.0, math.nan, math.inf),
         "betas": ((0.9, 1.0), (-0.1, 0.9), (0.9,), (math.nan, 0.9)),
         "eps": NOT_RATES,

@@ -76,7 +76,7 @@ class SlicedExperts(Experts):
     is_slice = True
 
     def __init__(self, whole: Experts, mesh: DeviceMesh) -> None:
-        Experts.__init__(self, whole.num_experts)
+        Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
         self.group = mesh.get_group()
         for name, weight in whole.named_parameters():
             placement = Shard(self.width_dims[name]) if name in self.width_dims else Replicate()

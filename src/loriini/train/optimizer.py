@@ -12,6 +12,7 @@ from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Posi
 from loriini.parallel.sharding import expand_into_experts
 
 PEAK = "peak"
+Multiplier = Annotated[float, Bounds(least=0, most=1000)]
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,9 @@ class OptimizerConfig:
 
     learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
     """Peak learning rate."""
-    router_rate: NotNegative = 1.0
+    router_rate: Multiplier = 1.0
     """Multiplies the learning rate of routers."""
-    expert_rate: NotNegative = 1.0
+    expert_rate: Multiplier = 1.0
     """Multiplies the learning rate of experts."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
     """AdamW's β₁ and β₂."""
