@@ -1,11 +1,9 @@
-"""The design-choices paper's tables and figures; those without a number lost it in the text we have."""
+"""The design-choices paper's tables and figures; some figures lost their number in the text at hand."""
 
 from functools import partial
 
 from loriini.published.design_choices import TEXTS
 from loriini.published.items.item import Item, PaperRun
-
-MLP_ROUTER = "gpt2-small-sequence-top2-mlp"
 
 
 def gpt2(name: str) -> PaperRun:
@@ -23,8 +21,8 @@ DESIGN_CHOICES_ITEMS = (
         "Unit, scope and active experts against dense widths",
         "table 1; section 3.1",
         "The unit matters most. Token-level top-2 is better than a dense model of all its parameters, "
-        "token-level top-1 than one of its active parameters; sequence-level top-2 is about as good as the "
-        "latter.",
+        "token-level top-1 than one of its active parameters; sequence-level top-2 is about as good as a "
+        "dense model of its active parameters.",
         "text",
         "perplexity",
         {
@@ -118,7 +116,7 @@ DESIGN_CHOICES_ITEMS = (
         "A router of two layers is no better than one of one layer.",
         "training iterations",
         "perplexity",
-        {"one layer": SEQUENCE, "two layers": PaperRun(MLP_ROUTER)},
+        {"one layer": SEQUENCE, "two layers": gpt2("sequence-top2-mlp")},
         drawn="the validation curves",
         note="unit, number of active experts and text are not stated",
     ),

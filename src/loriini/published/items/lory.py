@@ -27,7 +27,7 @@ LORY_ITEMS = (
         "lory-fig2-left",
         "Training loss by size and experts",
         "figure 2, left; section 4.2",
-        "At equal active size Lory's loss is below the dense model's, the more so with more experts; with 32 "
+        "At equal active size Lory's loss is below the dense model's, and lower with more experts; with 32 "
         "experts it reaches the dense model's final loss with fewer than half of the tokens.",
         "training tokens",
         "training loss",
