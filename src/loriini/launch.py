@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from loriini.evaluate.samples import continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
-from loriini.recipes import RECIPES, VOCABULARY
+from loriini.recipes import default_vocabulary, find_recipe
 from loriini.sources import read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
 from loriini.train.loop import train
@@ -29,12 +28,8 @@ from loriini.train.watch import check_sinks
 
 
 def recipe(name: str, overrides: Sequence[str]) -> Run:
-    """The run of a recipe with overrides; InputError for an unknown recipe or a wrong override."""
-    if name not in RECIPES:
-        alike = ", ".join(get_close_matches(name, RECIPES))
-        hint = f"alike are {alike}; " if alike else ""
-        raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
-    return override(RECIPES[name], overrides)
+    """The run of a recipe or a file with overrides; InputError for an unknown one or a wrong override."""
+    return override(find_recipe(name), overrides)
 
 
 def train_recipe(
@@ -86,8 +81,7 @@ def dry_run(
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary."""
     run = recipe(name, overrides)
-    default = VOCABULARY.get(run.model.block, VOCABULARY["llama"])
-    return estimate(run, default if vocab_size is None else vocab_size, cluster)
+    return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
 
 def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:

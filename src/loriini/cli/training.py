@@ -68,9 +68,15 @@ def recipes_arguments(add: Add) -> None:
 
 def recipes(arguments: argparse.Namespace) -> None:
     """List the recipes with their numbers of parameters."""
-    from loriini.recipes import RECIPES, describe
+    from loriini.progress import warn
+    from loriini.recipes import RECIPES, describe, installed_recipes
 
     rows = [describe(name) for name in RECIPES]
+    for name in installed_recipes():
+        try:
+            rows.append(describe(name))
+        except (InputError, ValueError) as error:
+            warn(error)
     print_rows(rows, tuple(rows[0]), arguments.json)
 
 

@@ -165,7 +165,7 @@ class Run:
 
         Raises InputError, ValueError or TypeError for values that no run has.
         """
-        run: Run = _from_json(cls, values)
+        run: Run = value_from_json(cls, values)
         return run
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
@@ -239,11 +239,11 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
         raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
 
 
-def _from_json(kind: Any, value: Any) -> Any:
-    """A value of a field's type from its JSON."""
+def value_from_json(kind: Any, value: Any) -> Any:
+    """A value of a field's type from its JSON; fields that a dataclass does not have are ignored."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{name: _from_json(hints[name], part) for name, part in value.items() if name in hints})
+        return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})
     if get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(_from_json(get_args(kind)[0], part) for part in value)
+        return tuple(value_from_json(get_args(kind)[0], part) for part in value)
     return Path(value) if kind is Path else value
