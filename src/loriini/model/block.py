@@ -56,8 +56,8 @@ def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
     """Attention with rotary positions, and the norms and biases of the configuration."""
     attention: nn.Module = ATTENTIONS[config.qk_norm](config, layer_idx)
     if config.attention_out_bias != config.attention_bias:
-        heads, width = attention.o_proj.in_features, config.hidden_size
-        attention.o_proj = nn.Linear(heads, width, bias=config.attention_out_bias)
+        heads, bias = config.num_attention_heads * config.head_dim, bool(config.attention_out_bias)
+        attention.o_proj = nn.Linear(heads, config.hidden_size, bias=bias)
     return attention
 
 

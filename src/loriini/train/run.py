@@ -74,7 +74,7 @@ class ModelShape:
     """Bias of the output head."""
     rope_theta: Positive = 10_000.0
     """Base of the rotary positions' wavelengths."""
-    rope_scaling: dict | None = None  # type: ignore[type-arg]
+    rope_scaling: dict | None = None
     """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
     yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; none: not scaled."""
     max_position_embeddings: Count | None = None
@@ -148,6 +148,10 @@ class Run:
     """Folders of the prepared corpora, as `--corpus` gives them."""
     corpus_weights: tuple[Positive, ...] = ()
     """How often an epoch reads each corpus; none: once."""
+    init: str | None = None
+    """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
+    init_digest: str | None = None
+    """Hash of these weights."""
     order: Literal["similar", "random"] | None = None
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
@@ -189,6 +193,12 @@ class Run:
                 "set --warmup.dense_share 0",
             ),
             (
+                self.model.block == "gpt2"
+                and self.length > (self.model.max_position_embeddings or self.length),
+                f"the context of {self.length} tokens is longer than the model's "
+                f"{self.model.max_position_embeddings} learned positions; lower --length",
+            ),
+            (
                 segmented and self.length <= self.routing.segment_length,
                 f"the context of {self.length} tokens is no longer than a segment of "
                 f"{self.routing.segment_length}; raise --length or lower --routing.segment_length",
@@ -218,6 +228,10 @@ class Run:
             "bos_token_id": eos_token_id,
         }
         return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
+
+    def is_dense_at(self, step: int) -> bool:
+        """Whether the model after this step is the dense one of the warm-up."""
+        return self.copy_step > 0 and step <= self.copy_step
 
     @property
     def copy_step(self) -> int:
