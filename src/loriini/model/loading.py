@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -113,8 +115,8 @@ def readable(folder: Path) -> Iterator[None]:
     """Turn the errors of reading a damaged or foreign folder into an InputError of one line."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder}: the model cannot be read ({reason}); give another, or make it again"
+            f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error
