@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from loriini.errors import InputError
 from loriini.estimate.memory import GpuCluster
 from loriini.launch import dry_run, resume, train_recipe
-from loriini.model.loading import load_model
+from loriini.model.loading import context_length, load_model
 from loriini.train.initial import InitialModel
 from loriini.train.metrics import METRICS, read_metrics
 from model.families import TINY_FAMILIES
@@ -88,6 +88,7 @@ def test_a_dense_model_is_copied_into_the_designs_experts(
     for name in ("hidden_size", "num_key_value_heads", "qk_norm", "block", "rms_norm_eps"):
         assert getattr(model.config, name) == getattr(dense.config, name)
     values = recorded(tmp_path / "run")
+    assert context_length(tmp_path / "run", model.config) == 16 < model.config.max_position_embeddings
     assert values["init"] == str(folder)
     assert values["warmup"]["dense_share"] == 0
 

@@ -85,7 +85,7 @@ def test_no_code_of_a_model_is_run(cached: Path) -> None:
         "evaluate org/other --documents text.txt",
         "generate org/other --prompt owl",
         "export org/other --to hf --out o",
-        "analyze org/other --documents text.txt",
+        "analyze org/other --documents text.txt --out o",
         "designs --audit org/other",
         "train tiny-lory --out run --init org/other",
         "prepare c --documents text.txt --out o --tokenizer org/other",
@@ -94,6 +94,13 @@ def test_no_code_of_a_model_is_run(cached: Path) -> None:
 def test_every_command_takes_ids(command: str, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("text.txt").write_text("an owl " * 50)
     assert_refused(call(capsys, *command.split()), "org/other: no such folder here", "go online")
+
+
+def test_a_report_on_a_model_of_the_hub_needs_a_folder(
+    cached: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = call(capsys, "analyze", "org/tiny-llama", "--documents", "text.txt")
+    assert_refused(ended, "has no folder for the report; give --out DIR")
 
 
 def test_text_is_generated_by_a_model_of_the_hub(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -82,11 +83,20 @@ def model_folder(path: Path) -> Path:
 
 def run_precision(path: Path) -> str:
     """The precision that a run was trained in, for `hardware.autocast`; `auto` where there is no run."""
+    return str(_run_values(path).get("precision", "auto"))
+
+
+def context_length(path: Path, config: LoriiniConfig) -> int:
+    """The context that a run was trained with, or the longest of `config` where there is no run."""
+    return int(_run_values(path).get("length", config.max_position_embeddings))
+
+
+def _run_values(path: Path) -> dict[str, Any]:
+    """What the `run.json` beside a model says; empty where there is none."""
     folder = model_folder(path)
     run = folder.parent / "run.json"
-    if folder.name != "model" or not run.exists():
-        return "auto"
-    return str(json.loads(run.read_text()).get("precision", "auto"))
+    values: dict[str, Any] = json.loads(run.read_text()) if folder.name == "model" and run.exists() else {}
+    return values
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
