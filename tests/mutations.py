@@ -96,8 +96,8 @@ MUTATIONS = (
     Mutation(
         "a pretrained mixture is copied",
         "model/pretrained.py",
-        "weights[ours] = weight.view(shapes[ours])",
-        "weights[ours] = weight.view(shapes[ours]).clone()",
+        "            weights[ours] = weight\n",
+        "            weights[ours] = weight.clone()\n",
         "tests/model/test_pretrained.py",
     ),
     Mutation(
