@@ -161,6 +161,29 @@ def test_a_run_resumes_without_the_model_that_it_started_from(
         train_recipe("tiny-lory", tmp_path / "other", [corpus], SMALL, init=str(folder))
 
 
+def test_a_run_of_a_file_starts_from_its_model_and_is_repeated_from_its_run_json(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, file = save("llama"), tmp_path / "mine.json"
+    file.write_text(json.dumps({"recipe": "tiny-lory", "init": str(folder), "corpus": [str(corpus)]}))
+    train_recipe(str(file), tmp_path / "first", [], [*SMALL, "--model.rope_theta", "5e5"])
+    assert recorded(tmp_path / "first")["model"]["rope_theta"] == 5e5
+    assert recorded(tmp_path / "first")["model"]["hidden_size"] == 16
+    train_recipe(str(tmp_path / "first" / "run.json"), tmp_path / "again", [], [])
+    assert metrics(tmp_path / "again") == metrics(tmp_path / "first")
+
+
+def test_a_checkpoint_has_the_tokenizer_of_its_corpus(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its embedding may have more rows than the tokenizer."""
+    padded = save("llama", vocab_size=SIZE + 4)
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(padded))
+    checkpoint = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    train_recipe("tiny-lory", tmp_path / "next", [corpus], SMALL, init=str(checkpoint))
+    assert recorded(tmp_path / "next")["model"]["vocab_size"] == SIZE + 4
+
+
 def test_weights_that_changed_before_the_first_checkpoint_are_refused(
     corpus: Path, save: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -226,7 +249,7 @@ def test_the_corpus_must_have_the_models_tokens(
         model = load_model(train_recipe(*start, init=str(folder)))[0]
         assert model.config.vocab_size == vocab_size
         return
-    remedy = f"embeds {vocab_size}; prepare the corpus with `loriini prepare … --tokenizer {folder}`"
+    remedy = f"embeds {vocab_size}; prepare the corpus with `loriini prepare … --tokenizer FOLDER`"
     with pytest.raises(InputError, match=f"the corpus has {SIZE} tokens.*{remedy}"):
         train_recipe(*start, init=str(folder))
     assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from loriini.corpus.tokenizer import check_tokenizer
 from loriini.errors import InputError
 from loriini.model.loading import load_config, load_model
 from loriini.snapshot import is_hub_id, local_folder
+from loriini.train.initial import InitialModel
 from model.families import TINY_FAMILIES
 from runs import VOCABULARY, write_tokenizer
 
@@ -35,6 +36,9 @@ def test_an_id_is_its_snapshot(cached: Path) -> None:
     assert local_folder(f"org/tiny-llama@{cached.name}") == cached
     assert load_model(Path("org/tiny-llama"))[0].config.num_experts == 1
     check_tokenizer("org/tiny-llama")
+    initial = InitialModel("org/tiny-llama", 8)
+    initial.load()
+    assert initial.tokenizer_folder == cached
 
 
 def test_a_folder_of_the_same_name_comes_first(cached: Path) -> None:

@@ -88,7 +88,7 @@ def run_precision(path: Path) -> str:
 
 def context_length(path: Path, config: LoriiniConfig) -> int:
     """The context that a run was trained with, or the longest of `config` where there is no run."""
-    return int(_run_values(path).get("length", config.max_position_embeddings))
+    return int(_run_values(path).get("length") or config.max_position_embeddings)
 
 
 def _run_values(path: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
 
     A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
-    starts from the design of that name, of which further overrides change fields.
+    starts from the design of that name, whose fields further overrides change.
     """
     pairs = [part for a in arguments for part in (a.split("=", 1) if a.startswith("--") else [a])]
     if len(pairs) % 2:
