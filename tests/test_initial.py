@@ -19,6 +19,7 @@ from loriini.train.initial import InitialModel
 from loriini.train.metrics import METRICS, read_metrics
 from model.families import TINY_FAMILIES
 from runs import after_step, metrics, prepared, signal_self
+from tiny import tiny_model
 from together import in_one_group, job
 
 SMALL = ["--steps", "2", "--batch_size", "2", "--length", "16", "--routing.segment_length", "8"]
@@ -253,6 +254,15 @@ def test_the_corpus_must_have_the_models_tokens(
     with pytest.raises(InputError, match=f"the corpus has {SIZE} tokens.*{remedy}"):
         train_recipe(*start, init=str(folder))
     assert not (tmp_path / "run").exists()
+
+
+def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:
+    tiny_model("label", label_names=["de", "en"]).save_pretrained(tmp_path)
+    initial = InitialModel(str(tmp_path), 16)
+    initial.check_labels(["de", "en"])
+    initial.check_labels([])
+    with pytest.raises(InputError, match="has experts for de, en, but the corpus has en, fr; prepare it"):
+        initial.check_labels(["en", "fr"])
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(

@@ -32,6 +32,7 @@ CHANGEABLE_SHAPE = frozenset(
     }
 )
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 """Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
 
@@ -103,6 +104,15 @@ class InitialModel:
             inform(f"{self.name}: routers are newly initialised, since this design scores otherwise")
         return change_design(model, config)
 
+    def check_labels(self, names: Sequence[str]) -> None:
+        """InputError where the experts are of other labels than the `names` that route the run."""
+        theirs = self.config.label_names or []
+        if self.config.routed_by_label and theirs and names and list(names) != list(theirs):
+            raise InputError(
+                f"{self.name} has experts for {', '.join(theirs)}, but the corpus has {', '.join(names)}; "
+                "prepare it with these domains"
+            )
+
     def check_vocabulary(self, corpus: TrainingCorpus) -> None:
         """InputError for a corpus whose token ids mean something else than the model's."""
         rows, tokenizer = self.config.vocab_size, self.tokenizer_folder
@@ -127,7 +137,7 @@ class InitialModel:
         folders = [self.folder]
         if self.is_checkpoint:
             folders = [path / "tokenizer" for path in read_run(run_file(self.folder))[0].corpus]
-        found = (folder for folder in folders if list(folder.glob("tokenizer.[jm]*")))
+        found = (folder for folder in folders if any((folder / name).exists() for name in TOKENIZERS))
         return next(found, None)
 
 
