@@ -108,12 +108,13 @@ def test_a_dense_model_goes_on_dense_and_then_as_a_mixture(
 
 
 def test_a_mixture_is_taken_with_its_design_and_routers(
-    corpus: Path, save: Callable[..., Path], tmp_path: Path
+    corpus: Path, save: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = save("olmoe")
     train_recipe(
         "tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--routing.load_balance", "0"], init=str(folder)
     )
+    assert "routers kept" in capsys.readouterr().err
     routing = recorded(tmp_path / "run")["routing"]
     assert (routing["unit"], routing["top_k"], routing["gates"]) == ("token", 3, "softmax_all")
     assert first_loss(tmp_path / "run") == pytest.approx(loss_of(load_model(folder)[0], corpus), rel=1e-5)
@@ -133,12 +134,13 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
 
 
 def test_a_soft_mixture_is_narrowed_where_the_design_asks_for_it(
-    corpus: Path, lory: Path, tmp_path: Path
+    corpus: Path, lory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from loriini.model.sparsify import soft_to_top_k
 
     asked = ["--routing", "lory-top2", "--routing.segment_length", "8", "--steps", "1"]
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *asked], init=str(lory))
+    assert "routers kept" in capsys.readouterr().err
     expected = loss_of(soft_to_top_k(load_model(lory)[0].train(), 2), corpus)
     assert first_loss(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 

@@ -66,6 +66,8 @@ def test_the_real_entry_point() -> None:
         ("train tiny-lory --out run --init RUN --model.hidden_size 8", "--model.hidden_size 8: "),
         ("train tiny-dense --out run --init RUN --corpus CORPUS --warmup.dense_share 0.5", "is a mixture"),
         ("train --resume RUN --init RUN", "--init: --resume keeps"),
+        ("train RUN --out run", "a run's folder; give"),
+        ("train tiny-lory --out run --init RUN", "tiny-lory needs a corpus"),
         ("train absent.toml --out run", "absent.toml: cannot be read (No such file or directory)"),
         ("train bad.jsonl --out run", "no recipe is named 'bad.jsonl'"),
         ("train tiny-lory --resume RUN", "tiny-lory: --resume keeps the run as it is; leave this out"),

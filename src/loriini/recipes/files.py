@@ -39,7 +39,7 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     try:
         if not values.keys() & {"recipe", "routing"}:
             raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
-        base = recipe(values.pop("recipe")) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
+        base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
         run: Run = _changed(base, values, "")
         return run
     except (InputError, ValueError, TypeError) as error:

@@ -100,8 +100,11 @@ class InitialModel:
         model, self._model = self._model.float().train(), None
         if self.dense and config.num_experts > 1:
             return copy_into_experts(model, config)
-        if not self.dense and not keeps_routers(self.config.routing, config.routing):
-            inform(f"{self.name}: routers are newly initialised, since this design scores otherwise")
+        if not self.dense:
+            theirs = self.config.routing
+            own = "design and routers kept; --routing asks for another design"
+            kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
+            inform(f"{self.name}: {own if theirs == config.routing else kept}")
         return change_design(model, config)
 
     def check_labels(self, names: Sequence[str]) -> None:
@@ -197,8 +200,6 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
         if asked != theirs:
             raise InputError(f"--model.{each} {asked}: {name} has {theirs}; leave it out")
     check_start(changed, initial)
-    if changed.routing == initial.config.routing != run.routing:
-        inform(f"{name} keeps its routing design; --routing changes it")
     return changed
 
 
