@@ -22,6 +22,11 @@ class InstanceDataset:
     labelled: bool = False
     document_mask: bool = False
 
+    @property
+    def label_names(self) -> list[str]:
+        """For `TrainingArguments(label_names=…)`: Trainer keeps these fields, and reports `eval_loss`."""
+        return ["shift_labels", *(["routing_labels"] if self.labelled else [])]
+
     def __len__(self) -> int:
         return len(self.source)
 
