@@ -48,10 +48,16 @@ def test_a_device_map_loads_layers_to_disk(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
 
 
-@pytest.mark.parametrize("name", ["lory", "mixtral", "aoe", "deepseek-v3"])
-def test_lora_trains_the_experts_and_merges_into_them(name: str) -> None:
-    base, ids = tiny_model(name), random_ids()
-    targets = ["experts.gate_proj", "experts.up_proj", "experts.down_proj"]
+WEIGHTS = {"llama": ["gate_proj", "up_proj", "down_proj"], "gpt2": ["up_proj", "down_proj"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [("lory", "llama"), ("mixtral", "llama"), ("aoe", "llama"), ("deepseek-v3", "llama"), ("lory", "gpt2")],
+)
+def test_lora_trains_the_experts_and_merges_into_them(name: str, block: str) -> None:
+    base, ids = tiny_model(name, block=block), random_ids()
+    targets = [f"experts.{weight}" for weight in WEIGHTS[block]]
     lora = LoraConfig(r=2, target_modules=[], target_parameters=targets)
     model = get_peft_model(base, lora).train()
     adapters = {key: weight for key, weight in model.named_parameters() if "lora_" in key}
@@ -59,12 +65,13 @@ def test_lora_trains_the_experts_and_merges_into_them(name: str) -> None:
     for weight in adapters.values():
         torch.nn.init.normal_(weight, std=0.3)
     model(input_ids=ids, labels=ids).loss.backward()
-    assert len(adapters) == 2 * 3 * 2  # layers, parameters, factors
+    assert len(adapters) == 2 * len(targets) * 2  # layers, parameters, factors
     assert all(weight.grad.any() for weight in adapters.values())
     assert {key for key, weight in model.named_parameters() if weight.grad is not None} == set(adapters)
     with torch.no_grad():
         expected = model.eval()(input_ids=ids).logits
+        with model.disable_adapter():
+            assert not torch.allclose(model(input_ids=ids).logits, expected, atol=1e-2)
         merged = model.merge_and_unload()
         torch.testing.assert_close(merged(ids).logits, expected, rtol=1e-4, atol=1e-4)
         assert isinstance(merged, LoriiniForCausalLM)
-        assert not torch.allclose(expected, tiny_model(name)(ids).logits, atol=1e-2)

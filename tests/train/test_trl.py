@@ -103,3 +103,20 @@ def test_grpo(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
         ),
         model("lory"),
     )
+
+
+def test_sft_packs_documents(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    texts = [f"{prompt}{answer}" for prompt, answer in zip(PROMPTS, ANSWERS, strict=True)]
+    trained = model("lory")
+    packed: list[Any] = []
+    trained.register_forward_pre_hook(
+        lambda _, args, kwargs: packed.append(kwargs["position_ids"]), with_kwargs=True
+    )
+    trainer = trl.SFTTrainer(
+        trained,
+        settings(trl.SFTConfig, tmp_path, max_length=16, packing=True, per_device_train_batch_size=1),
+        train_dataset=Dataset.from_dict({"text": texts * 4}),
+        processing_class=tokenizer,
+    )
+    check(trainer, model("lory"))
+    assert all((ids == 0).sum() > 1 for ids in packed)
