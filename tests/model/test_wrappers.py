@@ -8,7 +8,7 @@ from accelerate import cpu_offload, disk_offload
 from peft import LoraConfig, get_peft_model
 
 from loriini import LoriiniForCausalLM
-from tiny import EVERY, over_blocks, random_ids, run, tiny_model
+from tiny import EVERY, label_arguments, over_blocks, random_ids, run, tiny_model
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:`is_gradient_checkpointing` is deprecated",  # peft asks transformers by its old name
@@ -30,7 +30,7 @@ def test_an_offloaded_layer_computes_the_same(name: str, block: str, tmp_path: P
 
 
 def run_generate(model: LoriiniForCausalLM, ids: torch.Tensor) -> torch.Tensor:
-    labels = {"routing_labels": torch.arange(len(ids))} if model.config.routed_by_label else {}
+    labels = label_arguments(model, len(ids))
     tokens: torch.Tensor = model.generate(ids, max_new_tokens=2, do_sample=False, **labels)
     return tokens
 
