@@ -74,6 +74,14 @@ def test_the_loss_leaves_out_segment_1_of_each_document() -> None:
     torch.testing.assert_close(out.loss, expected)
 
 
+def test_documents_of_one_segment_have_no_loss_where_it_is_skipped() -> None:
+    model, ids = tiny_model(SKIPPED).train(), random_ids(1, 6)
+    loss = run(model, ids, position_ids=positions([[3, 3]]), shift_labels=ids).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert not any(gradient.any() for gradient in gradients(model).values())
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", ["lory", "smear", "mixtral", "segment-then-token"])
 def test_padding_around_packed_documents_changes_nothing(name: str, side: str) -> None:

@@ -309,7 +309,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     def _cross_entropy(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None
     ) -> Tensor:
-        """The mean over targets, or the sum over `items`; from states by a fused head without logits."""
+        """The mean over targets (0 without any), or the sum over `items`; without logits by a fused head."""
+        if items is None:
+            items = (targets_BL != IGNORED).sum().clamp(min=1)
         if logits_BLV is None:
             return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items)
         loss: Tensor = self.loss_function(
