@@ -38,6 +38,34 @@ class Mutation:
 
 MUTATIONS = (
     Mutation(
+        "segments of a packed row run on over its documents",
+        "routing/unit.py",
+        "starts_BH = (positions_BH >= 0) & (positions_BH % T == 0)",
+        "starts_BH = (positions_BH >= 0) & (self.positions().cumsum(1) % T == 0)",
+        "tests/model/test_packing.py",
+    ),
+    Mutation(
+        "a segment of a packed row is routed by itself",
+        "routing/pooling.py",
+        "layout.segments_BU.clamp(max=1)",
+        "layout.segments_BU.clamp(max=0)",
+        "tests/model/test_packing.py",
+    ),
+    Mutation(
+        "experts read their parameters past adapters",
+        "model/experts.py",
+        "{name: getattr(self, name) for name in self.width_dims}",
+        "dict(self.named_parameters())",
+        "tests/model/test_wrappers.py",
+    ),
+    Mutation(
+        "an old checkpoint's up is read as its gate",
+        "model/gate_up.py",
+        "read = tensor.unbind(1) if tensor.dim()",
+        "read = (tensor[:, 0], tensor[:, 0]) if tensor.dim()",
+        "tests/train/test_checkpoint.py",
+    ),
+    Mutation(
         "a segment is routed by itself",
         "routing/pooling.py",
         "return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)",

@@ -100,7 +100,7 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
     llama = LlamaForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
     for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
-        merged = mixture.experts.merge(gates_E[None].to(model.device))
+        merged = mixture.experts("merge", gates_E[None].to(model.device))
         weights.update({f"model.layers.{i}.mlp.{name}.weight": merged[name][0] for name in LLAMA_FFN})
     llama.load_state_dict(weights)
     return llama.eval()
