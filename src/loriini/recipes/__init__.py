@@ -6,7 +6,8 @@ from loriini.published import PARAMETERS
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
 from loriini.recipes.lory import lory_recipes
-from loriini.recipes.small import SIZES, Size, quickstart_run, tiny_recipes
+from loriini.recipes.redesign import with_design, with_routing
+from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
@@ -29,4 +30,14 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["RECIPES", "SIZES", "VOCABULARY", "Size", "describe", "quickstart_run"]
+__all__ = [
+    "RECIPES",
+    "SIZES",
+    "VOCABULARY",
+    "Size",
+    "describe",
+    "families",
+    "quickstart_run",
+    "with_design",
+    "with_routing",
+]
