@@ -82,5 +82,5 @@ def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
 
 
 def families() -> dict[str, Run]:
-    """The bases that `loriini compare --recipe` knows besides the recipes: the tiny models, the quickstart's."""
+    """The bases of `loriini compare --recipe` beside the recipes: the tiny models and the quickstart's."""
     return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size, 0, 0) for size in SIZES}
