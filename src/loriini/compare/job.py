@@ -20,9 +20,8 @@ from loriini.evaluate.perplexity import check_lengths, first_segment, tokenize_b
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
-from loriini.progress import inform
 from loriini.recipes import VOCABULARY
-from loriini.sources import ReadOptions, read_documents
+from loriini.sources import ReadOptions, input_identity, read_documents
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
 
@@ -72,6 +71,7 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
     """
     cells = settings.cells()
     evaluation = with_shared_skip(cells, evaluation)
+    input_identity(evaluation.documents)  # InputError for a missing path
     if settings.has_small_corpus:
         corpus = small_corpus(out / f"tiny-corpus-{cells[0].run.length}", cells[0].run.length).resolve()
         cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
@@ -81,7 +81,6 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         )
     trials = place_cells(cells, out / "runs")
     check_heldout(cells, evaluation)
-    inform(f"{len(trials)} cells in {out / 'runs'}, {settings.jobs} at once")
     failures = train_trials(trials, settings.jobs)
     machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
     about = {

@@ -83,6 +83,7 @@ def train_trials(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
     if not 1 <= jobs <= available_cores():
         raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
     left = [trial for trial in trials if run_state(trial.folder) not in DONE]
+    inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
         advance(len(trials) - len(left))
         return _Processes(left, jobs, advance).run() if left else {}
