@@ -44,7 +44,7 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
     )
     assert headline(results, [dense, UNCLEAR[0]]).startswith("No clear difference between aoe and dense")
     assert headline(results, [dense, BETTER, WORSE, UNCLEAR[0]]) == (
-        "Beside dense, on unseen text: better: lory; worse: relu; no clear difference: aoe"
+        "On unseen text, better than dense: lory; worse than dense: relu; no clear difference to dense: aoe"
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -105,7 +106,7 @@ def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, numbe
 
     def interrupt_when_started() -> None:
         while not all((trial.folder / "started").exists() for trial in two):
-            pass
+            time.sleep(0.01)
         os.kill(os.getpid(), number)
 
     with training_is(SAVE, SAVE):
@@ -122,7 +123,7 @@ def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tm
 
         def finish_first() -> None:
             while run_state(second.folder) != "finished":
-                pass
+                time.sleep(0.01)
             (first.folder / "model").mkdir()
             (first.folder / METRICS).write_text(STEP % "false")
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import DENSE, FIGURE_WIDTH, INK, picture
 from loriini.evaluate.intervals import OVERALL
 
@@ -22,6 +23,8 @@ AXIS_TITLES = {
     "flops": "training FLOPs",
     "seconds": "seconds of training",
 }
+SMOOTHING = 20
+"""A point of a curve is the mean over one part in this many of it."""
 INITIAL_SHARE = 0.1
 """Share of a curve, at its start, that does not decide what the plot shows."""
 
@@ -39,7 +42,8 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
         points = min(len(cell["curve"]["loss"]) for cell in own)
         x = np.mean([cell["curve"][axis][:points] for cell in own], axis=0)
-        loss = np.array([cell["curve"]["loss"][:points] for cell in own], np.float64)
+        losses = [np.array(cell["curve"]["loss"][:points], np.float64) for cell in own]
+        loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
         axes.plot(x, loss.mean(0), dash, color=color, linewidth=1.8, label=name)
         if len(own) > 1:
             axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)

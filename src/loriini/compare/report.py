@@ -20,13 +20,11 @@ from loriini.compare.sections import (
     not_causal_section,
     use_of_experts,
 )
-from loriini.compare.statistics import t_factor
+from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 
-COVERS = {
-    "seeds": "seeds (initialisation and order of batches)",
-    "instances": "choice of held-out text, for these trainings",
-}
+KINDS = ("seeds", "instances")
+"""The intervals of a difference: over seeds, and over held-out text."""
 
 
 def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
@@ -83,15 +81,22 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
         if verdict == "no clear difference":
             return f"No clear difference between {variant['name']} and {baseline}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
-    verdicts = ("better", "worse", "no clear difference")
-    groups = {word: [v["name"] for v in compared if verdict_of(v) == word] for word in verdicts}
-    said = (f"{word}: {listing(names)}" for word, names in groups.items() if names)
-    return f"Beside {baseline}, on unseen text: {'; '.join(said)}"
+    groups = {
+        said: [v["name"] for v in compared if verdict_of(v) == verdict]
+        for verdict, said in (
+            ("better", f"better than {baseline}"),
+            ("worse", f"worse than {baseline}"),
+            ("no clear difference", f"no clear difference to {baseline}"),
+        )
+    }
+    return (
+        f"On unseen text, {'; '.join(f'{said}: {listing(names)}' for said, names in groups.items() if names)}"
+    )
 
 
 def verdict_of(variant: Variant) -> str:
     """`better` or `worse` than the baseline where every interval that there is excludes 0 on that side."""
-    found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in COVERS]
+    found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
     known = [difference for difference in found if difference.low == difference.low]  # not NaN
     if known and all(difference.high < 0 for difference in known):
         return "better"
@@ -137,12 +142,9 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
     header = ["", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters"]
     explained = p.note(
         "Perplexity is the mean over domains; after ± half of the 95 % interval over seeds. Differences are "
-        f"to {results['baseline']}. Intervals cover: ",
-        "; ".join(
-            f"{'over seeds' if kind == 'seeds' else 'over held-out text'}, {what}"
-            for kind, what in COVERS.items()
-        ),
-        ". Active: parameters used for a token.",
+        f"to {results['baseline']}. The interval over seeds covers initialisation and order of the batches; "
+        "that over held-out text covers the choice of this text, for these trainings. Active: parameters "
+        "used for a token."
     )
     if not compared:
         return p.join(p.table(header, rows), explained)
@@ -156,7 +158,7 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
 
 def difference_cells(difference: Mapping[str, Any]) -> list[str]:
     """The change and both of its intervals."""
-    found = (Difference.from_dict(difference[kind]) for kind in COVERS)
+    found = (Difference.from_dict(difference[kind]) for kind in KINDS)
     intervals = [interval(each) if each.low == each.low else "one seed" for each in found]
     return [percent(difference["change"]), *intervals]
 

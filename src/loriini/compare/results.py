@@ -12,7 +12,7 @@ import numpy as np
 from loriini.analyze.wording import listing
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
-from loriini.compare.statistics import geometric, mean_losses, over_seeds, paired_by_seed
+from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.train.metrics import METRICS
 

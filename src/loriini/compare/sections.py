@@ -34,7 +34,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
     curves = {name: own for name, own in curves.items() if own}
     if not curves:
         return None
-    caption = "Line: mean over seeds; band: from the lowest to the highest seed. The initial drop is cut off."
+    caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
     machine = results.get("machine")
     captions = {
         "tokens": caption,

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from loriini.compare.statistics import geometric, mean_losses, over_seeds, paired_by_seed, t_factor
+from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed, t_factor
 
 STUDENT = {2: 12.7062, 3: 4.3027, 5: 2.7764, 10: 2.2622, 30: 2.0452}
 """97.5 % quantiles by number of seeds, from a printed table."""
