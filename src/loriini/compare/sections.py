@@ -41,7 +41,8 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
         "flops": "The same over computation: forward and backward, attention and merging included.",
         "seconds": "The same over time spent in training steps, without evaluation and checkpoints"
         + (
-            f": {machine['processor']}, {machine['jobs']} at once with {machine['threads']} threads each."
+            f": {machine['processor']}, trainings at once {machine['jobs']}, threads of each "
+            f"{machine['threads']}."
             if machine
             else "; runs do not record their machine."
         ),
