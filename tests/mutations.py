@@ -267,6 +267,8 @@ MUTATIONS = (
         "            process.terminate()\n",
         "            process.kill()\n",
         "tests/compare/test_running.py",
+    ),
+    Mutation(
         "a published accuracy has two digits exchanged",
         "published/aoe.py",
         "34.06",
