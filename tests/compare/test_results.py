@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from cli.calls import assert_refused, call
-from compare.conftest import Compared, compare_here, overrides
+from compare.conftest import Compared, compare_here, overrides, train_here
+from loriini.compare import job
 from loriini.compare.existing import existing_trials
 from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
+from loriini.compare.running import Trial
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN
@@ -217,3 +220,22 @@ def test_a_dry_run_lists_every_cell_with_its_state(
     small = call(capsys, "compare", "lory", "--dry-run", "--seeds", 1, "--out", tmp_path / "none")
     assert small.out.splitlines()[1].endswith("new")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_failed_cell_is_named_and_the_others_are_reported(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_but_first(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
+        train_here(trials[1:])
+        return {trials[0].folder: "out of luck"}
+
+    for names, states in ((["lory"], ["failed"]), (["lory", "dense"], ["failed", "finished"])):
+        monkeypatch.setattr(job, "train_trials", all_but_first)
+        arguments = ("--seeds", 1, "--out", tmp_path, *compared.arguments)
+        ended = call(capsys, "compare", *names, *arguments)
+        assert ended.code == 1
+        failed = f"1 of {len(names)} cells failed (lory, seed 0: out of luck); the same command tries them"
+        assert failed in ended.err.splitlines()[-1]
+        results = json.loads((tmp_path / "results.json").read_text())
+        assert [cell["state"] for cell in results["cells"]] == states
+        assert "lory, seed 0 failed: out of luck." in (tmp_path / "report.html").read_text()
