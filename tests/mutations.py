@@ -201,8 +201,8 @@ MUTATIONS = (
     Mutation(
         "perplexity counts the skipped tokens",
         "evaluate/perplexity.py",
-        "math.exp(losses_NL[:, skip:].mean().item())",
-        "math.exp(losses_NL.mean().item())",
+        "losses_NL[:, skip:].mean().exp()",
+        "losses_NL.mean().exp()",
         "tests/evaluate",
     ),
     Mutation(
@@ -222,8 +222,8 @@ MUTATIONS = (
     Mutation(
         "several runs skip the shortest first segment",
         "evaluate/runs.py",
-        "skip=max(map(first_segment,",
-        "skip=min(map(first_segment,",
+        "skip = max(map(first_segment,",
+        "skip = min(map(first_segment,",
         "tests/evaluate",
     ),
     Mutation(
@@ -288,6 +288,48 @@ MUTATIONS = (
         "200_000_000_000",
         "20_000_000_000",
         "tests/test_paper_recipes.py",
+    ),
+    Mutation(
+        "seeds spread as if they were all there are",
+        "compare/seeds.py",
+        "np.std(values, ddof=1)",
+        "np.std(values)",
+        "tests/compare/test_seeds.py",
+    ),
+    Mutation(
+        "the dense phase costs what the mixture does",
+        "compare/measures.py",
+        '[flops[m["experts"]] for m in metrics]',
+        'flops[metrics[-1]["experts"]]',
+        "tests/compare/test_results.py",
+    ),
+    Mutation(
+        "a design that sees later tokens is compared",
+        "compare/results.py",
+        'if variant["causality"] != "none":',
+        "if True:",
+        "tests/compare/test_results.py",
+    ),
+    Mutation(
+        "a headline claims what one interval supports",
+        "compare/report.py",
+        "if known and all(difference.high < 0 for difference in known):",
+        "if known and any(difference.high < 0 for difference in known):",
+        "tests/compare/test_report.py",
+    ),
+    Mutation(
+        "settings that change the training share a folder",
+        "compare/cells.py",
+        "return None if value == default else value",
+        "return None",
+        "tests/compare/test_cells.py",
+    ),
+    Mutation(
+        "interrupted cells are not saved",
+        "compare/running.py",
+        "            process.terminate()\n",
+        "            process.kill()\n",
+        "tests/compare/test_running.py",
     ),
     Mutation(
         "a published accuracy has two digits exchanged",

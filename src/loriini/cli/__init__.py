@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import corpus, models, training
+from loriini.cli import compare, corpus, models, training
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied, printable
@@ -26,6 +26,7 @@ COMMANDS: dict[Command, Arguments] = {
     corpus.inspect: corpus.inspect_arguments,
     training.train: training.train_arguments,
     models.evaluate: models.evaluate_arguments,
+    compare.compare: compare.compare_arguments,
     models.analyze: models.analyze_arguments,
     models.generate: models.generate_arguments,
     models.export: models.export_arguments,
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> None:
     arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
-    if overrides and arguments.run is not training.train:
+    if overrides and arguments.run not in (training.train, compare.compare):
         arguments.parser.refuse(overrides[0])
     arguments.overrides = overrides
     arguments.run(arguments)

@@ -11,7 +11,8 @@ from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
 from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file
 from loriini.recipes.lory import lory_recipes
-from loriini.recipes.small import SIZES, Size, quickstart_run, tiny_recipes
+from loriini.recipes.redesign import with_design, with_routing
+from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
 from loriini.train.run import RUN, Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
@@ -88,7 +89,10 @@ __all__ = [
     "Size",
     "default_vocabulary",
     "describe",
+    "families",
     "find_recipe",
     "installed_recipes",
     "quickstart_run",
+    "with_design",
+    "with_routing",
 ]
