@@ -29,13 +29,20 @@ NORMS = [1, 2, "inf"]
 
 
 def router_free_twin(
-    x_MD: Tensor, gate_up: Tensor, down: Tensor, node: str, norm: float, k: int, uniform: bool
+    x_MD: Tensor,
+    gate_proj: Tensor,
+    up_proj: Tensor,
+    down: Tensor,
+    node: str,
+    norm: float,
+    k: int,
+    uniform: bool,
 ) -> tuple[Tensor, Tensor]:
     """Output (M, D) and gates (M, E) by a loop over tokens and experts."""
     outputs, all_gates = [], []
     for x in x_MD:
         computed = []
-        for (gate, up), out in zip(gate_up, down, strict=True):
+        for gate, up, out in zip(gate_proj, up_proj, down, strict=True):
             g, u = gate @ x, up @ x
             h = silu(g) * u
             computed.append({"gate": g, "up": u, "activated_gate": silu(g), "hidden": h, "output": out @ h})
@@ -59,7 +66,7 @@ def test_activations_choose_as_in_the_naive_twin(
     routing = router_free(model, node, norm, gates)(ids).routings[0]
     x, experts = seen["x"].flatten(0, 1), layer.experts
     k, uniform = model.config.routing.top_k, gates == "uniform"
-    weights = [experts.gate_up_proj, experts.down_proj]
+    weights = list(experts.stacked().values())
     y, expected = router_free_twin(x, *weights, node, float(norm), k, uniform)
     torch.testing.assert_close(routing.gates, expected, **CLOSE)
     torch.testing.assert_close(seen["y"].flatten(0, 1), y, **CLOSE)

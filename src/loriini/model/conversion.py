@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
@@ -43,6 +42,9 @@ GPT2_NAMES = {
 }
 """GPT-2's modules by our names."""
 
+LLAMA_FFN = ("gate_proj", "up_proj", "down_proj")
+"""The weights of a Llama's FFN, which ours are named after."""
+
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
     """A mixture of `config` whose experts are copies of the dense model's FFN (Lory §3.1, warm-up).
@@ -74,8 +76,8 @@ def from_llama(llama: LlamaForCausalLM) -> LoriiniForCausalLM:
     weights = {k: v for k, v in llama.state_dict().items() if ".mlp." not in k}
     for i, layer in enumerate(llama.model.layers):
         mlp, prefix = layer.mlp, f"model.layers.{i}.mlp.experts"
-        weights[f"{prefix}.gate_up_proj"] = torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight])[None]
-        weights[f"{prefix}.down_proj"] = mlp.down_proj.weight[None]
+        for name in LLAMA_FFN:
+            weights[f"{prefix}.{name}"] = getattr(mlp, name).weight[None]
     return _dense(config, weights, llama)
 
 
@@ -135,9 +137,7 @@ def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCaus
     weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
     for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
         merged = mixture.experts.merge(gates_E[None].to(model.device))
-        gate, up = merged["gate_up_proj"][0]
-        ffn = {"gate_proj": gate, "up_proj": up, "down_proj": merged["down_proj"][0]}
-        weights.update({f"model.layers.{i}.mlp.{name}.weight": weight for name, weight in ffn.items()})
+        weights.update({f"model.layers.{i}.mlp.{name}.weight": merged[name][0] for name in LLAMA_FFN})
     llama.load_state_dict(weights)
     return llama.eval()
 

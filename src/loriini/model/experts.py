@@ -97,33 +97,29 @@ class Experts(nn.Module):
 
 
 class SwigluExperts(Experts):
-    """Llama's FFN: `gate_up_proj` (E, 2, F, D) with the gate first, `down_proj` (E, D, F).
+    """Llama's FFN: `gate_proj` and `up_proj` (E, F, D), `down_proj` (E, D, F).
 
-    (SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1). Gate and up are a dimension of their own so that sharding F
-    cuts both halves alike.
+    (SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1).
     """
 
-    width_dims = MappingProxyType({"gate_up_proj": 2, "down_proj": 2})
+    width_dims = MappingProxyType({"gate_proj": 1, "up_proj": 1, "down_proj": 2})
 
     def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
         super().__init__(num_experts)
-        self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, width, hidden_size))
+        self.gate_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
+        self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
     def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
         """`gate` x W_g, `up` x W_p, `activated_gate`, `hidden`: (…, F); `output`: (…, D)."""
         if name in known:
             return known[name]
-        gate_up = weights["gate_up_proj"]
         if name in ("gate", "up"):
-            return affine(x, gate_up.select(-3, ("gate", "up").index(name)))
+            return affine(x, weights[f"{name}_proj"])
         if name == "activated_gate":
             return silu(self.node("gate", x, weights, affine, known))
         if name == "output":
             return affine(self.node("hidden", x, weights, affine, known), weights["down_proj"])
-        if not known:  # one product for gate and up
-            gate, up = affine(x, gate_up.flatten(-3, -2)).chunk(2, dim=-1)
-            return silu(gate) * up
         activated = self.node("activated_gate", x, weights, affine, known)
         return activated * self.node("up", x, weights, affine, known)
 

@@ -16,6 +16,7 @@ from transformers import (
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.gate_up import GATE_UP, split_gate_up
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import DESIGNS, Router, RoutingConfig
 
@@ -62,9 +63,10 @@ PRETRAINED = {
 def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
     """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a Loriini model with the same weights and logits.
 
-    The weights are shared with `mixture`, not copied. Its load-balancing loss keeps its weight but is
-    computed per layer, where transformers pools all layers. Phi-3.5-MoE is routed as in evaluation, without
-    the noise and gradient estimate of its training. ValueError for settings that our block does not have.
+    All weights but gate and up projections are shared with `mixture`, not copied. Its load-balancing loss
+    keeps its weight but is computed per layer, where transformers pools all layers. Phi-3.5-MoE is routed as
+    in evaluation, without the noise and gradient estimate of its training. ValueError for settings that our
+    block does not have.
     """
     config = mixture_config(mixture.config)
     with torch.device("meta"):
@@ -72,10 +74,12 @@ def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
     with mixture.device:
         model.model.positions = BLOCKS[config.block].positions(config)  # its buffers are computed, not loaded
         weights = {"model.draws": torch.zeros((), dtype=torch.long)}
-    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
     for name, weight in mixture.state_dict().items():
         ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
-        weights[ours] = weight.view(shapes[ours])  # theirs stack gate and up, ours keep them apart
+        if ours.endswith(GATE_UP):  # theirs (E, 2 F, D)
+            weights.update(split_gate_up(ours, weight.unflatten(1, (2, -1))))
+        else:
+            weights[ours] = weight
     model.load_state_dict(weights, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
