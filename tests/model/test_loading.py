@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from loriini.errors import InputError
-from loriini.model.export import export_llama
+from loriini.export.export import ExportSettings, export_model
 from loriini.model.loading import load_model
 from runs import tiny_run, trained
 
@@ -57,6 +57,11 @@ def test_a_damaged_folder_is_refused_in_one_line(damage: Callable[[Path], None],
 
 def test_a_llama_is_refused_instead_of_read_without_its_experts(run: Path, tmp_path: Path) -> None:
     model, _ = load_model(run)
-    llama = export_llama(model, AutoTokenizer.from_pretrained(run / "model"), "w1", tmp_path / "llama")
+    llama = export_model(
+        model,
+        AutoTokenizer.from_pretrained(run / "model"),
+        ExportSettings("llama", prompt="w1"),
+        tmp_path / "llama",
+    )
     with pytest.raises(InputError, match="its type is llama, not loriini"):
         load_model(llama)
