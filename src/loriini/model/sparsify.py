@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.conversion import change_design
 from loriini.model.modeling import LoriiniForCausalLM
 
 
@@ -15,8 +16,8 @@ def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "paramet
     sparse mixture, which is another function unless k = 1. The result may be narrowed again: E, …, 2, 1 with
     training in between anneals it. `export.merged.to_llama` keeps only the k experts that a prompt selects.
 
-    ValueError for a design that does not merge experts by a softmax of their logits, or was not made by this
-    function, and for a k out of range.
+    ValueError for a design that does not combine experts by a softmax of a longer unit's logits, and for a k
+    out of range.
     """
     routing = model.config.routing
     soft = routing.selection == "all" and routing.combination == "parameters"
@@ -28,7 +29,4 @@ def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "paramet
             f"gates={routing.gates}, combination={routing.combination}"
         )
     design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected", combination=combination)
-    config = LoriiniConfig(**{**model.config.to_dict(), "routing": design})
-    sparse = LoriiniForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
-    sparse.load_state_dict(model.state_dict())
-    return sparse.train(model.training)
+    return change_design(model, LoriiniConfig(**{**model.config.to_dict(), "routing": design}))

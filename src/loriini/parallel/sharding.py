@@ -29,12 +29,17 @@ EXPERT_METHODS = ("by_parameters", "by_outputs", "activations")
 """The methods of experts that a mixture calls; FSDP gathers their parameters before each."""
 
 
-def build_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
-    """A freshly initialised model on the training device, sharded where there are several processes.
+def build_model(
+    config: LoriiniConfig,
+    parallel: Parallel,
+    precision: str,
+    make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM,
+) -> LoriiniForCausalLM:
+    """A new model on the training device, sharded where there are several processes.
 
-    The first process draws the weights for all, so that they are those of a single process.
+    `make` makes it, by default freshly initialised, in the first process, whose weights all others get.
     """
-    source = LoriiniForCausalLM(config) if parallel.first else None
+    source = make(config) if parallel.first else None
     if parallel.mesh is None:
         assert source is not None
         return source.to(pick_device()).train()

@@ -229,6 +229,28 @@ def restore(
         torch.cuda.set_rng_state(tensors[f"random_of_device.{parallel.rank}"])
 
 
+@torch.no_grad()
+def read_weights(path: Path, model: nn.Module) -> None:
+    """Read a checkpoint's weights into a model that is not sharded, without its optimizer's state.
+
+    ValueError where a tensor is missing or of another shape.
+    """
+    reader = HuggingFaceStorageReader(str(path))
+    saved = reader.read_metadata().state_dict_metadata
+    wanted = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    joined = join_gate_up(wanted, saved)
+    read = {**{name: t for name, t in wanted.items() if saved_name(name, saved) == name}, **joined}
+    for name, tensor in read.items():
+        if name not in saved:
+            raise ValueError(f"it lacks {name.removeprefix('model.')}")
+        found = getattr(saved[name], "size", None)
+        if found != tensor.shape:
+            raise ValueError(f"{name.removeprefix('model.')} has shape {found} instead of {tensor.shape}")
+    _allow_single_process()
+    load(read, storage_reader=reader, no_dist=True)
+    copy_gate_up(joined, wanted)
+
+
 def _allow_single_process() -> None:
     """Silence torch's warning of a checkpoint without other processes."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled")

@@ -17,7 +17,7 @@ from loriini.train.run import Run
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
-OPTIONS = {"corpus"}
+OPTIONS = {"corpus", "init", "init_digest"}
 """Settings that are options of the command line instead of overrides."""
 
 
