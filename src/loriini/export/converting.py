@@ -47,19 +47,19 @@ def as_served(name: str, model: LoriiniForCausalLM, decision: Decision) -> PreTr
 
 
 def for_gguf(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
-    """The first of the other formats that llama.cpp has."""
+    """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
     routed = model.config.num_experts > 1 and model.config.routing.unit == "token"
-    reasons = []
-    for name in [*SERVED, "llama"] if routed else ["llama"]:
+    reasons, nearest = [], None
+    for name in SERVED if routed else ["llama"]:
         try:
             converted = CONVERTERS[name](model, decision)
         except InputError as error:
             reasons.append(str(error))
             continue
-        if (reason := not_gguf(converted.config)) is None:
+        nearest = not_gguf(converted.config)
+        if nearest is None:
             return converted
-        reasons.append(reason)
-    raise InputError(reasons[0])
+    raise InputError(nearest or reasons[0])
 
 
 CONVERTERS: dict[str, Convert] = {
@@ -86,12 +86,12 @@ def formats_of(config: LoriiniConfig) -> list[str]:
 
 
 def convert(model: LoriiniForCausalLM, to: str, decision: Decision) -> PreTrainedModel:
-    """The model in a format; InputError with the reason and the formats that the model has."""
+    """The model in a format; InputError with the reason and the formats that would do."""
     try:
         return CONVERTERS[to](model, decision)
     except InputError as error:
         others = " or ".join(formats_of(model.config))
-        raise InputError(f"this model has no --to {to}: {error}; it has --to {others}") from None
+        raise InputError(f"this model cannot be exported as {to}: {error}; use --to {others}") from None
 
 
 def decide(
