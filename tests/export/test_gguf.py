@@ -47,7 +47,8 @@ def test_llama_cpp_continues_as_the_model_does(
     model, path = written(tmp_path, design, **settings)
     tokenizer = byte_tokenizer(merges=40)
     ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
-    expected = model.generate(ids, max_new_tokens=10, do_sample=False, pad_token_id=256, eos_token_id=None)
+    settings = {"max_new_tokens": 10, "do_sample": False, "suppress_tokens": [256], "pad_token_id": 256}
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
     reader = gguf.GGUFReader(path)
     assert reader.get_field("general.architecture").contents() == architecture
 
