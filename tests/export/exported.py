@@ -49,6 +49,7 @@ LLAMA_CASES: list[tuple[RoutingConfig, dict[str, Any]]] = [
     (replace(DESIGNS["sequence-top2"], num_shared_experts=1), {"attention_bias": True}),
     (replace(DESIGNS["sequence-top2"], selection="top_p"), {"num_key_value_heads": 1, "head_dim": 12}),
     (DESIGNS["lory"], {"low_rank": 8}),
+    (replace(DESIGNS["relu"], unit="sequence", scorer="mlp"), {"num_experts": 1 + 1}),
 ]
 """(design, other settings): what leaves as a Llama after a decision."""
 

@@ -73,7 +73,7 @@ def combined_ffn(mixture: Mixture, gates_E: Tensor) -> dict[str, Tensor]:
     else:
         stacked = swiglu_weights(experts.stacked())
         parts = []
-        for i in gates_E.nonzero().flatten().tolist():
+        for i in gates_E.nonzero().flatten().tolist() or [0]:  # a layer may select none: one with gate 0
             part = {name: weight[i] for name, weight in stacked.items()}
             parts.append({**part, "down_proj": part["down_proj"] * float(gates_E[i])})
     if mixture.shared is not None:
