@@ -102,6 +102,8 @@ def decide(
 ) -> Decision:
     """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
     config = model.config
+    if label and not config.routed_by_label:
+        raise InputError(f"--label {label}: this model does not route by label; leave it out")
     labels_B = labels_of(model, label, 1)
     if not needs_prompt(config):
         if prompt:

@@ -91,8 +91,8 @@ def export_model(
     decision = Decision()
     if FORMATS[settings.to].decided and not not_a_llama(model.config):
         decision = decide(model, tokenizer, settings.prompt, settings.label)
-    elif settings.prompt:
-        raise InputError("--prompt: this model routes every token by itself; leave it out")
+    elif settings.prompt or settings.label:
+        raise InputError("--prompt, --label: this model routes every token by itself; leave them out")
     exported = convert(model, settings.to, decision)
     difference = 0.0 if exported is model else compare(model, exported, decision)
     if settings.dtype:

@@ -36,7 +36,7 @@ ARCHITECTURES = {
     "olmoe": Architecture("olmoe", required={"norm_topk_prob": False}),
     "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}),
 }
-"""By transformers' `model_type`. Phi-3.5-MoE is left out: llama.cpp has its tensors but not its gates."""
+"""By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
 
 TENSORS = {
     "model.embed_tokens": "token_embd",
@@ -109,7 +109,7 @@ def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype
 def not_gguf(config: PretrainedConfig) -> str | None:
     """Why llama.cpp has no model of a transformers configuration; None if it has."""
     if config.model_type not in ARCHITECTURES:
-        return f"llama.cpp has no {config.model_type} with these gates"
+        return f"no {config.model_type} is written for llama.cpp, which computes it differently"
     for name, required in ARCHITECTURES[config.model_type].required.items():
         if (value := getattr(config, name)) != required:
             return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
