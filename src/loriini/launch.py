@@ -74,7 +74,7 @@ def train_recipe(
     """
     with process_group():
         run = on_first_rank(lambda: recipe(name, overrides, init, out))
-        if not (corpora or run.corpus or run.name.startswith("tiny-")):
+        if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
         check_sinks(run.watch.sinks)

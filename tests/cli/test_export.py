@@ -20,6 +20,8 @@ def test_a_llama_and_a_hugging_face_folder(made: Made, tmp_path: Path, capsys: C
         ended = call(capsys, "export", made.run, "--to", "llama", *more, "--out", tmp_path / name)
         assert ended == Ended(0, f"{tmp_path / name}\n", "")
         LlamaForCausalLM.from_pretrained(tmp_path / name)
+    written = call(capsys, "generate", tmp_path / "text", "--prompt", "the owl")
+    assert (written.code, written.out.startswith("the owl")) == (0, True)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("text", "file")]
     assert weights[0] == weights[1]
     assert call(capsys, "export", made.run, "--to", "hf", "--out", tmp_path / "hf").code == 0

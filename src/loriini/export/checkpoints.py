@@ -26,7 +26,7 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
     config = run.config(
         corpus.vocab_size,
         corpus.eos_token_id,
-        num_experts=1 if 0 < step <= run.copy_step else None,
+        num_experts=1 if run.is_dense_at(step) else None,
         label_names=run.label_names(corpus.instances),
     )
     model = LoriiniForCausalLM(config)

@@ -4,8 +4,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
+from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -80,11 +83,20 @@ def model_folder(path: Path) -> Path:
 
 def run_precision(path: Path) -> str:
     """The precision that a run was trained in, for `hardware.autocast`; `auto` where there is no run."""
+    return str(_run_values(path).get("precision", "auto"))
+
+
+def context_length(path: Path, config: LoriiniConfig) -> int:
+    """The context that a run was trained with, or the longest of `config` where there is no run."""
+    return int(_run_values(path).get("length") or config.max_position_embeddings)
+
+
+def _run_values(path: Path) -> dict[str, Any]:
+    """What the `run.json` beside a model says; empty where there is none."""
     folder = model_folder(path)
     run = folder.parent / "run.json"
-    if folder.name != "model" or not run.exists():
-        return "auto"
-    return str(json.loads(run.read_text()).get("precision", "auto"))
+    values: dict[str, Any] = json.loads(run.read_text()) if folder.name == "model" and run.exists() else {}
+    return values
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
@@ -113,8 +125,8 @@ def readable(folder: Path) -> Iterator[None]:
     """Turn the errors of reading a damaged or foreign folder into an InputError of one line."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder}: the model cannot be read ({reason}); give another, or make it again"
+            f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error

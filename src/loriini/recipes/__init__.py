@@ -12,7 +12,7 @@ from loriini.recipes.design_choices import design_choices_recipes
 from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file
 from loriini.recipes.lory import lory_recipes
 from loriini.recipes.small import SIZES, Size, quickstart_run, tiny_recipes
-from loriini.train.run import Run
+from loriini.train.run import RUN, Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
@@ -56,6 +56,8 @@ def named_recipe(name: str) -> Run:
         except Exception as error:
             raise InputError(f"recipe {name}: {entry.value} cannot be imported ({error})") from error
         return as_run(value, f"recipe {name}")
+    if Path(name, RUN).exists():
+        raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
     alike = get_close_matches(str(name), [*RECIPES, *installed], 3)
     hint = f"did you mean {' or '.join(alike)}? " if alike else ""
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")

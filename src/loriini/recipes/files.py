@@ -11,6 +11,7 @@ from typing import Any, get_origin, get_type_hints
 
 from loriini.errors import InputError
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.override import type_text
 from loriini.train.run import Run, read_run, value_from_json
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
@@ -38,7 +39,7 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     try:
         if not values.keys() & {"recipe", "routing"}:
             raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
-        base = recipe(values.pop("recipe")) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
+        base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
         run: Run = _changed(base, values, "")
         return run
     except (InputError, ValueError, TypeError) as error:
@@ -66,7 +67,10 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
         elif get_origin(hints[name]) is tuple and not isinstance(value, list):
             raise InputError(f"{where} is {value!r}; it must be a list")
         else:
-            changes[name] = value_from_json(hints[name], value)
+            try:
+                changes[name] = value_from_json(hints[name], value)
+            except TypeError:
+                raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
     return replace(config, **changes)
 
 

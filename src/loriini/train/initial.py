@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from loriini.corpus.tokenizer import read_tokenizer
 from loriini.errors import InputError
-from loriini.jobs.artifact import digest, file_hash
+from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import model_folder, read_config, read_model, readable
@@ -32,6 +32,7 @@ CHANGEABLE_SHAPE = frozenset(
     }
 )
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 """Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
 
@@ -71,9 +72,9 @@ class InitialModel:
     def digest(self) -> str:
         """A hash of the weights and their configuration."""
         if self.is_checkpoint:
-            return digest(read_state(self.folder)["sha256"])
+            return artifact.digest(read_state(self.folder)["sha256"])
         files = sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")])
-        return digest({path.name: file_hash(path) for path in files})
+        return artifact.digest({path.name: artifact.file_hash(path) for path in files})
 
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
@@ -99,29 +100,48 @@ class InitialModel:
         model, self._model = self._model.float().train(), None
         if self.dense and config.num_experts > 1:
             return copy_into_experts(model, config)
-        if not self.dense and not keeps_routers(self.config.routing, config.routing):
-            inform(f"{self.name}: routers are newly initialised, since this design scores otherwise")
+        if not self.dense:
+            theirs = self.config.routing
+            own = "design and routers kept; --routing asks for another design"
+            kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
+            inform(f"{self.name}: {own if theirs == config.routing else kept}")
         return change_design(model, config)
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """InputError where the experts are of other labels than the `names` that route the run."""
+        theirs = self.config.label_names or []
+        if self.config.routed_by_label and theirs and names and list(names) != list(theirs):
+            raise InputError(
+                f"{self.name} has experts for {', '.join(theirs)}, but the corpus has {', '.join(names)}; "
+                "prepare it with these domains"
+            )
 
     def check_vocabulary(self, corpus: TrainingCorpus) -> None:
         """InputError for a corpus whose token ids mean something else than the model's."""
-        rows = self.config.vocab_size
-        remedy = f"prepare the corpus with `loriini prepare … --tokenizer {self._tokenizer_source()}`"
+        rows, tokenizer = self.config.vocab_size, self.tokenizer_folder
+        source = self.name if is_hub_id(self.name) else tokenizer or "FOLDER"
+        remedy = f"prepare the corpus with `loriini prepare … --tokenizer {source}`"
         if corpus.vocab_size > rows:
             raise InputError(
                 f"the corpus has {corpus.vocab_size} tokens, but {self.name} embeds {rows}; {remedy}"
             )
-        if not (self.folder / "tokenizer.json").exists() and not (self.folder / "tokenizer.model").exists():
+        if tokenizer is None:
             if corpus.vocab_size != rows:
                 raise InputError(
                     f"the corpus has {corpus.vocab_size} tokens and {self.name}, which has no tokenizer to "
                     f"compare, embeds {rows}; {remedy}"
                 )
-        elif read_tokenizer(self.folder).get_vocab() != read_tokenizer(corpus.tokenizer).get_vocab():
+        elif read_tokenizer(tokenizer).get_vocab() != read_tokenizer(corpus.tokenizer).get_vocab():
             raise InputError(f"the corpus's tokenizer is not that of {self.name}; {remedy}")
 
-    def _tokenizer_source(self) -> str:
-        return "FOLDER" if self.is_checkpoint else self.name if is_hub_id(self.name) else str(self.folder)
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        """The folder of the model's tokenizer, for a checkpoint that of its corpus; None without one."""
+        folders = [self.folder]
+        if self.is_checkpoint:
+            folders = [path / "tokenizer" for path in read_run(run_file(self.folder))[0].corpus]
+        found = (folder for folder in folders if any((folder / name).exists() for name in TOKENIZERS))
+        return next(found, None)
 
 
 def weights_folder(name: str) -> Path:
@@ -145,9 +165,14 @@ def weights_folder(name: str) -> Path:
     return model_folder(path)
 
 
+def run_file(checkpoint: Path) -> Path:
+    """The `run.json` of the run that wrote a checkpoint."""
+    return checkpoint.resolve().parent.parent / RUN
+
+
 def checkpoint_config(folder: Path) -> LoriiniConfig:
     """The configuration of the model in a run's checkpoint."""
-    run, values = read_run(folder.parent.parent / RUN)
+    run, values = read_run(run_file(folder))
     dense = run.is_dense_at(int(read_state(folder)["progress"]["step"]))
     return run.config(values["vocab_size"], eos_token_id=0, num_experts=1 if dense else None)
 
@@ -160,8 +185,10 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
     overrides that contradict the model, and for a design that its weights do not fit.
     """
     initial = InitialModel(name, run.length)
-    shape = initial_shape(run, initial)
-    based = replace(run, model=shape, init=name, init_digest=initial.digest())
+    digest = initial.digest()
+    resolved = run.init_digest == digest  # the run of a `run.json`
+    shape = run.model if resolved else initial_shape(run, initial)
+    based = replace(run, model=shape, init=name, init_digest=digest)
     if keep_design:
         based = replace(based, warmup=replace(run.warmup, dense_share=0.0))
         if not initial.dense:
@@ -173,8 +200,6 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
         if asked != theirs:
             raise InputError(f"--model.{each} {asked}: {name} has {theirs}; leave it out")
     check_start(changed, initial)
-    if changed.routing == initial.config.routing != run.routing:
-        inform(f"{name} keeps its routing design; --routing changes it")
     return changed
 
 

@@ -67,7 +67,7 @@ def train(
     with process_group(), ExitStack() as stack:
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:
-            on_first_rank(lambda: check_initial(initial, corpus, out))
+            on_first_rank(lambda: check_initial(initial, run, corpus, out))
         if on_first_rank(lambda: claim_run(run, corpus, out)):
             return out / "model"
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
@@ -135,10 +135,11 @@ def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
     rewind_all(measures, step, out)
 
 
-def check_initial(initial: InitialModel, corpus: TrainingCorpus, out: Path) -> None:
+def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: Path) -> None:
     """Read a new run's initial model before anything is written. InputError where the run cannot start."""
     if not (out / RUN).exists():
         initial.check_vocabulary(corpus)
+        initial.check_labels(run.label_names(corpus.instances))
         initial.load()
 
 
