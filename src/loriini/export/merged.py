@@ -69,7 +69,7 @@ def combined_ffn(mixture: Mixture, gates_E: Tensor) -> dict[str, Tensor]:
     experts, like = mixture.experts, cast(Tensor, mixture.experts.down_proj)
     if experts.num_experts == 1 or mixture.design.combination == "parameters":
         gates_1E = gates_E[None].to(like.device) if experts.num_experts > 1 else like.new_ones(1, 1)
-        parts = [{name: weight[0] for name, weight in swiglu_weights(experts.merge(gates_1E)).items()}]
+        parts = [{name: weight[0] for name, weight in swiglu_weights(experts("merge", gates_1E)).items()}]
     else:
         stacked = swiglu_weights(experts.stacked())
         parts = []

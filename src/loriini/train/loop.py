@@ -108,7 +108,7 @@ def train_to_end(
             record(metrics, measured.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position)
+                write_skipped(out, step, batches, position, run.document_mask)
                 check_skips(out, step, state.progress.skips, run.guard)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
@@ -191,9 +191,14 @@ def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[
     ids, instances_B, position = batches.at(Position(state.progress.consumed))
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
+    positions_BL = (
+        to_device(batches.instances.positions(instances_B), run.length) if run.document_mask else None
+    )
     state.model.model.begin_step()
     tokens_BL = to_device(ids, run.length)
-    loss, auxiliary, use = accumulate_gradients(state.model, tokens_BL, run, labels_B, state.parallel)
+    loss, auxiliary, use = accumulate_gradients(
+        state.model, tokens_BL, run, labels_B, state.parallel, positions_BL
+    )
     norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)
     finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
@@ -228,11 +233,13 @@ def accumulate_gradients(
     run: Run,
     labels_B: Tensor | None = None,
     parallel: Parallel = SINGLE_PROCESS,
+    positions_BL: Tensor | None = None,
 ) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
-    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label. What is returned
-    is over all processes, and so are the gradients once they are clipped.
+    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label, and
+    `positions_BL` (B, L+1) keep their documents apart. The results are means and sums over all processes, and
+    so are the gradients once they are clipped.
     """
     size = run.micro_batch_size or len(ids_BL)
     cross_entropy = auxiliary = 0.0
@@ -240,10 +247,12 @@ def accumulate_gradients(
     for first in range(0, len(ids_BL), size):
         part = ids_BL[first : first + size]
         labels = None if labels_B is None else labels_B[first : first + size]
+        positions = None if positions_BL is None else positions_BL[first : first + size, :-1]
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
             out = model(
                 part[:, :-1],
+                position_ids=positions,
                 shift_labels=part[:, 1:],
                 routing_labels=labels,
                 skip_logits=run.speed.fuses_loss,

@@ -144,6 +144,8 @@ class Run:
     """Seed of initialisation, dropout and the order of instances."""
     per_expert_every: Count = 10
     """Steps between statistics of every single expert in `metrics.jsonl`; every step has those of layers."""
+    document_mask: bool = False
+    """Keep the documents of an instance apart: attention, segments and routing begin again at each one."""
     corpus: tuple[Path, ...] = ()
     """Folders of the prepared corpora, as `--corpus` gives them."""
     corpus_weights: tuple[Positive, ...] = ()
