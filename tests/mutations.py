@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from export.mistakes import EXPORT_MISTAKES
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -352,6 +354,7 @@ MUTATIONS = (
         "RANDOM_ORDER = ()",
         "tests/published",
     ),
+    *(Mutation(*mistake) for mistake in EXPORT_MISTAKES),
 )
 
 

@@ -36,6 +36,7 @@ OPENS = {
     "parallel": {"model", "routing", *SHARED},
     "train": {"parallel", "model", "routing", "batches", "corpus", "sources", "jobs", *SHARED},
     "estimate": {"train", "parallel", "model", "routing", *SHARED},
+    "export": {"train", "model", "routing", *SHARED},
     "bench": {"estimate", "train", "model", "routing", *SHARED},
 }
 """What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""

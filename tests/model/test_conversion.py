@@ -1,14 +1,13 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, to_llama
+from loriini.export.merged import to_llama
+from loriini.model.conversion import change_design, copy_into_experts, keeps_routers
 from loriini.model.pretrained import from_transformers
 from loriini.model.sparsify import soft_to_top_k
-from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
+from tiny import VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
     "lory",
@@ -89,21 +88,6 @@ def test_llama_there_and_back(changes: dict[str, int]) -> None:
     assert back.state_dict().keys() == llama.state_dict().keys()
 
 
-@pytest.mark.parametrize("name", ["lory", "prefix", "smear"])
-def test_a_llama_of_a_prompts_gates_is_the_model_after_that_prompt(name: str) -> None:
-    model, ids = tiny_model(name), random_ids(1, 3 * SEGMENT + 1)
-    prompt = ids[:, : SEGMENT + 2]
-    prompted = model(ids, prompt_lengths=torch.tensor([prompt.shape[1]]))
-    of_prompt = model(prompt, prompt_lengths=torch.tensor([prompt.shape[1]])).routings
-    llama = to_llama(model, [routing.gates[0] for routing in of_prompt])
-    assert type(llama) is LlamaForCausalLM
-    torch.testing.assert_close(llama(ids).logits, prompted.logits, rtol=1e-4, atol=1e-5)
-    other = model(ids, prompt_lengths=torch.tensor([2])).logits
-    assert not torch.allclose(other, prompted.logits, atol=1e-3)
-    by_llama = llama.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2)
-    assert torch.equal(by_llama, model.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2))
-
-
 def tiny_gpt2(**changes: object) -> GPT2LMHeadModel:
     sizes = {"n_embd": 16, "n_inner": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
     special = {"bos_token_id": 0, "eos_token_id": 1}
@@ -167,31 +151,6 @@ def test_dropout_is_gpt2s() -> None:
     assert not torch.allclose(logits[0], gpt2.eval()(ids).logits, atol=1e-2)
 
 
-def test_a_merged_llama_needs_merged_experts() -> None:
-    with pytest.raises(ValueError, match="combination=parameters"):
-        to_llama(tiny_model("mixtral"), [torch.full((4,), 0.25)] * 2)
-
-
-@pytest.mark.parametrize("changes", [{"block": "gpt2"}, {"low_rank": 8}], ids=str)
-def test_a_merged_llama_needs_a_llamas_ffns(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="block=llama without low_rank"):
-        to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
-
-
-def test_shared_experts_are_not_merged_into_a_llama() -> None:
-    shared = tiny_model(replace(DESIGNS["lory"], segment_length=SEGMENT, num_shared_experts=1))
-    with pytest.raises(ValueError, match="shared experts are not merged"):
-        to_llama(shared, [torch.full((4,), 0.25)] * 2)
-
-
-def test_a_llama_loads_from_disk_as_llama(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    model, ids = tiny_model("lory"), random_ids()
-    llama = to_llama(model, [torch.tensor([0.1, 0.2, 0.3, 0.4])] * 2)
-    llama.save_pretrained(tmp_path)
-    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
-    assert torch.equal(loaded(ids).logits, llama(ids).logits)
-
-
 def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
     dense = tiny_model("dense", num_experts=1)
     for training in (False, True):
@@ -199,24 +158,9 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
         assert copied.training == training
 
 
-def test_a_merged_llama_has_no_bias_in_its_head() -> None:
-    with pytest.raises(ValueError, match="output head has no bias"):
-        to_llama(tiny_model("lory", lm_head_bias=True), [torch.full((4,), 0.25)] * 2)
-
-
 def test_factorised_experts_are_no_copies_of_an_ffn() -> None:
     with pytest.raises(ValueError, match="experts of low_rank=8 are not copies of an FFN of low_rank=None"):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", low_rank=8))
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [({"qk_norm": "head"}, "norms of queries"), ({"attention_out_bias": True}, "a bias of its output")],
-    ids=str,
-)
-def test_a_merged_llama_has_a_llamas_attention(changes: dict[str, object], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
 
 
 def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import compare, corpus, models, training
+from loriini.cli import compare, corpus, export, models, training
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied, printable
@@ -29,7 +29,7 @@ COMMANDS: dict[Command, Arguments] = {
     compare.compare: compare.compare_arguments,
     models.analyze: models.analyze_arguments,
     models.generate: models.generate_arguments,
-    models.export: models.export_arguments,
+    export.export: export.export_arguments,
     training.bench: training.bench_arguments,
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -9,6 +10,7 @@ from transformers import LlamaConfig
 
 from loriini.fields import Count, Fraction, FractionBelowOne, NotNegative, mismatch
 from loriini.model.rotary import rotary_problem
+from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
@@ -128,7 +130,16 @@ class LoriiniConfig(LlamaConfig):
         values = super().to_dict()
         if isinstance(self.routing, RoutingConfig):
             values["routing"] = self.routing.to_dict()
-        return values
+        return {**values, "auto_map": AUTO_MAP}
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Write `config.json`, and beside it the modules by which transformers loads the model."""
+        write_shim(Path(save_directory))
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Does nothing: transformers would copy this module beside the weights, in place of the shim."""
 
     @property
     def experts_per_token(self) -> float:

@@ -1,16 +1,8 @@
-"""Conversion: a dense model copied into experts, a mixture in another design, and a merged Llama."""
-
-from collections.abc import Mapping, Sequence
-
-from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+"""Conversion: a dense model copied into experts, and a mixture in another design."""
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import RoutingConfig
-
-LLAMA_FFN = ("gate_proj", "up_proj", "down_proj")
-"""The weights of a Llama's FFN, which ours are named after."""
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -74,39 +66,3 @@ def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     """Whether routers of one design are routers of the other: they score the same units in the same way."""
     axes = ("unit", "scope", "scorer", "scorer_width", "fixed")
     return all(getattr(old, axis) == getattr(new, axis) for axis in axes)
-
-
-def to_llama(model: LoriiniForCausalLM, gates: Sequence[Tensor]) -> LlamaForCausalLM:
-    """A plain Llama whose FFNs are the experts merged by `gates`, one (E,) per layer (Lory §3.1, inference).
-
-    With the gates of a prompt it computes what prompt-routed generation does after that prompt. ValueError
-    for models whose experts do not merge into a Llama's FFN.
-    """
-    if model.config.routing.combination != "parameters" and model.config.num_experts > 1:
-        raise ValueError("only designs with combination=parameters merge into one Llama")
-    if model.config.block != "llama" or model.config.low_rank is not None:
-        raise ValueError("only experts of block=llama without low_rank are a Llama's FFNs")
-    if model.config.lm_head_bias:
-        raise ValueError("a Llama's output head has no bias")
-    if model.config.num_shared_experts:
-        raise ValueError("shared experts are not merged into a Llama")
-    if model.config.qk_norm is not None:
-        raise ValueError(
-            f"a Llama has no norms of queries and keys, and this model has qk_norm={model.config.qk_norm}"
-        )
-    if model.config.attention_out_bias != model.config.attention_bias:
-        raise ValueError("a Llama's attention has a bias of its output where it has others, and this has not")
-    config = LlamaConfig(**_shared(model.config.to_dict()))
-    llama = LlamaForCausalLM._from_config(config, dtype=model.dtype).to(model.device)
-    weights = {k: v for k, v in model.state_dict().items() if ".mlp." not in k and not k.endswith("draws")}
-    for i, (mixture, gates_E) in enumerate(zip(model.model.mixtures, gates, strict=True)):
-        merged = mixture.experts("merge", gates_E[None].to(model.device))
-        weights.update({f"model.layers.{i}.mlp.{name}.weight": merged[name][0] for name in LLAMA_FFN})
-    llama.load_state_dict(weights)
-    return llama.eval()
-
-
-def _shared(values: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a configuration that Llama and Loriini share."""
-    names = set(LlamaConfig().to_dict()) - {"model_type", "architectures", "transformers_version", "dtype"}
-    return {k: v for k, v in values.items() if k in names}

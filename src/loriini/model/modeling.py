@@ -119,7 +119,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
 
     def __init__(self, config: LoriiniConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(LoriiniDecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = BLOCKS[config.block].norm(config)
         self.positions = BLOCKS[config.block].positions(config)

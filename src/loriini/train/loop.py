@@ -119,7 +119,7 @@ def train_to_end(
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
     if (model := gather_model(state.model, parallel)) is not None:
-        save_model(model, corpus, out / "model")
+        save_model(model, corpus, out)
     return out / "model"
 
 
