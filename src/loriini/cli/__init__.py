@@ -27,6 +27,7 @@ COMMANDS: dict[Command, Arguments] = {
     training.train: training.train_arguments,
     models.evaluate: models.evaluate_arguments,
     models.analyze: models.analyze_arguments,
+    models.lens: models.lens_arguments,
     models.generate: models.generate_arguments,
     models.export: models.export_arguments,
     training.bench: training.bench_arguments,

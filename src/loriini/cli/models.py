@@ -154,6 +154,39 @@ def analyze(arguments: argparse.Namespace) -> None:
     print(report)
 
 
+def lens_arguments(add: Add) -> None:
+    """Arguments of `loriini lens`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("--text", type=Path, metavar="FILE", help="the text, from a file")
+    add("--prompt", metavar="TEXT", help="the text itself")
+    add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
+    add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
+    add("--tokens", type=int, metavar="N", help="the most that are read of the text (4096)")
+    add("--device", metavar="NAME", help=DEVICE)
+    add("--out", type=output_path, metavar="FILE", help="the page to write (RUN/lens.html)")
+
+
+def lens(arguments: argparse.Namespace) -> None:
+    """Show on a page which experts take each part of a text, and how well it is predicted."""
+    from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
+
+    if (arguments.text is None) == (arguments.prompt is None):
+        raise InputError("give --text FILE or --prompt TEXT, one of them")
+    out = arguments.out or arguments.model / LENS
+    if out.is_dir():
+        raise InputError(f"--out {out}: is a folder; give the name of a file")
+    page = write_lens(
+        arguments.model,
+        arguments.prompt if arguments.text is None else _read(arguments.text),
+        out,
+        dense=arguments.dense,
+        label=arguments.label,
+        device=arguments.device,
+        tokens=MOST_TOKENS if arguments.tokens is None else arguments.tokens,
+    )
+    print(page)
+
+
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
