@@ -42,15 +42,15 @@
     return `linear-gradient(90deg, ${stops.join(", ")})`;
   };
   // As much of the number and the weight as there is room for.
-  const labelled = (expert, weight, sum) => {
-    const width = weight / sum;
-    return width < 0.04 ? "" : width < 0.12 ? `${expert}` : `${expert} · ${weight.toFixed(2)}`;
+  const labelled = (expert, weight, part, narrow) => {
+    if (part < (narrow ? 0.09 : 0.04)) return "";
+    return part < (narrow ? 0.2 : 0.12) ? `${expert}` : `${expert} · ${weight.toFixed(2)}`;
   };
   const bar = (layer, pairs) => {
     const made = make("div", undefined, "bar");
     if (layer !== null) made.append(make("b", `layer ${layer}`));
     for (const [expert, weight] of pairs) {
-      const part = make("i", labelled(expert, weight, total(pairs)));
+      const part = make("i", labelled(expert, weight, weight / total(pairs), layer === null));
       part.title = `expert ${expert}: ${weight.toFixed(3)}`;
       part.style.setProperty("--c", `var(--e${expert})`);
       part.style.flexGrow = weight;

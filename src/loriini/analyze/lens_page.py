@@ -21,6 +21,8 @@ LISTED = 8
 """Rows of a table of tokens or segments."""
 BEFORE = 48
 """Characters shown before a token in a table."""
+LAYERS_AT_FIRST = 4
+"""More layers than this are not all shown at first."""
 GOLDEN_ANGLE = 137.508
 
 ROUTED_BY = {
@@ -109,11 +111,12 @@ def _extent(lens: Lens) -> str:
 def text_section(lens: Lens) -> Html:
     """The controls, the key of the experts, the tokens and the details of one of them."""
     layers, _, experts = lens.reading.gates_LUE.shape
+    first = "all" if layers <= LAYERS_AT_FIRST else "0"
     views = ["experts", "loss", *(["gain"] if lens.gains_N is not None else [])]
     controls = p.element(
         "form",
         _choices("view", "Colour", {name: name for name in views}, "experts"),
-        _choices("layer", "Layer", {"all": "all"} | {str(i): str(i) for i in range(layers)}, "all"),
+        _choices("layer", "Layer", {"all": "all"} | {str(i): str(i) for i in range(layers)}, first),
         p.element("label", p.element("input", type="checkbox", id="numbers", checked="checked"), " numbers"),
         class_="controls",
         id="controls",
