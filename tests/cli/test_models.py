@@ -1,7 +1,9 @@
 """The commands on a trained model."""
 
 import json
+import re
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from cli.calls import WORDS, Ended, Made, assert_refused, call
+from loriini.evaluate.samples import Write
 from loriini.train.upcycle import WarmupConfig
 from runs import tiny_run, trained
 
@@ -86,6 +89,66 @@ def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.startswith("the owl")
         assert call(capsys, *prompt, *more) == ended
+
+
+def test_generate_continues_each_line_until_the_input_ends(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ("--max-new-tokens", 4, "--top-p", 0.9, "--seed", 2)
+    lines = ("the owl", "", "an awl")
+    alone = [call(capsys, "generate", made.run, "--prompt", line, *how).out for line in lines]
+    monkeypatch.setattr("sys.stdin", StringIO("\n".join(lines)))
+    assert call(capsys, "generate", made.run, "--interactive", *how) == Ended(0, "".join(alone), "")
+    monkeypatch.setattr("sys.stdin", StringIO("the owl"))
+    assert call(capsys, "generate", made.run, "--prompt", "-", *how).out == alone[0]
+
+
+def test_an_interrupt_ends_one_continuation(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(model: object, tokenizer: object, prompt: str, how: object, write: Write) -> None:
+        write(" and")
+        if prompt == "one":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("loriini.evaluate.samples.continue_text", interrupted)
+    monkeypatch.setattr("sys.stdin", StringIO("\n".join(("one", "the owl " * 99, "two"))))
+    ended = call(capsys, "generate", made.run, "--interactive")
+    assert (ended.code, ended.out) == (0, "one and\ntwo and\n")
+    assert re.fullmatch(r"warning: the prompt has \d+ tokens, the context 64; shorten it\n", ended.err)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give --prompt TEXT or --interactive, one of them"),
+        (("--prompt", "a", "--interactive"), "give --prompt TEXT or --interactive, one of them"),
+        (("--prompt", "a", "--temperature", 0), "--temperature 0.0: give more than 0, or --greedy"),
+        (("--prompt", "the owl " * 99), "tokens, the context 64; shorten it"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    options: tuple[object, ...], words: str, made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(call(capsys, "generate", made.run, *options), words)
+
+
+def test_lens_writes_a_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = call(capsys, "lens", made.run, "--prompt", "the owl is number 3")
+    assert ended == Ended(0, f"{made.run / 'lens.html'}\n", "")
+    (tmp_path / "text.txt").write_text("the owl is number 3")
+    page = call(
+        capsys, "lens", made.run, "--text", tmp_path / "text.txt", "--out", tmp_path / "new" / "a.html"
+    )
+    assert page.out == f"{tmp_path / 'new' / 'a.html'}\n"
+    pages = [(path).read_text() for path in (made.run / "lens.html", tmp_path / "new" / "a.html")]
+    assert pages[0] == pages[1]
+    for options, words in (
+        ((), "give --text FILE or --prompt TEXT, one of them"),
+        (("--text", tmp_path / "none.txt"), "none.txt: not a readable text file"),
+        (("--prompt", "a", "--out", tmp_path), "is a folder; give the name of a file"),
+    ):
+        assert_refused(call(capsys, "lens", made.run, *options), words)
 
 
 def test_export_writes_a_llama_and_a_hugging_face_folder(

@@ -3,11 +3,13 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loriini.cli.parser import Add, output_path
+from loriini.cli.parser import Add, given, output_path
 from loriini.errors import InputError
 
 MODEL = "a run's folder, or a Hugging Face model folder"
@@ -190,36 +192,74 @@ def lens(arguments: argparse.Namespace) -> None:
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
-    add("--prompt", required=True, metavar="TEXT", help="text to continue")
-    add("--max-new-tokens", type=int, default=64, metavar="N", help="longest continuation (%(default)s)")
-    add("--greedy", action="store_true", help="take the likeliest token instead of sampling")
-    add(
-        "--routing", choices=("prompt", "segment"), default="prompt", help="how often to route (prompt: once)"
-    )
-    add("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
-    add("--seed", type=int, default=0, help="seed of the sampling (%(default)s)")
+    add("--prompt", metavar="TEXT", help="text to continue; - reads it from standard input")
+    interactive = "continue each line of standard input; Ctrl-C stops a continuation, Ctrl-D ends"
+    add("--interactive", action="store_true", help=interactive)
+    option = partial(add, default=argparse.SUPPRESS)  # Generation has the defaults
+    option("--max-new-tokens", type=int, metavar="N", help="longest continuation (64)")
+    option("--greedy", action="store_true", help="take the likeliest token instead of sampling")
+    option("--temperature", type=float, metavar="T", help="below 1 likelier tokens, above 1 others (0.8)")
+    option("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens, 0: from all (50)")
+    option("--top-p", type=float, metavar="P", help="and of these from the likeliest of probability P (1)")
+    option("--seed", type=int, help="seed of the sampling (0)")
+    option("--routing", choices=("prompt", "segment"), help="how often to route (prompt: once)")
+    option("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
     add("--device", metavar="NAME", help=DEVICE)
 
 
 def generate(arguments: argparse.Namespace) -> None:
-    """Continue a prompt."""
-    from loriini.evaluate.samples import continue_text
+    """Continue a prompt, or line after line."""
+    from dataclasses import fields
+
+    from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
     from loriini.hardware import autocast
     from loriini.model.loading import load_model, run_precision
 
+    if (arguments.prompt is None) != arguments.interactive:
+        raise InputError("give --prompt TEXT or --interactive, one of them")
+    how = Generation(**given(arguments, [field.name for field in fields(Generation)]))
     model, tokenizer = load_model(arguments.model, arguments.device)
-    with autocast(run_precision(arguments.model), model.device):
-        text = continue_text(
-            model,
-            tokenizer,
-            arguments.prompt,
-            arguments.max_new_tokens,
-            arguments.greedy,
-            arguments.routing,
-            arguments.seed,
-            arguments.label,
-        )
-    print(arguments.prompt + text)
+    check_generation(model, how)
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    def say(prompt: str) -> None:
+        check_room(model, tokenizer, prompt, how)
+        write(prompt)
+        with autocast(run_precision(arguments.model), model.device):
+            continue_text(model, tokenizer, prompt, how, write)
+        write("\n")
+
+    if arguments.interactive:
+        _say_each_line(say)
+    else:
+        say(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
+
+
+def _say_each_line(say: Callable[[str], None]) -> None:
+    """Call `say` with each line of standard input; an interrupt ends the call, at an empty line nothing."""
+    from loriini.progress import warn
+
+    with suppress(ImportError):
+        import readline  # noqa: F401  lets `input` edit lines
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    while True:
+        try:
+            line = input("> " if on_terminal else "")
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if not on_terminal:
+                raise
+            print()
+            continue
+        try:
+            say(line)
+        except InputError as error:
+            warn(error)
+        except KeyboardInterrupt:
+            print()
 
 
 def export_arguments(add: Add) -> None:

@@ -23,7 +23,7 @@ from loriini.evaluate.perplexity import (
     first_segment,
     tokenize_by_domain,
 )
-from loriini.evaluate.samples import continue_text
+from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
 from loriini.progress import inform
@@ -126,7 +126,7 @@ def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut
     for domain, text in texts.items():
         prompt = tokenizer.decode(text.ids[len(text.ids) // 2, :PROMPT_TOKENS], skip_special_tokens=True)
         continuations = {
-            name: continue_text(model, tokenizer, prompt, SAMPLE_TOKENS, label=domain)
+            name: continue_text(model, tokenizer, prompt, Generation(SAMPLE_TOKENS, label=domain))
             for name, (model, _) in models.items()
         }
         samples.append({"domain": domain, "prompt": prompt, **continuations})
