@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loriini import progress as module
-from loriini.progress import inform, progress, warn
+from loriini.progress import announce, inform, progress, warn
 
 TIME = r"\d:\d\d:\d\d"
 
@@ -112,6 +112,31 @@ def test_on_a_terminal_an_unknown_total_pulses_and_ends_full(
     assert "?" not in output.getvalue().replace("\x1b[?25", "")
     (line,) = last_screen(output)
     assert re.fullmatch(rf"read +━+ {'7/7' if count else ''} *{TIME}", line)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_stage_counts_for_one_of_its_name_that_has_no_total(
+    terminal: bool, printed: Callable[..., StringIO]
+) -> None:
+    output = printed(terminal)
+    with progress("tokens"):
+        with progress("read", 3) as before:
+            before(3)
+        with progress("tokens", 5) as inner:
+            inner(4, "ids")
+            inner()
+    (line,) = last_screen(output)
+    assert re.fullmatch(rf"tokens[ ━]+5/5 +{TIME} *", line)
+
+
+def test_what_begins_and_what_is_left(printed: Callable[..., StringIO]) -> None:
+    output = printed(terminal=False)
+    for name in ("read", "cut"):
+        announce(name, ("read", "tokens", "cut"), "corpus stage")
+    assert output.getvalue().splitlines() == [
+        "corpus stage 1 of 3: read (left: tokens, cut)",
+        "corpus stage 3 of 3: cut",
+    ]
 
 
 def test_no_two_bars_have_one_name(printed: Callable[..., StringIO]) -> None:

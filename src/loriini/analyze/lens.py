@@ -132,7 +132,7 @@ def read_losses(model: LoriiniForCausalLM, ids_N: Tensor, length: int, precision
 def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple[int, Tensor]]:
     """The start and the ids of each context of `length` + 1 tokens, without a last one of a single token."""
     parts = [(start, ids_N[start : start + length + 1]) for start in range(0, len(ids_N), length + 1)]
-    with progress("contexts", len(parts), shown) as advance:
+    with progress("lens", len(parts), shown) as advance:
         for start, ids_L in parts:
             if len(ids_L) > 1:
                 yield start, ids_L

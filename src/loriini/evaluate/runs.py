@@ -90,7 +90,8 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     )
     documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
     heldout = _same_tokens(configs, documents, settings)
-    results = [_evaluate_run(run, heldout, settings, name=len(runs) > 1) for run in runs]
+    titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
+    results = [_evaluate_run(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     losses = [result.pop("instance_losses") for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         found = differences_by_domain(losses[0], of_run)
@@ -125,15 +126,15 @@ def _same_tokens(
 
 
 def _evaluate_run(
-    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, name: bool
+    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str | None
 ) -> dict[str, Any]:
-    """One run's evaluation with its instances' losses, and with its path where it is one of several."""
+    """One run's evaluation with its instances' losses; one of several runs has a title and is named."""
     model, _ = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)
     remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
     if remark and settings.routing != "prompt":
-        warn(f"{run}: {remark}" if name else remark)
+        warn(f"{run}: {remark}" if title else remark)
     started = time.perf_counter()
     results = evaluate(
         model,
@@ -142,7 +143,8 @@ def _evaluate_run(
         precision=run_precision(run),
         routing=settings.routing,
         per_instance=True,
+        title=title or "evaluation",
     )
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
-    return {"run": str(run), **results} if name else results
+    return {"run": str(run), **results} if title else results
