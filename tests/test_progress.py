@@ -4,12 +4,15 @@ import re
 import time
 from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from loriini import progress as module
+from loriini.corpus.stages import STAGES
 from loriini.progress import announce, inform, progress, warn
+from runs import prepared
 
 TIME = r"\d:\d\d:\d\d"
 
@@ -31,8 +34,18 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., StringIO]:
 
 def last_screen(output: StringIO) -> list[str]:
     """The lines of the last refresh, without colours and cursor movements."""
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue().rsplit("\x1b[2K", 1)[-1])
+    return lines_of(output.getvalue().rsplit("\x1b[2K", 1)[-1])
+
+
+def lines_of(printed: str) -> list[str]:
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
     return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+
+def lines_left(output: StringIO) -> list[str]:
+    """The lines that stay on a terminal: those of the last refresh of every display, and those outside."""
+    displays = re.split(r"\x1b\[\?25[lh]", output.getvalue())
+    return [line for part in displays for line in lines_of(part.rsplit("\x1b[2K", 1)[-1])]
 
 
 def wait_for(lines: int, output: StringIO) -> None:
@@ -147,6 +160,24 @@ def test_no_two_bars_have_one_name(printed: Callable[..., StringIO]) -> None:
         assert len(module._display.get().tasks) == 1  # type: ignore[union-attr]
     (line,) = last_screen(output)
     assert "2/2" in line
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_preparing_a_corpus_reports_each_stage_once(
+    terminal: bool, printed: Callable[..., StringIO], tmp_path: Path
+) -> None:
+    output = printed(terminal)
+    prepared(tmp_path / "corpus")
+    names = [stage.name for stage in STAGES]
+    begun, ended = lines_left(output)[::2], lines_left(output)[1::2]
+    assert [line.split(" (left")[0] for line in begun] == [
+        f"corpus stage {i} of {len(names)}: {name}" for i, name in enumerate(names, 1)
+    ]
+    assert [line.split()[0] for line in ended] == names
+    assert "40/40" in ended[names.index("tokens")]
+    assert "?" not in re.sub(r"\x1b\[\?", "", output.getvalue())
+    prepared(tmp_path / "corpus")
+    assert len(lines_left(output)) == 2 * len(names)
 
 
 @pytest.mark.parametrize(("show", "prefix"), [(inform, ""), (warn, "warning: ")])
