@@ -2,23 +2,17 @@
 
 import base64
 import hashlib
-import json
-import os
 import re
-import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
-from shutil import which
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from lenses import HOSTILE, Parts, byte_tokenizer, saved
 from loriini import LoriiniForCausalLM
 from loriini.analyze.lens import read_losses, read_text, tokenize, write_lens
 from loriini.analyze.lens_page import expert_colours, write_lens_page
@@ -29,11 +23,6 @@ from loriini.evaluate.perplexity import token_losses, tokenize_by_domain
 from loriini.sources.document import Document
 from tiny import SEGMENT, random_ids, tiny_model
 
-CHROMIUM = which("chromium") or which("google-chrome") or which("chrome")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --virtual-time-budget=5000"
-)
 DESIGNS_SHOWN = (
     "lory",
     "prefix",
@@ -44,66 +33,11 @@ DESIGNS_SHOWN = (
     "aoe-top-p",
     "label",
 )
-HOSTILE = '</script><script>alert("no")</script>\n    <img src=x onerror=alert(1)> &amp; "naïve" 中文\n'
-
-
-class Parts(HTMLParser):
-    """The tokens, scripts and policy of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tokens: list[str] = []
-        self.scripts: list[str] = []
-        self.tags: set[str] = set()
-        self.policy = ""
-        self._open: list[str] | None = None
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        self.tags.add(tag)
-        if attributes.get("http-equiv") == "Content-Security-Policy":
-            self.policy = attributes["content"] or ""
-        self._open = self.scripts if tag == "script" else None
-        if tag == "span" and attributes.get("class") in ("t", "indent"):
-            self._open = self.tokens
-        if self._open is not None:
-            self._open.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self._open is not None:
-            self._open[-1] += data
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = None
-
-    @property
-    def data(self) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads(self.scripts[0])
-        return values
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes as tokens, and a few pairs of them; a character may be several tokens."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pairs = [("a", "l"), ("Ġ", "t"), ("<", "s")]
-    vocabulary = {
-        token: i for i, token in enumerate([*alphabet, *("".join(pair) for pair in pairs), "<eos>"])
-    }
-    whole = Tokenizer(models.BPE(vocabulary, pairs))
-    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    whole.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=whole, eos_token="<eos>")
-
-
-def saved(folder: Path, tokenizer: PreTrainedTokenizerFast, design: str = "lory", **changes: Any) -> Path:
-    """A model's folder with its tokenizer."""
-    eos = tokenizer.eos_token_id
-    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 24, "eos_token_id": eos}
-    tiny_model(design, **sizes, **changes).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return byte_tokenizer()
 
 
 def labelled(model: LoriiniForCausalLM) -> str | None:
@@ -261,66 +195,3 @@ def test_every_expert_has_a_colour_of_its_own(experts: int) -> None:
     light, dark = expert_colours(experts).split("@media")
     for sheet in (light, dark):
         assert len(set(re.findall(r": (oklch\([^)]*\))", sheet))) == experts
-
-
-DRIVER = """
-const frame = document.querySelector("iframe");
-frame.addEventListener("load", () => {
-  const page = frame.contentDocument;
-  const result = {};
-  const press = (key) => page.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
-  const glosses = (i) => [...page.querySelectorAll(`#t${i} .g`)].map((g) => g.textContent);
-  result.width = page.documentElement.scrollWidth;
-  result.stops = page.querySelectorAll("#tokens [tabindex='0']").length;
-  result.glosses = glosses(0);
-  page.getElementById("t0").focus();
-  press("ArrowRight");
-  result.second = [page.activeElement.id, page.activeElement.getAttribute("aria-label")];
-  press("]");
-  result.layer = glosses(1);
-  press("End");
-  result.last = page.activeElement.getAttribute("aria-label");
-  page.querySelector("input[value=loss]").click();
-  result.loss = glosses(1);
-  result.details = page.getElementById("details").textContent;
-  document.title = JSON.stringify(result);
-});
-"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_in_a_browser_it_is_used_by_keyboard_on_a_phone(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    run = saved(tmp_path / "run", tokenizer, "mixtral")
-    written = write_lens(run, HOSTILE, tmp_path / "lens.html").read_text()
-    data, frame = Parts(written).data, written.replace("&", "&amp;").replace('"', "&quot;")
-    (tmp_path / "phone.html").write_text(
-        f'<iframe style="width: 400px; height: 800px; border: 0" srcdoc="{frame}"></iframe>'
-        f"<script>{DRIVER}</script>"
-    )
-    command = [str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    ended = subprocess.run(
-        [*command, (tmp_path / "phone.html").as_uri()],
-        capture_output=True,
-        timeout=240,
-        env={**os.environ, "HOME": str(tmp_path)},
-        check=True,
-    )
-    title = re.search(r"<title>(\{.*?\})</title>", ended.stdout.decode())
-    assert title, ended.stdout.decode()[:2000]
-    found = json.loads(title[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
-    assert found["width"] <= 400
-    assert found["stops"] == 1
-    best = [[str(e) for e, _ in sorted(layer[0], key=lambda pair: -pair[1])] for layer in data["weights"]]
-    assert found["glosses"] == ["·".join(layer) for layer in best]
-    name, label = found["second"]
-    assert name == "t1"
-    first, weight = max(data["weights"][0][1], key=lambda pair: pair[1])
-    assert f"layer 0: experts {first}: {weight:.3f}" in label
-    assert f"loss {data['loss'][1]:.2f}" in label
-    assert len(found["layer"]) == 1
-    assert "⟨end⟩" in found["last"]
-    assert "not routed" in found["last"]
-    assert found["loss"] == [f"{data['loss'][1]:.1f}"]
-    assert "⟨end⟩" in found["details"]

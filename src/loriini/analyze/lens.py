@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
+from loriini.analyze.curves import Floats
 from loriini.analyze.lens_page import write_lens_page
-from loriini.analyze.reading import Floats, Lens, Reading
+from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
@@ -76,6 +76,8 @@ def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, lis
 
     The parts add up to the text; that of EOS is empty, and so is that of a token that continues a character.
     """
+    if not tokenizer.is_fast:
+        raise InputError("the lens needs to know where tokens begin, so a tokenizer with a tokenizer.json")
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     ends = [end for _, end in encoded["offset_mapping"]]
     if not ends:
@@ -83,7 +85,8 @@ def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, lis
     ends[-1] = len(text)
     reached = np.maximum.accumulate([0, *ends])
     pieces = [text[start:end] for start, end in pairwise(reached)]
-    return torch.tensor([*encoded["input_ids"], tokenizer.eos_token_id]), [*pieces, ""]
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return torch.tensor([*encoded["input_ids"], *end]), [*pieces, *("" for _ in end)]
 
 
 @torch.no_grad()
@@ -139,7 +142,7 @@ def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple
             advance()
 
 
-def _losses(logits_BLV: Tensor, ids_L: Tensor) -> NDArray[np.float64]:
+def _losses(logits_BLV: Tensor, ids_L: Tensor) -> Floats:
     targets = ids_L[1:].to(logits_BLV.device)
     return cross_entropy(logits_BLV[0].float(), targets, reduction="none").double().cpu().numpy()
 

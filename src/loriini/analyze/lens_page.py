@@ -1,7 +1,7 @@
 """The page of a lens: the text coloured by experts or by loss, and what it is compared with."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from loriini.analyze import page as p
 from loriini.analyze import plots
+from loriini.analyze.curves import Floats
 from loriini.analyze.page import Html
-from loriini.analyze.reading import Floats, Lens, domain_overlaps, mean_overlap
+from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import DOMAINS_SHOWN
 from loriini.routing import not_causal
@@ -158,27 +159,30 @@ def _choices(name: str, legend: str, values: dict[str, str], chosen: str) -> Htm
     return p.element("fieldset", p.element("legend", legend), *buttons, class_=name)
 
 
-def _contexts(lens: Lens) -> Iterable[Html]:
-    """The tokens as elements, those of a segment or context inside one of it."""
-    reading = lens.reading
-    stops = [*reading.starts[1:], len(reading.pieces)]
-    for number, (start, stop) in enumerate(zip(reading.starts, stops, strict=True)):
-        named = {"aria_label": f"context {number + 1}", "class_": "context", "role": "group"}
-        units = reading.unit_N[start:stop]
-        cuts = [start, *(start + 1 + np.flatnonzero(np.diff(units))), stop]
+def _contexts(lens: Lens) -> Iterator[Html]:
+    """The tokens in groups, since a listbox has one level of them: units, or contexts of single tokens."""
+    starts = lens.reading.starts
+    for number, (start, stop) in enumerate(pairwise([*starts, len(lens.reading.pieces)])):
         if lens.unit == "token":
-            cuts = [start, stop]
-        inner = []
-        for first, last in pairwise(cuts):
-            tokens = p.join(*(_token(i, _shown(lens, i)) for i in range(first, last)))
-            unit = int(reading.unit_N[first])
-            if lens.unit == "token":
-                inner.append(tokens)
-            elif unit < 0:
-                inner.append(p.element("div", tokens, class_="unit unrouted"))
-            else:
-                inner.append(p.element("div", tokens, class_="unit", data_unit=str(unit), role="group"))
-        yield p.element("div", *inner, **named)
+            label = f"context {number}"
+            yield p.element(
+                "div", *_tokens(lens, start, stop), class_="context", role="group", aria_label=label
+            )
+        else:
+            yield p.element("div", *_units(lens, start, stop), class_="context", role="none")
+
+
+def _units(lens: Lens, start: int, stop: int) -> Iterator[Html]:
+    """The units of a context; the script labels those that are routed."""
+    unit_N = lens.reading.unit_N
+    for first, last in pairwise([start, *(start + 1 + np.flatnonzero(np.diff(unit_N[start:stop]))), stop]):
+        unit = int(unit_N[first])
+        named = {"data_unit": str(unit)} if unit >= 0 else {"aria_label": "not routed"}
+        yield p.element("div", *_tokens(lens, first, last), class_="unit", role="group", **named)
+
+
+def _tokens(lens: Lens, start: int, stop: int) -> Iterator[Html]:
+    return (_token(i, _shown(lens, i)) for i in range(start, stop))
 
 
 def _token(index: int, piece: str) -> Html:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from loriini.analyze.curves import Floats
 from loriini.analyze.routes import Routes
 from loriini.routing import RoutingConfig
-
-Floats = NDArray[np.float64]
 
 DECIMALS = 4
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.hardware import autocast
@@ -19,8 +20,6 @@ from loriini.model.labels import labels_of
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
 from loriini.routing.losses import entropy
-
-Floats = NDArray[np.float64]
 
 ROUTES = "routes.npz"
 PERMUTATIONS = 200
@@ -84,8 +83,8 @@ class Routes:
     @property
     def domain_agreement(self) -> Floats:
         """Adjusted mutual information (L,): 0 as by chance, 1 where the domain decides the experts."""
-        above, room = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
-        return np.divide(above, room, out=np.zeros_like(above), where=room > 1e-9)
+        above, most = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
+        return np.divide(above, most, out=np.zeros_like(above), where=most > 1e-9)
 
     def largest(self, count: int) -> "Routes":
         """The routes of the `count` domains with the most units, in their order."""

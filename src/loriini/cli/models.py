@@ -14,7 +14,7 @@ from loriini.errors import InputError
 
 MODEL = "a run's folder, or a Hugging Face model folder"
 DEVICE = "cpu, cuda or cuda:N (the GPU if there is one)"
-ROUTINGS = ("training", "prompt", "segment")
+ROUTING_CHOICES = ("training", "prompt", "segment")
 
 
 def evaluate_arguments(add: Add) -> None:
@@ -34,7 +34,11 @@ def evaluate_arguments(add: Add) -> None:
     add("--label", metavar="NAME", help="domain that answers, for a model that routes by label")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
-    add("--routing", choices=ROUTINGS, help="by default training for --documents and prompt for --tasks")
+    add(
+        "--routing",
+        choices=ROUTING_CHOICES,
+        help="by default training for --documents and prompt for --tasks",
+    )
     router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
@@ -238,7 +242,7 @@ def generate(arguments: argparse.Namespace) -> None:
 
 
 def _say_each_line(say: Callable[[str], None]) -> None:
-    """Call `say` with each line of standard input; an interrupt ends the call, at an empty line nothing."""
+    """Call `say` with each line of standard input; Ctrl-C ends a call, or clears the line being typed."""
     from loriini.progress import warn
 
     with suppress(ImportError):
