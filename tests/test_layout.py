@@ -23,6 +23,7 @@ OPENS = {
     "errors": set(),
     "fields": {"errors"},
     "hardware": set(),
+    "published": set(),
     "progress": {"errors"},
     "routing": {"fields"},
     "jobs": SHARED,
