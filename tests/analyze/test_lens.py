@@ -125,6 +125,7 @@ def test_a_dense_models_loss_is_beside_the_mixtures(
     gain = np.nanmean(of_dense - loss)
     assert f"{gain:+.3f}".replace("-", "−") + " on average" in page
     assert "loss of dense minus that of run" in page
+    assert "The first segment of a context is routed by its own text" in page
     with pytest.raises(InputError, match="a mixture; give the run of a dense model"):
         write_lens(run, text, tmp_path / "lens.html", run)
     with pytest.raises(InputError, match="a dense model, so there is nothing to route; give it as --dense"):

@@ -33,6 +33,10 @@ ROUTED_BY = {
     "prefix": "Every segment of {T} tokens is routed by the mean state of the first segment of its context.",
     "sequence": "The tokens of a context are routed together, by their mean state.",
 }
+LEAK = (
+    " The first segment of a context is routed by its own text, which reveals a little of what is predicted: "
+    "compare the later ones."
+)
 KEYS = (
     "Arrow keys move between tokens, Page Up and Page Down between {unit}s, Home and End to the first and "
     "the last; [ and ] change the layer. A click on an expert dims what others computed."
@@ -224,6 +228,7 @@ def loss_section(lens: Lens) -> Html:
             "is better. It is ",
             p.strong(f"{_signed(float(known.mean()))} on average"),
             f", and above 0 for {100 * better:.0f} % of the tokens. One text says little of others.",
+            LEAK if lens.design.causality == "after_first_segment" else "",
         ),
         _unit_table(lens, gains_N),
         p.pair(
