@@ -12,58 +12,43 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from mutation import Mutation
+from mutations_of_reports import REPORTS
 
 ROOT = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """A mistake: `old` occurs once in `file` and becomes `new`; `tests` should fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
-    def apply(self, source: Path) -> None:
-        path = source / "loriini" / self.file
-        text = path.read_text()
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.file} holds {self.old!r} {text.count(self.old)} times")
-        path.write_text(text.replace(self.old, self.new))
-
-
 MUTATIONS = (
+    *REPORTS,
     Mutation(
-        "the lens shows the routing of the next segment",
-        "analyze/lens.py",
-        "units + np.arange(inputs.shape[1]) // slots",
-        "units + (np.arange(inputs.shape[1]) + 1) // slots",
-        "tests/analyze/test_lens.py",
+        "segments of a packed row run on over its documents",
+        "routing/unit.py",
+        "starts_BH = (positions_BH >= 0) & (positions_BH % T == 0)",
+        "starts_BH = (positions_BH >= 0) & (self.positions().cumsum(1) % T == 0)",
+        "tests/model/test_packing.py",
     ),
     Mutation(
-        "a page runs any script",
-        "analyze/page.py",
-        "f\"'sha256-{digest}'\" if script else \"'none'\"",
-        "\"'unsafe-inline'\"",
-        "tests/analyze/test_lens.py",
+        "a segment of a packed row is routed by itself",
+        "routing/pooling.py",
+        "layout.segments_BU.clamp(max=1)",
+        "layout.segments_BU.clamp(max=0)",
+        "tests/model/test_packing.py",
     ),
     Mutation(
-        "the end of a streamed text is lost",
-        "evaluate/samples.py",
-        "if text:",
-        "if text and not stream_end:",
-        "tests/evaluate/test_samples.py",
+        "experts read their parameters past adapters",
+        "model/experts.py",
+        "{name: getattr(self, name) for name in self.width_dims}",
+        "dict(self.named_parameters())",
+        "tests/model/test_wrappers.py",
     ),
     Mutation(
-        "a moved corpus makes another run",
-        "train/folder.py",
-        '"order", "corpus"}',
-        '"order"}',
-        "tests/train/test_folder.py",
+        "an old checkpoint's up is read as its gate",
+        "model/gate_up.py",
+        "read = tensor.unbind(1) if tensor.dim()",
+        "read = (tensor[:, 0], tensor[:, 0]) if tensor.dim()",
+        "tests/train/test_checkpoint.py",
     ),
     Mutation(
         "a segment is routed by itself",
@@ -124,9 +109,44 @@ MUTATIONS = (
     Mutation(
         "a pretrained mixture is copied",
         "model/pretrained.py",
-        "weights[ours] = weight.view(shapes[ours])",
-        "weights[ours] = weight.view(shapes[ours]).clone()",
+        "        weights.update(family.weights(name, weight))\n",
+        "        weights.update(family.weights(name, weight.clone()))\n",
         "tests/model/test_pretrained.py",
+    ),
+    Mutation(
+        "a sliding window is ignored",
+        "model/pretrained.py",
+        "if window is not None and window < (context or longest):",
+        "if False:",
+        "tests/model/test_families.py",
+    ),
+    Mutation(
+        "Qwen2's output has a bias",
+        "model/block.py",
+        "if config.attention_out_bias != config.attention_bias:",
+        "if False:",
+        "tests/model",
+    ),
+    Mutation(
+        "routers are kept for other units",
+        "model/conversion.py",
+        'axes = ("unit", "scope",',
+        'axes = ("scope",',
+        "tests/model/test_conversion.py",
+    ),
+    Mutation(
+        "a run starts from random weights",
+        "train/loop.py",
+        "        make = initial.in_design\n",
+        "",
+        "tests/test_initial.py",
+    ),
+    Mutation(
+        "a run begins with weights that changed",
+        "train/initial.py",
+        "if expected is not None and self.digest() != expected:",
+        "if False:",
+        "tests/test_initial.py",
     ),
     Mutation(
         "an expert's epsilon is not divided by E",

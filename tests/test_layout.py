@@ -17,7 +17,7 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Of all lines, in one room."""
 
-SHARED = {"atomic", "errors", "fields", "hardware", "progress"}
+SHARED = {"atomic", "errors", "fields", "hardware", "progress", "snapshot"}
 OPENS = {
     "atomic": set(),
     "errors": set(),
@@ -25,6 +25,7 @@ OPENS = {
     "hardware": set(),
     "published": set(),
     "progress": {"errors"},
+    "snapshot": {"errors"},
     "routing": {"fields"},
     "jobs": SHARED,
     "sources": {"jobs", *SHARED},

@@ -5,7 +5,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.conversion import copy_into_experts, from_gpt2, from_llama, to_llama
+from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, to_llama
+from loriini.model.pretrained import from_transformers
+from loriini.model.sparsify import soft_to_top_k
 from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
@@ -51,7 +53,7 @@ def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
 
 
 def test_copying_is_refused_beside_shared_experts() -> None:
-    with pytest.raises(ValueError, match="needs no shared experts"):
+    with pytest.raises(ValueError, match="need no shared experts"):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("deepseek-v3"))
 
 
@@ -63,7 +65,7 @@ def test_only_a_dense_model_is_copied() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtype) -> None:
     llama = LlamaForCausalLM._from_config(tiny_llama().config, dtype=dtype).eval()
-    dense = from_llama(llama)
+    dense = from_transformers(llama)
     mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
     back = to_llama(mixture, [torch.full((4,), 0.25)] * 2)
     ids = random_ids()
@@ -82,7 +84,7 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
 )
 def test_llama_there_and_back(changes: dict[str, int]) -> None:
     llama, ids = tiny_llama(**changes), random_ids()
-    back = to_llama(from_llama(llama), [torch.ones(1)] * 2)
+    back = to_llama(from_transformers(llama), [torch.ones(1)] * 2)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
     assert back.state_dict().keys() == llama.state_dict().keys()
 
@@ -118,7 +120,7 @@ def tiny_gpt2(**changes: object) -> GPT2LMHeadModel:
 )
 def test_one_expert_of_the_gpt2_block_is_transformers_gpt2(changes: dict[str, object]) -> None:
     gpt2, ids = tiny_gpt2(**changes), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     assert sum(p.numel() for p in dense.parameters()) == sum(p.numel() for p in gpt2.parameters())
     torch.testing.assert_close(dense(ids).logits, gpt2(ids).logits, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(dense(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
@@ -134,7 +136,7 @@ def test_one_expert_of_the_gpt2_block_is_transformers_gpt2(changes: dict[str, ob
 
 def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
     gpt2, ids = tiny_gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train(), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     for model in (gpt2, dense):
         model(ids, labels=ids).loss.backward()
     theirs, ours = gpt2.transformer.h[1].mlp, dense.model.layers[1].mlp.experts
@@ -149,13 +151,13 @@ def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
 
 
 def test_a_gpt2_of_unusual_settings_is_refused() -> None:
-    with pytest.raises(ValueError, match="activation_function='relu'; only 'gelu_new'"):
-        from_gpt2(tiny_gpt2(activation_function="relu"))
+    with pytest.raises(ValueError, match="activation_function is 'relu'; only models with 'gelu_new'"):
+        from_transformers(tiny_gpt2(activation_function="relu"))
 
 
 def test_dropout_is_gpt2s() -> None:
     gpt2, ids = tiny_gpt2(resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     assert dense.config.dropout == dense.model.layers[0].self_attn.attn_dropout.p == 0.3
     logits = []
     for model in (gpt2.train(), dense.train()):
@@ -200,3 +202,42 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
 def test_a_merged_llama_has_no_bias_in_its_head() -> None:
     with pytest.raises(ValueError, match="output head has no bias"):
         to_llama(tiny_model("lory", lm_head_bias=True), [torch.full((4,), 0.25)] * 2)
+
+
+def test_factorised_experts_are_no_copies_of_an_ffn() -> None:
+    with pytest.raises(ValueError, match="experts of low_rank=8 are not copies of an FFN of low_rank=None"):
+        copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", low_rank=8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"qk_norm": "head"}, "norms of queries"), ({"attention_out_bias": True}, "a bias of its output")],
+    ids=str,
+)
+def test_a_merged_llama_has_a_llamas_attention(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
+
+
+def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:
+    soft, ids = tiny_model("lory"), random_ids()
+    top2 = change_design(soft, tiny_config("lory-top2"))
+    torch.testing.assert_close(top2(ids).logits, soft_to_top_k(soft, 2)(ids).logits)
+    assert not torch.allclose(top2(ids).logits, soft(ids).logits, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["prefix", "smear", "mixtral", "frozen", "dense", "sequence-top2"])
+def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: str) -> None:
+    lory, design = tiny_model("lory"), tiny_config(name)
+    assert not keeps_routers(lory.config.routing, design.routing)
+    changed = change_design(lory, design).state_dict()
+    for name, weight in lory.state_dict().items():
+        if ".router." not in name:
+            assert torch.equal(changed[name], weight)
+        elif name in changed and changed[name].shape == weight.shape:
+            assert not torch.equal(changed[name], weight)
+
+
+def test_shared_experts_come_from_no_other_design() -> None:
+    with pytest.raises(ValueError, match="num_shared_experts is 1, but the mixture has 0"):
+        change_design(tiny_model("mixtral"), tiny_config("deepseek-v3"))

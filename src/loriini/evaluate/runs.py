@@ -20,7 +20,14 @@ from loriini.evaluate.perplexity import (
     tokenize_by_domain,
 )
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import find_device, load_config, load_model, load_tokenizer, run_precision
+from loriini.model.loading import (
+    context_length,
+    find_device,
+    load_config,
+    load_model,
+    load_tokenizer,
+    run_precision,
+)
 from loriini.model.pretrained import router_free
 from loriini.progress import warn
 from loriini.routing import not_causal
@@ -85,7 +92,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     configs = {run: load_config(run) for run in runs}
     settings = replace(
         settings,
-        length=settings.length or min(config.max_position_embeddings for config in configs.values()),
+        length=settings.length or min(context_length(run, config) for run, config in configs.items()),
         skip=max(map(first_segment, configs.values())) if settings.skip is None else settings.skip,
     )
     documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
