@@ -12,33 +12,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-from export.mistakes import EXPORT_MISTAKES
+from mutation import Mutation
+from mutations_of_exports import EXPORTS
+from mutations_of_reports import REPORTS
 
 ROOT = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """A mistake: `old` occurs once in `file` and becomes `new`; `tests` should fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
-    def apply(self, source: Path) -> None:
-        path = source / "loriini" / self.file
-        text = path.read_text()
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.file} holds {self.old!r} {text.count(self.old)} times")
-        path.write_text(text.replace(self.old, self.new))
-
-
 MUTATIONS = (
+    *EXPORTS,
+    *REPORTS,
     Mutation(
         "segments of a packed row run on over its documents",
         "routing/unit.py",
@@ -354,7 +339,6 @@ MUTATIONS = (
         "RANDOM_ORDER = ()",
         "tests/published",
     ),
-    *(Mutation(*mistake) for mistake in EXPORT_MISTAKES),
 )
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mutations import MUTATIONS, ROOT, Mutation
+from mutation import Mutation
+from mutations import MUTATIONS, ROOT
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -13,7 +13,7 @@ from loriini.errors import InputError
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GpuCluster
 from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
-from loriini.evaluate.samples import continue_text
+from loriini.evaluate.samples import Generation, continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
@@ -152,6 +152,6 @@ def _perplexity(
 def _sample(
     run: Run, tokenizer: PreTrainedTokenizerBase, label: str | None, model: LoriiniForCausalLM
 ) -> dict[str, Any]:
-    prompt, tokens = run.evaluate.prompt, run.evaluate.sample_tokens
+    prompt, how = run.evaluate.prompt, Generation(run.evaluate.sample_tokens, label=label)
     with autocast(run.precision):  # shards are gathered in the dtype of computation
-        return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, tokens, label=label)}
+        return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, how)}

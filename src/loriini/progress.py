@@ -1,6 +1,6 @@
 """Progress and warnings on standard error: bars on a terminal, else a line every few seconds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
@@ -55,7 +55,8 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     """Report a stage's progress: `with progress("tokens", total) as advance: advance(n, "12k tokens/s")`.
 
     Args:
-        name: the stage's name. A stage inside another of the same name is not reported.
+        name: the stage's name. A stage inside another of the same name counts for that one if its total is
+            unknown, and is not reported if it is known.
         total: units of work; None when unknown.
         shown: False reports nothing, as in ranks other than 0.
 
@@ -63,24 +64,25 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     SECONDS_BETWEEN_LINES and at the end. A stage inside another one leaves no bar and no last line.
     """
     outer, name = _display.get(), printable(name)
-    if not shown or (outer and any(task.description == name for task in outer.tasks)):
+    namesake = next((task for task in outer.tasks if task.description == name), None) if outer else None
+    if not shown or (namesake and namesake.total is not None):
         yield lambda count=1, note="": None
+        return
+    if outer and namesake:
+        outer.update(namesake.id, total=total)
+        yield _advance(outer, namesake.id)
         return
     on_terminal = console.is_terminal and not console.is_dumb_terminal
     display = outer or _new_display(on_terminal)
     stage = display.add_task(name, total=total, note="")
-
-    def advance(count: int = 1, note: str = "") -> None:
-        display.update(stage, advance=count, note=printable(note))
-
     token = _display.set(display)
     try:
         with (
             nullcontext() if outer else display,
             nullcontext() if on_terminal else _lines(display, stage),
         ):
-            yield advance
-            if total is None:
+            yield _advance(display, stage)
+            if _find(display, stage).total is None:
                 display.update(stage, total=_find(display, stage).completed)
         if not (outer or on_terminal):
             _print_line(display, stage)
@@ -88,6 +90,13 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
         _display.reset(token)
         if outer:
             display.remove_task(stage)
+
+
+def announce(name: str, names: Sequence[str], kind: str = "stage") -> None:
+    """Print which of several parts of a job begins, and which are left."""
+    number = names.index(name) + 1
+    left = f" (left: {', '.join(names[number:])})" if number < len(names) else ""
+    inform(f"{kind} {number} of {len(names)}: {name}{left}")
 
 
 def inform(message: object) -> None:
@@ -98,6 +107,13 @@ def inform(message: object) -> None:
 def warn(message: object) -> None:
     """Print one line on standard error about something that was skipped while work continues."""
     _print(f"warning: {printable(message)}", style="yellow")
+
+
+def _advance(display: Progress, stage: TaskID) -> Advance:
+    def advance(count: int = 1, note: str = "") -> None:
+        display.update(stage, advance=count, note=printable(note))
+
+    return advance
 
 
 def _new_display(on_terminal: bool) -> Progress:

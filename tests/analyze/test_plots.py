@@ -84,7 +84,7 @@ def test_thin_keeps_both_ends() -> None:
     assert len(kept) <= 11
 
 
-def test_a_statistic_is_taken_from_the_steps_that_tell_it() -> None:
+def test_a_statistic_is_taken_from_the_steps_that_recorded_it() -> None:
     tokens, load_SLE = smooth(steps(40), "load")
     assert tokens.tolist() == [1100, 2100, 3100]
     np.testing.assert_allclose(load_SLE, np.broadcast_to([0.7, 0.3, 0.0, 0.0], (3, 3, 4)))

@@ -220,6 +220,15 @@ def test_perplexity_has_a_second_view_where_a_segment_was_left_out(job: Path) ->
     assert "−11.0 to −9.0 %" in text
 
 
+@pytest.mark.parametrize("unknown", [None, float("nan")])
+def test_an_unknown_cosine_has_its_reason(unknown: float | None, job: Path) -> None:
+    c = compared(job)
+    order = {"random": unknown, "similar": 0.25}
+    text = text_of(comparison.similar_documents(replace(c, results={**c.results, "order": order}), []))
+    assert "in random order – (no instance holds two documents) and in similar order 0.250." in text
+    assert "nan" not in text
+
+
 def test_what_is_absent_is_left_out(job: Path) -> None:
     for name in ("samples.json", "neighbors.json", "runs/lory/routes.npz", "runs/lory/metrics.jsonl"):
         (job / name).unlink()

@@ -9,7 +9,7 @@ import pytest
 from loriini.cli import main
 
 TRAIN = ["--steps", "24", "--batch_size", "2", "--length", "64", "--routing.segment_length", "16"]
-PROGRESS = re.compile(r"^.*  \d+:\d\d:\d\d(, .* left)?\n", re.MULTILINE)
+PROGRESS = re.compile(r"^(.*  \d+:\d\d:\d\d(, .* left)?|corpus stage \d of \d: .*)\n", re.MULTILINE)
 WORDS = {"birds": ("wren", "owl", "heron", "finch"), "tools": ("saw", "plane", "chisel", "awl")}
 
 

@@ -112,7 +112,7 @@ def test_the_real_entry_point() -> None:
         ("analyze empty --documents DOCUMENTS", "empty: no trained model here"),
         ("analyze RUN --documents absent", "absent: no such file or folder"),
         ("generate absent --prompt owl", "absent: no trained model here"),
-        ("generate RUN", "required: --prompt"),
+        ("generate RUN", "give --prompt TEXT or --interactive"),
         ("generate RUN --prompt owl --max-new-tokens 0", "--max-new-tokens 0: give at least 1"),
         ("export absent --to hf --out o", "absent: no trained model here"),
         ("export RUN --to onnx --out o", "--to: invalid choice: 'onnx'"),

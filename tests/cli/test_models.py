@@ -1,13 +1,16 @@
 """The commands on a trained model."""
 
 import json
+import re
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cli.calls import WORDS, Ended, Made, assert_refused, call
+from loriini.evaluate.samples import Write
 from loriini.train.upcycle import WarmupConfig
 from runs import tiny_run, trained
 
@@ -87,6 +90,66 @@ def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.
         assert call(capsys, *prompt, *more) == ended
 
 
+def test_generate_continues_each_line_until_the_input_ends(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ("--max-new-tokens", 4, "--top-p", 0.9, "--seed", 2)
+    lines = ("the owl", "", "an awl")
+    alone = [call(capsys, "generate", made.run, "--prompt", line, *how).out for line in lines]
+    monkeypatch.setattr("sys.stdin", StringIO("\n".join(lines)))
+    assert call(capsys, "generate", made.run, "--interactive", *how) == Ended(0, "".join(alone), "")
+    monkeypatch.setattr("sys.stdin", StringIO("the owl"))
+    assert call(capsys, "generate", made.run, "--prompt", "-", *how).out == alone[0]
+
+
+def test_an_interrupt_ends_one_continuation(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(model: object, tokenizer: object, prompt: str, how: object, write: Write) -> None:
+        write(" and")
+        if prompt == "one":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("loriini.evaluate.samples.continue_text", interrupted)
+    monkeypatch.setattr("sys.stdin", StringIO("\n".join(("one", "the owl " * 99, "two"))))
+    ended = call(capsys, "generate", made.run, "--interactive")
+    assert (ended.code, ended.out) == (0, "one and\ntwo and\n")
+    assert re.fullmatch(r"warning: the prompt has \d+ tokens, the context 64; shorten it\n", ended.err)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "give --prompt TEXT or --interactive, one of them"),
+        (("--prompt", "a", "--interactive"), "give --prompt TEXT or --interactive, one of them"),
+        (("--prompt", "a", "--temperature", 0), "--temperature 0.0: give more than 0, or --greedy"),
+        (("--prompt", "the owl " * 99), "tokens, the context 64; shorten it"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(
+    options: tuple[object, ...], words: str, made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(call(capsys, "generate", made.run, *options), words)
+
+
+def test_lens_writes_a_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = call(capsys, "lens", made.run, "--prompt", "the owl is number 3")
+    assert ended == Ended(0, f"{made.run / 'lens.html'}\n", "")
+    (tmp_path / "text.txt").write_text("the owl is number 3")
+    page = call(
+        capsys, "lens", made.run, "--text", tmp_path / "text.txt", "--out", tmp_path / "new" / "a.html"
+    )
+    assert page.out == f"{tmp_path / 'new' / 'a.html'}\n"
+    pages = [(path).read_text() for path in (made.run / "lens.html", tmp_path / "new" / "a.html")]
+    assert pages[0] == pages[1]
+    for options, words in (
+        ((), "give --text FILE or --prompt TEXT, one of them"),
+        (("--text", tmp_path / "none.txt"), "none.txt: not a readable text file"),
+        (("--prompt", "a", "--out", tmp_path), "is a folder; give the name of a file"),
+    ):
+        assert_refused(call(capsys, "lens", made.run, *options), words)
+
+
 def test_analyze_writes_routes_and_a_report(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,17 +184,17 @@ def test_what_is_not_causal_says_so_once(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def assert_told(errors: str, words: str | None) -> None:
+    def assert_warned(errors: str, words: str | None) -> None:
         assert errors.count("not causal") == (words is not None)
         assert words is None or f"warning: {words}" in errors
 
     capsys.readouterr()
     run = trained(tiny_run(design, steps=2, warmup=WarmupConfig(dense_share=0)), tmp_path)
-    assert_told(capsys.readouterr().err, training)
+    assert_warned(capsys.readouterr().err, training)
     text = tmp_path / "held-out.txt"
     text.write_text(" ".join(f"w{i % 50}" for i in range(100)))
     ended = call(capsys, "evaluate", run, "--documents", text)
-    assert_told(ended.err, evaluation)
+    assert_warned(ended.err, evaluation)
     assert json.loads(ended.out)["causality"] == ("none" if evaluation else "strict")
     call(capsys, "analyze", run, "--documents", text)
     assert (run / "report.html").read_text().count("not causal") == (evaluation is not None)

@@ -59,6 +59,16 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
         assert result["difference"].keys() == {"low", "high", "all"}
 
 
+def test_each_run_is_named_while_it_is_evaluated(
+    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [saved(tmp_path / name, "mixtral") for name in ("a", "b")]
+    capsys.readouterr()
+    evaluate_runs(runs, EvaluationSettings((documents,)))
+    names = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert names == [f"run {i} of 2: {run}" for i, run in enumerate(runs, 1)]
+
+
 def test_one_value_decides_what_is_skipped(tmp_path: Path, documents: str) -> None:
     lory, dense = saved(tmp_path / "lory", "lory"), saved(tmp_path / "dense", "dense")
     (alone,) = evaluate_runs([dense], EvaluationSettings((documents,)))

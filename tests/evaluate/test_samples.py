@@ -1,11 +1,13 @@
 """Text that a model writes: reproducible, routed as asked, and only what it was asked for."""
 
+from typing import Any, Literal
+
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
-from loriini.evaluate.samples import continue_text
+from loriini.evaluate.samples import Generation, check_room, continue_text
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
 
@@ -25,36 +27,38 @@ def test_greedy_text_is_what_the_model_finds_likeliest(tokenizer: PreTrainedToke
     model = model_of("mixtral")
     ids = tokenizer(PROMPT, return_tensors="pt", add_special_tokens=False)["input_ids"]
     expected = tokenizer.decode(model(ids).logits[0, -1].argmax())
-    assert continue_text(model, tokenizer, PROMPT, max_new_tokens=1, greedy=True) == expected
+    assert continue_text(model, tokenizer, PROMPT, Generation(1, greedy=True)) == expected
 
 
 def test_a_seed_decides_what_is_sampled(tokenizer: PreTrainedTokenizerBase) -> None:
-    written = [continue_text(model_of(), tokenizer, PROMPT, 12, seed=seed) for seed in (0, 1)]
+    written = [continue_text(model_of(), tokenizer, PROMPT, Generation(12, seed=seed)) for seed in (0, 1)]
     assert written[0] != written[1]
 
 
 def test_the_same_seed_samples_the_same_text(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of()
-    assert len({continue_text(model, tokenizer, PROMPT, 12, seed=7) for _ in range(3)}) == 1
+    assert len({continue_text(model, tokenizer, PROMPT, Generation(12, seed=7)) for _ in range(3)}) == 1
 
 
 def test_no_more_is_written_than_asked_for(tokenizer: PreTrainedTokenizerBase) -> None:
-    text = continue_text(model_of(), tokenizer, PROMPT, max_new_tokens=5)
+    text = continue_text(model_of(), tokenizer, PROMPT, Generation(5))
     assert len(text.split()) <= 5
     assert PROMPT not in text
 
 
 @pytest.mark.parametrize("routing", ["prompt", "segment"])
-def test_an_empty_prompt_is_the_end_of_text_alone(tokenizer: PreTrainedTokenizerBase, routing: str) -> None:
+def test_an_empty_prompt_is_the_end_of_text_alone(
+    tokenizer: PreTrainedTokenizerBase, routing: Literal["prompt", "segment"]
+) -> None:
     model = model_of()
-    empty = continue_text(model, tokenizer, "", 6, greedy=True, routing=routing)
-    assert empty == continue_text(model, tokenizer, "<eos>", 6, greedy=True, routing=routing)
+    empty = continue_text(model, tokenizer, "", Generation(6, greedy=True, routing=routing))
+    assert empty == continue_text(model, tokenizer, "<eos>", Generation(6, greedy=True, routing=routing))
 
 
 def test_routing_is_as_asked(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of()
     prompt, segment = (
-        continue_text(model, tokenizer, PROMPT, 24, greedy=True, routing=routing)
+        continue_text(model, tokenizer, PROMPT, Generation(24, greedy=True, routing=routing))
         for routing in ("prompt", "segment")
     )
     assert prompt != segment
@@ -64,15 +68,59 @@ def test_the_label_says_which_expert_writes(tokenizer: PreTrainedTokenizerBase) 
     model = model_of("label")
     model.config.label_names = ["code", "prose"]
     code, prose = (
-        continue_text(model, tokenizer, PROMPT, 12, greedy=True, label=label) for label in ("code", "prose")
+        continue_text(model, tokenizer, PROMPT, Generation(12, greedy=True, label=label))
+        for label in ("code", "prose")
     )
     assert code != prose
     with pytest.raises(InputError, match="routes by label; give one; the model's labels are: code, prose"):
-        continue_text(model, tokenizer, PROMPT, 12)
+        continue_text(model, tokenizer, PROMPT, Generation(12))
 
 
-def test_what_cannot_be_written_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(InputError, match="--max-new-tokens 0: give at least 1"):
-        continue_text(model_of(), tokenizer, PROMPT, 0)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"max_new_tokens": 0}, "--max-new-tokens 0: give at least 1"),
+        ({"temperature": 0.0}, "--temperature 0.0: give more than 0, or --greedy"),
+        ({"temperature": float("nan")}, "--temperature nan: give more than 0"),
+        ({"top_k": -1}, "--top-k -1: give at least 1, or 0 for all tokens"),
+        ({"top_p": 0.0}, "--top-p 0.0: give more than 0 and at most 1"),
+        ({"top_p": 1.5}, "--top-p 1.5: give more than 0 and at most 1"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Generation(**fields)
+
+
+def test_sequences_are_not_routed_by_segment(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(InputError, match="routes whole sequences; use --routing prompt"):
-        continue_text(model_of("smear"), tokenizer, PROMPT, 4, routing="segment")
+        continue_text(model_of("smear"), tokenizer, PROMPT, Generation(4, routing="segment"))
+
+
+def test_sampling_follows_its_settings(tokenizer: PreTrainedTokenizerBase) -> None:
+    model = model_of()
+    greedy = continue_text(model, tokenizer, PROMPT, Generation(12, greedy=True))
+    for certain in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
+        assert continue_text(model, tokenizer, PROMPT, Generation(12, **certain)) == greedy
+    assert continue_text(model, tokenizer, PROMPT, Generation(12, temperature=9.0, top_k=0)) != greedy
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, ""])
+def test_the_parts_add_up_to_the_text(prompt: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    model, parts = model_of(), list[str]()
+    text = continue_text(model, tokenizer, prompt, Generation(12), parts.append)
+    assert "".join(parts) == text
+    assert len(parts) == len(text.split()) > 1
+
+
+def test_a_prompt_must_leave_room(tokenizer: PreTrainedTokenizerBase) -> None:
+    model = model_of()
+    model.config.max_position_embeddings = 5
+    with pytest.raises(InputError, match="the prompt has 5 tokens, the context 5; shorten it"):
+        check_room(model, tokenizer, PROMPT, Generation(1))
+    check_room(model, tokenizer, "w1 w2", Generation(64))
+    model.config.block = "gpt2"  # with learned positions
+    check_room(model, tokenizer, "w1 w2", Generation(3))
+    for prompt, room in (("w1 w2", 3), ("", 4)):
+        with pytest.raises(InputError, match=f"--max-new-tokens 64: the context has room for {room}"):
+            check_room(model, tokenizer, prompt, Generation(64))

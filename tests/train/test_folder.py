@@ -41,6 +41,14 @@ def test_a_finished_run_is_left_as_it_is_and_another_is_refused(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times
 
 
+def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    for run in (tiny_run(steps=1, corpus=(Path("before"),)), tiny_run(steps=1, corpus=(Path("after"),))):
+        assert train(run, corpus, tmp_path) == tmp_path / "model"
+        assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run
+    with pytest.raises(InputError, match="different: corpus_digest"):
+        train(run, replace(corpus, digest="other"), tmp_path)
+
+
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCorpus, tmp_path: Path) -> None:
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         train(tiny_run(steps=1), corpus, tmp_path)

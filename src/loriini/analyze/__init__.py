@@ -1,1 +1,1 @@
-"""Reports: which experts are used for what, plots and self-contained HTML pages."""
+"""Reports: which experts are used for what, plots, self-contained HTML pages and the lens on one text."""

@@ -11,7 +11,17 @@ from loriini.analyze import plots
 from loriini.analyze.curves import Metrics
 from loriini.analyze.page import Html
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import byte_size, counts, duration, interval, large, listing, percent
+from loriini.analyze.wording import (
+    ALONE,
+    byte_size,
+    cosine,
+    counts,
+    duration,
+    interval,
+    large,
+    listing,
+    percent,
+)
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.evaluate.perplexity import check_comparable
 
@@ -258,15 +268,19 @@ def similar_documents(c: Comparison, neighbors: Sequence[Mapping[str, Any]]) -> 
     """How similar the documents of an instance are, and some documents with their nearest neighbours."""
     order = c.results["order"]
     examples = [document_and_nearest(document) for document in neighbors]
-    if None in order.values():  # no instance holds two documents
-        return p.join(*examples)
+    drawn = {name: cosine(mean, ALONE) for name, mean in order.items()}
+    if any(ALONE in mean for mean in drawn.values()):
+        listed = listing([f"in {name} order {mean}" for name, mean in drawn.items()])
+        return p.join(
+            p.paragraph(f"Mean cosine similarity of documents that share an instance: {listed}."), *examples
+        )
     return p.join(
         p.pair(
             p.paragraph(
                 "Documents are ordered so that similar ones follow each other, then concatenated and cut "
                 "into instances. The mean cosine similarity of documents that share an instance is ",
-                p.strong(f"{order['similar']:.3f}"),
-                f", against {order['random']:.3f} in random order. A router that decides by earlier text "
+                p.strong(drawn["similar"]),
+                f", against {drawn['random']} in random order. A router that decides by earlier text "
                 "learns from text that says something about what follows.",
             ),
             p.figure(plots.order_bars(order), "Mean cosine of documents that share an instance, by order."),

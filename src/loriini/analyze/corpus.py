@@ -9,7 +9,7 @@ from loriini.analyze import plots
 from loriini.analyze.page import Html
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import document_and_nearest
-from loriini.analyze.wording import large
+from loriini.analyze.wording import ALONE, cosine, large
 from loriini.corpus.inspection import inspect_corpus, neighbor_examples
 from loriini.corpus.prepare import Corpus
 
@@ -114,15 +114,15 @@ def _similarity(numbers: Inspection) -> dict[str, str]:
         "order": order["method"],
         "restarts": _share(order["restarts"], ordered),
         "adjacent pairs that are not neighbours": _share(order["jumps"], ordered),
-        "cosine of adjacent documents": _cosine(order["adjacent_cosine"]),
+        "cosine of adjacent documents": cosine(order["adjacent_cosine"]),
     }
-    for name, cosine in numbers["shared_instance_cosine"].items():
-        values[f"cosine within an instance, {name} order"] = _cosine(cosine)
+    for name, mean in numbers["shared_instance_cosine"].items():
+        values[f"cosine within an instance, {name} order"] = cosine(mean, ALONE)
     if neighbors:
         values |= {
             "encoder": f"{neighbors['encoder']}, {neighbors['width']} dimensions",
             "neighbours": f"{neighbors['k']} each; cells: {neighbors['cells']:,}",
-            "recall@10": _cosine(neighbors["recall_at_10"]),
+            "recall@10": cosine(neighbors["recall_at_10"], "no document has a neighbour"),
         }
     return {name: value for name, value in values.items() if value}
 
@@ -137,7 +137,3 @@ def _short(value: float) -> str:
 
 def _share(count: int | None, of: int) -> str:
     return "" if count is None else f"{count:,} ({count / of:.1%})"
-
-
-def _cosine(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

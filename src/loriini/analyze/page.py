@@ -1,7 +1,11 @@
 """HTML from small functions. Every string is escaped unless it is `Html`."""
 
+import base64
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 
 class Html(str):
@@ -60,10 +64,16 @@ def join(*children: str) -> Html:
     return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
 
 
-def element(name: str, *children: str, **attributes: str) -> Html:
-    """`<name attributes>children</name>`; an attribute's trailing underscore is dropped (`class_`)."""
-    written = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in attributes.items())
-    return Html(f"<{name}{written}>{join(*children)}</{name}>")
+def element(name: str, /, *children: str, **attributes: str) -> Html:
+    """`<name attributes>children</name>`.
+
+    Underscores of an attribute are hyphens, one at its end is dropped: `class_`, `aria_label`.
+    """
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
+    )
+    end = "" if name == "input" else f"</{name}>"
+    return Html(f"<{name}{written}>{join(*children)}{end}")
 
 
 def paragraph(*children: str) -> Html:
@@ -139,15 +149,32 @@ def anchor(title: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
 
 
-def page(title: str, opening: Html, sections: Sequence[tuple[str, Html]]) -> Html:
-    """A self-contained page: the opening, links to the sections, and the sections as (title, content)."""
+def page(
+    title: str, opening: Html, sections: Sequence[tuple[str, Html]], style: str = "", script: str = ""
+) -> Html:
+    """A self-contained page: the opening, links to the sections, and the sections as (title, content).
+
+    Its policy lets nothing be fetched and no script run but `script`, wherever the text of the page is from.
+    """
     links = (element("a", name, href=f"#{anchor(name)}") for name, _ in sections)
     head = join(
         Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'),
         element("title", title),
-        element("style", Html(STYLESHEET)),
+        element("style", Html(STYLESHEET + style)),
     )
     main = element("main", opening, element("nav", *links), *(section(*named) for named in sections))
-    return join(
-        Html("<!doctype html>\n"), element("html", element("head", head), element("body", main), lang="en")
-    )
+    body = element("body", main, element("script", Html(script)) if script else "")
+    return join(Html("<!doctype html>\n"), element("html", element("head", head), body, lang="en"))
+
+
+def data(value: Any, id_: str) -> Html:
+    """A value as JSON for the page's script, which finds it by its id."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return Html(f'<script type="application/json" id="{escape(id_)}">{text}</script>')
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"'sha256-{digest}'" if script else "'none'"
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed}"

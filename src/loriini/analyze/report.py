@@ -69,10 +69,17 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
 
 
-def write_page(path: Path, title: str, opening: Html, sections: Iterable[tuple[str, Html | None]]) -> Path:
+def write_page(
+    path: Path,
+    title: str,
+    opening: Html,
+    sections: Iterable[tuple[str, Html | None]],
+    style: str = "",
+    script: str = "",
+) -> Path:
     """Write a page of the sections that are not None; return its path."""
     shown = [(name, content) for name, content in sections if content is not None]
-    write_text(path, page(title, opening, shown), errors="replace")
+    write_text(path, page(title, opening, shown, style, script), errors="replace")
     return path
 
 

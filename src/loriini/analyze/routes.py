@@ -1,6 +1,6 @@
 """Which experts the held-out text of each domain is routed to, in every layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
+from loriini.progress import Advance, progress
 from loriini.routing import Routing
 from loriini.routing.losses import entropy
-
-Floats = NDArray[np.float64]
 
 ROUTES = "routes.npz"
 PERMUTATIONS = 200
@@ -83,8 +83,8 @@ class Routes:
     @property
     def domain_agreement(self) -> Floats:
         """Adjusted mutual information (L,): 0 as by chance, 1 where the domain decides the experts."""
-        above, room = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
-        return np.divide(above, room, out=np.zeros_like(above), where=room > 1e-9)
+        above, most = self.domain_bits - self.chance_bits, self.most_bits - self.chance_bits
+        return np.divide(above, most, out=np.zeros_like(above), where=most > 1e-9)
 
     def largest(self, count: int) -> "Routes":
         """The routes of the `count` domains with the most units, in their order."""
@@ -163,15 +163,11 @@ def routes_of_sequences(
     training = model.training
     model.eval()
     try:
-        sums = {
-            domain: torch.cat(
-                [
-                    _batch_sums(model, ids[start : start + batch_size], domain, precision)
-                    for start in range(0, len(ids), batch_size)
-                ]
-            )
-            for domain, ids in sequences.items()
-        }
+        with progress("routes", sum(map(len, sequences.values()))) as advance:
+            sums = {
+                domain: torch.cat(list(_sums_of_batches(model, ids, domain, batch_size, precision, advance)))
+                for domain, ids in sequences.items()
+            }
     finally:
         model.train(training)
     counts = np.array([len(of_domain) for of_domain in sums.values()])
@@ -189,6 +185,20 @@ def routes_of_sequences(
         domains=tuple(sequences),
         field=field,
     )
+
+
+def _sums_of_batches(
+    model: LoriiniForCausalLM,
+    sequences: Sequence[Tensor],
+    domain: str,
+    batch_size: int,
+    precision: str,
+    advance: Advance,
+) -> Iterator[Tensor]:
+    for start in range(0, len(sequences), batch_size):
+        batch = sequences[start : start + batch_size]
+        yield _batch_sums(model, batch, domain, precision)
+        advance(len(batch), domain)
 
 
 def _batch_sums(

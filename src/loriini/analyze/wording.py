@@ -6,6 +6,9 @@ from typing import Any
 
 from loriini.evaluate.intervals import Difference
 
+ALONE = "no instance holds two documents"
+"""Why documents that share an instance have no mean cosine."""
+
 
 def percent(change: float) -> str:
     """A relative change with its sign: −3.8 %."""
@@ -17,6 +20,13 @@ def interval(difference: Difference) -> str:
     if isnan(difference.low):
         return "unknown (too few instances)"
     return f"{percent(difference.low).removesuffix(' %')} to {percent(difference.high)}"
+
+
+def cosine(value: float | None, unknown: str = "") -> str:
+    """A cosine with three digits; the reason where it is None or NaN, or nothing without one."""
+    if value is not None and not isnan(value):
+        return f"{value:.3f}"
+    return f"– ({unknown})" if unknown else ""
 
 
 def large(number: float) -> str:

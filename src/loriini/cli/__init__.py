@@ -28,6 +28,7 @@ COMMANDS: dict[Command, Arguments] = {
     models.evaluate: models.evaluate_arguments,
     compare.compare: compare.compare_arguments,
     models.analyze: models.analyze_arguments,
+    models.lens: models.lens_arguments,
     models.generate: models.generate_arguments,
     export.export: export.export_arguments,
     training.bench: training.bench_arguments,

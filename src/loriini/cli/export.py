@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from loriini.cli.models import DEVICE, MODEL
-from loriini.cli.parser import Add, output_path
+from loriini.cli.parser import Add, output_path, read_text_file
 from loriini.errors import InputError
 from loriini.export.formats import FORMATS
 
@@ -49,7 +49,4 @@ def _prompt(arguments: argparse.Namespace) -> str | None:
         return prompt
     if arguments.prompt is not None:
         raise InputError("give --prompt or --prompt-file, one of them")
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
+    return read_text_file(path)

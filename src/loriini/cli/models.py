@@ -3,16 +3,18 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loriini.cli.parser import Add, output_path
+from loriini.cli.parser import Add, given, output_path, read_text_file
 from loriini.errors import InputError
 
 MODEL = "a run's folder, or a Hugging Face model folder"
 DEVICE = "cpu, cuda or cuda:N (the GPU if there is one)"
-ROUTINGS = ("training", "prompt", "segment")
+ROUTING_CHOICES = ("training", "prompt", "segment")
 
 
 def evaluate_arguments(add: Add) -> None:
@@ -32,7 +34,11 @@ def evaluate_arguments(add: Add) -> None:
     add("--label", metavar="NAME", help="domain that answers, for a model that routes by label")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
-    add("--routing", choices=ROUTINGS, help="by default training for --documents and prompt for --tasks")
+    add(
+        "--routing",
+        choices=ROUTING_CHOICES,
+        help="by default training for --documents and prompt for --tasks",
+    )
     router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
@@ -154,39 +160,110 @@ def analyze(arguments: argparse.Namespace) -> None:
     print(report)
 
 
+def lens_arguments(add: Add) -> None:
+    """Arguments of `loriini lens`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("--text", type=Path, metavar="FILE", help="the text, from a file")
+    add("--prompt", metavar="TEXT", help="the text itself")
+    add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
+    add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
+    add("--tokens", type=int, metavar="N", help="the most that are read of the text (4096)")
+    add("--device", metavar="NAME", help=DEVICE)
+    add("--out", type=output_path, metavar="FILE", help="the page to write (RUN/lens.html)")
+
+
+def lens(arguments: argparse.Namespace) -> None:
+    """Show on a page which experts take each part of a text, and how well it is predicted."""
+    from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
+
+    if (arguments.text is None) == (arguments.prompt is None):
+        raise InputError("give --text FILE or --prompt TEXT, one of them")
+    out = arguments.out or arguments.model / LENS
+    if out.is_dir():
+        raise InputError(f"--out {out}: is a folder; give the name of a file")
+    page = write_lens(
+        arguments.model,
+        arguments.prompt if arguments.text is None else read_text_file(arguments.text),
+        out,
+        dense=arguments.dense,
+        label=arguments.label,
+        device=arguments.device,
+        tokens=MOST_TOKENS if arguments.tokens is None else arguments.tokens,
+    )
+    print(page)
+
+
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
-    add("--prompt", required=True, metavar="TEXT", help="text to continue")
-    add("--max-new-tokens", type=int, default=64, metavar="N", help="longest continuation (%(default)s)")
-    add("--greedy", action="store_true", help="take the likeliest token instead of sampling")
-    add(
-        "--routing", choices=("prompt", "segment"), default="prompt", help="how often to route (prompt: once)"
-    )
-    add("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
-    add("--seed", type=int, default=0, help="seed of the sampling (%(default)s)")
+    add("--prompt", metavar="TEXT", help="text to continue; - reads it from standard input")
+    interactive = "continue each line of standard input; Ctrl-C stops a continuation, Ctrl-D ends"
+    add("--interactive", action="store_true", help=interactive)
+    option = partial(add, default=argparse.SUPPRESS)  # Generation has the defaults
+    option("--max-new-tokens", type=int, metavar="N", help="longest continuation (64)")
+    option("--greedy", action="store_true", help="take the likeliest token instead of sampling")
+    option("--temperature", type=float, metavar="T", help="below 1 likelier tokens, above 1 others (0.8)")
+    option("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens, 0: from all (50)")
+    option("--top-p", type=float, metavar="P", help="and of these from the likeliest of probability P (1)")
+    option("--seed", type=int, help="seed of the sampling (0)")
+    option("--routing", choices=("prompt", "segment"), help="how often to route (prompt: once)")
+    option("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
     add("--device", metavar="NAME", help=DEVICE)
 
 
 def generate(arguments: argparse.Namespace) -> None:
-    """Continue a prompt."""
-    from loriini.evaluate.samples import continue_text
+    """Continue a prompt, or line after line."""
+    from dataclasses import fields
+
+    from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
     from loriini.hardware import autocast
     from loriini.model.loading import load_model, run_precision
 
+    if (arguments.prompt is None) != arguments.interactive:
+        raise InputError("give --prompt TEXT or --interactive, one of them")
+    how = Generation(**given(arguments, [field.name for field in fields(Generation)]))
     model, tokenizer = load_model(arguments.model, arguments.device)
-    with autocast(run_precision(arguments.model), model.device):
-        text = continue_text(
-            model,
-            tokenizer,
-            arguments.prompt,
-            arguments.max_new_tokens,
-            arguments.greedy,
-            arguments.routing,
-            arguments.seed,
-            arguments.label,
-        )
-    print(arguments.prompt + text)
+    check_generation(model, how)
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    def say(prompt: str) -> None:
+        check_room(model, tokenizer, prompt, how)
+        write(prompt)
+        with autocast(run_precision(arguments.model), model.device):
+            continue_text(model, tokenizer, prompt, how, write)
+        write("\n")
+
+    if arguments.interactive:
+        _say_each_line(say)
+    else:
+        say(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
+
+
+def _say_each_line(say: Callable[[str], None]) -> None:
+    """Call `say` with each line of standard input; Ctrl-C ends a call, or clears the line being typed."""
+    from loriini.progress import warn
+
+    with suppress(ImportError):
+        import readline  # noqa: F401  lets `input` edit lines
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    while True:
+        try:
+            line = input("> " if on_terminal else "")
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            if not on_terminal:
+                raise
+            print()
+            continue
+        try:
+            say(line)
+        except InputError as error:
+            warn(error)
+        except KeyboardInterrupt:
+            print()
 
 
 def _document_fields(add: Add) -> None:

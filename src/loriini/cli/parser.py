@@ -61,6 +61,14 @@ def output_path(text: str) -> Path:
     return Path(text)
 
 
+def read_text_file(path: Path) -> str:
+    """The text of a file in UTF-8. InputError for a file that cannot be read as that."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
+
+
 def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`."""
     return {name: value for name, value in vars(arguments).items() if name in names}

@@ -131,7 +131,7 @@ def evaluate_trials(
         path = cache / f"{trial.folder.name}-{key[:8]}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, evaluate_on(trial.folder, heldout, settings))
+            write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
         found[trial.folder] = json.loads(path.read_text())
     return found
 

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from loriini.corpus.order import window_for, write_order
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import write_tokenizer
 from loriini.corpus.tokens import open_tokens, write_tokens
-from loriini.jobs.artifact import Artifact
+from loriini.jobs.artifact import MANIFEST, Artifact
 from loriini.jobs.tasks import Executor
+from loriini.progress import announce, progress
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 READ_SETTINGS = (
@@ -146,10 +148,22 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
     built: dict[str, Artifact] = {}
     for stage in STAGES:
         needed = (built[name] for name in stage.needs)
-        built[stage.name] = stage.build(out / stage.name, given, *needed)
+        with _reported(stage.name, (out / stage.name / MANIFEST).exists()):
+            built[stage.name] = stage.build(out / stage.name, given, *needed)
     for _, message in imbalances(built):
         raise RuntimeError(message)
     return built
+
+
+@contextmanager
+def _reported(name: str, finished: bool) -> Iterator[None]:
+    """Report a stage that is built, and what is left."""
+    if finished:
+        yield
+        return
+    announce(name, [stage.name for stage in STAGES], "corpus stage")
+    with progress(name):
+        yield
 
 
 def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:

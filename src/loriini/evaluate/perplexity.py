@@ -101,6 +101,7 @@ def evaluate(
     shown: bool = True,
     routing: EvaluationRouting = "training",
     per_instance: bool = False,
+    title: str = "evaluation",
 ) -> dict[str, Any]:
     """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
 
@@ -111,6 +112,7 @@ def evaluate(
       first `skip` tokens of an instance as its prompt.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
       after its first `skip` predictions.
+    - `title` names the progress, `shown` shows it.
 
     InputError for a domain that is too short, for one that a label-routed model does not know, and for a
     routing that the design does not admit.
@@ -119,7 +121,7 @@ def evaluate(
     check_lengths(heldout, skip)
     check_routing(model.config, routing, skip)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
-    with progress("evaluation", sum(len(h.ids) for h in heldout.values()), shown) as advance:
+    with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses = []
             for ids_BL in text.ids.split(batch_size):

@@ -95,7 +95,8 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     time. InputError where models have different tokenizers, whose perplexities do not compare.
     """
     settings, heldout = shared_heldout(runs, settings)
-    results = [evaluate_on(run, heldout, settings, name=len(runs) > 1) for run in runs]
+    titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
+    results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     losses = [result.pop("instance_losses") for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         found = differences_by_domain(losses[0], of_run)
@@ -157,15 +158,15 @@ def tokenizer_digest(run: Path) -> str:
 
 
 def evaluate_on(
-    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, name: bool = True
+    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str | None
 ) -> dict[str, Any]:
-    """One run's evaluation with `instance_losses`, and with its path if `name`; see `evaluate`."""
+    """One run's evaluation with `instance_losses`; one of several runs has a title and is named."""
     model, _ = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)
     remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
     if remark and settings.routing != "prompt":
-        warn(f"{run}: {remark}" if name else remark)
+        warn(f"{run}: {remark}" if title else remark)
     started = time.perf_counter()
     results = evaluate(
         model,
@@ -174,7 +175,8 @@ def evaluate_on(
         precision=run_precision(run),
         routing=settings.routing,
         per_instance=True,
+        title=title or "evaluation",
     )
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
-    return {"run": str(run), **results} if name else results
+    return {"run": str(run), **results} if title else results

@@ -23,10 +23,10 @@ from loriini.evaluate.perplexity import (
     first_segment,
     tokenize_by_domain,
 )
-from loriini.evaluate.samples import continue_text
+from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
 from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
-from loriini.progress import inform
+from loriini.progress import inform, progress
 from loriini.quickstart.results import print_table, write_results
 from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
 from loriini.quickstart.stages import Stages
@@ -52,7 +52,7 @@ def run_quickstart(settings: Quickstart, out: Path) -> None:
     training = {name: f"train {run.name}" for name, run in runs.items()}
     stage = Stages(out, ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze"))
     sides = cache(lambda: read_sides(settings))
-    with stage("gather documents"):
+    with stage("gather documents"), progress("held-out text"):
         folder = out / "corpora/heldout/documents"
         heldout = write_documents(folder, lambda drop: sides()["heldout"], {"side": "heldout"}, identity)
     with stage("prepare corpus"):
@@ -108,7 +108,9 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
     evaluation: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if "instance_losses" not in evaluation:
         model, _ = load_model(run)
-        evaluation = evaluate(model, texts, skip, precision=run_precision(run), per_instance=True)
+        evaluation = evaluate(
+            model, texts, skip, precision=run_precision(run), per_instance=True, title=f"evaluate {run.name}"
+        )
         if model.config.num_experts > 1:
             routes_by_domain(model, {domain: text.ids for domain, text in texts.items()}).save(run / ROUTES)
         write_json(path, evaluation)
@@ -126,7 +128,7 @@ def write_samples(out: Path, names: tuple[str, ...], texts: Mapping[str, HeldOut
     for domain, text in texts.items():
         prompt = tokenizer.decode(text.ids[len(text.ids) // 2, :PROMPT_TOKENS], skip_special_tokens=True)
         continuations = {
-            name: continue_text(model, tokenizer, prompt, SAMPLE_TOKENS, label=domain)
+            name: continue_text(model, tokenizer, prompt, Generation(SAMPLE_TOKENS, label=domain))
             for name, (model, _) in models.items()
         }
         samples.append({"domain": domain, "prompt": prompt, **continuations})

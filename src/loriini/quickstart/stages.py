@@ -10,7 +10,7 @@ from typing import Any
 
 from loriini.atomic import write_json
 from loriini.hardware import peak_resident
-from loriini.progress import inform
+from loriini.progress import announce
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,7 @@ class Stages:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         """Announce a stage and what is left, run it, and add its seconds to those of interrupted attempts."""
-        number = self.names.index(name) + 1
-        left = f" (left: {', '.join(self.names[number:])})" if number < len(self.names) else ""
-        inform(f"stage {number} of {len(self.names)}: {name}{left}")
+        announce(name, self.names)
         started = time.perf_counter()
         try:
             yield

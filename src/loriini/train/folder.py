@@ -15,8 +15,11 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run
 
-CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order"})
-"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding."""
+CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order", "corpus"})
+"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding.
+
+The corpora may be elsewhere; their content is compared by its digest.
+"""
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
@@ -26,7 +29,8 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
     Raises InputError for another run's folder and for a run that this corpus and these processes do not fit.
-    Settings in CHANGEABLE may have changed; `run.json` then follows.
+    Settings in CHANGEABLE may have changed; `run.json` then follows (once it is
+    finished, only in the paths of its corpora).
     """
     run.check(run.label_names(corpus.instances), world_size())
     path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
@@ -41,7 +45,9 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
                 "choose another --out, or remove the folder"
             )
         finished = (out / "model").exists()
-        if written != settings and not finished:
+        if finished:
+            settings = {**written, "corpus": settings["corpus"]}
+        if written != settings:
             write_json(path, settings)
         return finished
     if out.exists() and not out.is_dir():

@@ -1,0 +1,175 @@
+"""The lens: how a model routes and predicts one text, token by token.
+
+Axes: N tokens of the text, U units of routing, layers L, experts E.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedTokenizerBase
+
+from loriini.analyze.curves import Floats
+from loriini.analyze.lens_page import write_lens_page
+from loriini.analyze.reading import Lens, Reading
+from loriini.analyze.report import read_routes
+from loriini.analyze.routes import ROUTES, Routes
+from loriini.errors import InputError
+from loriini.hardware import autocast
+from loriini.model import LoriiniForCausalLM
+from loriini.model.labels import labels_of
+from loriini.model.loading import load_model, model_folder, run_precision
+from loriini.progress import progress, warn
+from loriini.routing.unit import RoutingContext, unit_layout
+
+LENS = "lens.html"
+MOST_TOKENS = 4096
+"""Tokens of a text that are read unless `--tokens` says otherwise."""
+
+
+def write_lens(
+    run: Path,
+    text: str,
+    out: Path,
+    dense: Path | None = None,
+    label: str | None = None,
+    device: str | None = None,
+    tokens: int = MOST_TOKENS,
+) -> Path:
+    """Write a page on how the model of `run` routes and predicts a text; returns its path.
+
+    Args:
+        dense: a dense model with the same tokenizer, whose loss is shown beside the mixture's.
+        label: the text's domain, for a model that routes by label.
+        tokens: the most that are read; what follows is left out, and the page says so.
+
+    InputError for an empty text, a dense `run`, and a `dense` that is a mixture or has another tokenizer.
+    """
+    if tokens < 2:
+        raise InputError(f"--tokens {tokens}: give at least 2")
+    model, tokenizer = load_model(run, device)
+    if model.config.num_experts == 1:
+        raise InputError(f"{run}: a dense model, so there is nothing to route; give it as --dense")
+    ids_N, pieces = tokenize(text, tokenizer)
+    left_out = max(0, len(pieces) - tokens)
+    if left_out:
+        warn(f"the text has {len(pieces):,} tokens, the first {tokens:,} are read; see --tokens")
+    ids_N, pieces = ids_N[:tokens], pieces[:tokens]
+    dense_model = None if dense is None else _load_dense(dense, device, text, ids_N)
+    contexts = (m.config.max_position_embeddings for m in (model, dense_model) if m is not None)
+    length = min(contexts)
+    reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
+    losses_N = None
+    if dense is not None and dense_model is not None:
+        losses_N = read_losses(dense_model, ids_N, length, run_precision(dense))
+    design, named = model.config.routing, None if dense is None else _name_of(dense)
+    lens = Lens(_name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
+    return write_lens_page(lens, out)
+
+
+def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, list[str]]:
+    """The ids (N,) of a text, ended by EOS as in evaluation, and the part of the text that each stands for.
+
+    The parts add up to the text; that of EOS is empty, and so is that of a token that continues a character.
+    """
+    if not tokenizer.is_fast:
+        raise InputError("the lens needs to know where tokens begin, so a tokenizer with a tokenizer.json")
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ends = [end for _, end in encoded["offset_mapping"]]
+    if not ends:
+        raise InputError("the text is empty; give --text FILE or --prompt TEXT with some words")
+    ends[-1] = len(text)
+    reached = np.maximum.accumulate([0, *ends])
+    pieces = [text[start:end] for start, end in pairwise(reached)]
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return torch.tensor([*encoded["input_ids"], *end]), [*pieces, *("" for _ in end)]
+
+
+@torch.no_grad()
+def read_text(
+    model: LoriiniForCausalLM,
+    ids_N: Tensor,
+    pieces: Sequence[str],
+    length: int,
+    precision: str = "auto",
+    label: str | None = None,
+) -> Reading:
+    """Route and predict a text in contexts of `length` predicted tokens, as `evaluate` does.
+
+    The first token of a context is not predicted, and its last one is predicted but not routed.
+    """
+    labels_B = labels_of(model, label, 1)
+    unit_N = np.full(len(ids_N), -1)
+    losses_N = np.full(len(ids_N), np.nan)
+    gates: list[Floats] = []
+    units = 0
+    for start, ids_L in _contexts(ids_N, length, shown=True):
+        inputs = ids_L[None, :-1].to(model.device)
+        with autocast(precision, model.device):
+            out = model(inputs, routing_labels=labels_B)
+        stop = start + len(ids_L)
+        losses_N[start + 1 : stop] = _losses(out.logits, ids_L)
+        gates.append(torch.stack([routing.gates for routing in out.routings]).double().cpu().numpy())
+        slots = unit_layout(model.config.routing, RoutingContext(1, inputs.shape[1])).slots_per_unit
+        unit_N[start : stop - 1] = units + np.arange(inputs.shape[1]) // slots
+        units += gates[-1].shape[1]
+    starts = tuple(range(0, len(ids_N), length + 1))
+    return Reading(tuple(pieces), starts, unit_N, np.concatenate(gates, axis=1), losses_N)
+
+
+@torch.no_grad()
+def read_losses(model: LoriiniForCausalLM, ids_N: Tensor, length: int, precision: str = "auto") -> Floats:
+    """The losses (N,) in nats of a text in contexts of `length`; NaN for the first token of each."""
+    losses_N = np.full(len(ids_N), np.nan)
+    for start, ids_L in _contexts(ids_N, length):
+        with autocast(precision, model.device):
+            logits_BLV = model(ids_L[None, :-1].to(model.device)).logits
+        losses_N[start + 1 : start + len(ids_L)] = _losses(logits_BLV, ids_L)
+    return losses_N
+
+
+def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple[int, Tensor]]:
+    """The start and the ids of each context of `length` + 1 tokens, without a last one of a single token."""
+    parts = [(start, ids_N[start : start + length + 1]) for start in range(0, len(ids_N), length + 1)]
+    with progress("lens", len(parts), shown) as advance:
+        for start, ids_L in parts:
+            if len(ids_L) > 1:
+                yield start, ids_L
+            advance()
+
+
+def _losses(logits_BLV: Tensor, ids_L: Tensor) -> Floats:
+    targets = ids_L[1:].to(logits_BLV.device)
+    return cross_entropy(logits_BLV[0].float(), targets, reduction="none").double().cpu().numpy()
+
+
+def _load_dense(path: Path, device: str | None, text: str, ids_N: Tensor) -> LoriiniForCausalLM:
+    """The dense model. InputError for a mixture and for another tokenizer."""
+    model, tokenizer = load_model(path, device)
+    if model.config.num_experts > 1:
+        raise InputError(f"--dense {path}: a mixture; give the run of a dense model")
+    if not torch.equal(tokenize(text, tokenizer)[0][: len(ids_N)], ids_N):
+        raise InputError(
+            f"--dense {path}: its tokenizer is not the mixture's, so their losses do not compare; "
+            "give a dense model trained on the same corpus"
+        )
+    return model
+
+
+def _routes_of(run: Path, reading: Reading) -> Routes | None:
+    """The routes by domain that `loriini analyze` measured for a run, if they are of this model's shape."""
+    folder = model_folder(run)
+    for path in (run / ROUTES, folder / ROUTES, folder.parent / ROUTES):
+        routes = read_routes(path)
+        if routes is not None and routes.choices[:, 0].shape == reading.gates_LUE[:, 0].shape:
+            return routes
+    return None
+
+
+def _name_of(run: Path) -> str:
+    folder = run.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name

@@ -1,0 +1,347 @@
+"""The page of a lens: the text coloured by experts or by loss, and what it is compared with."""
+
+import math
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.analyze import page as p
+from loriini.analyze import plots
+from loriini.analyze.curves import Floats
+from loriini.analyze.page import Html
+from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
+from loriini.analyze.report import write_page
+from loriini.analyze.sections import DOMAINS_SHOWN
+from loriini.routing import not_causal
+
+LISTED = 8
+"""Rows of a table of tokens or segments."""
+BEFORE = 48
+"""Characters shown before a token in a table."""
+LAYERS_AT_FIRST = 4
+"""More layers than this are not all shown at first."""
+GOLDEN_ANGLE = 137.508
+
+ROUTED_BY = {
+    "token": "Each token is routed by its own state.",
+    "segment": "Each segment of {T} tokens is routed by the mean state of the segment before it, the first "
+    "segment of a context by its own mean.",
+    "prefix": "Every segment of {T} tokens is routed by the mean state of the first segment of its context.",
+    "sequence": "The tokens of a context are routed together, by their mean state.",
+}
+LEAK = (
+    " The first segment of a context is routed by its own text, which reveals a little of what is predicted: "
+    "compare the later ones."
+)
+KEYS = (
+    "Arrow keys move between tokens, Page Up and Page Down between {unit}s, Home and End to the first and "
+    "the last; [ and ] change the layer. A click on an expert dims what others computed."
+)
+
+
+def write_lens_page(lens: Lens, out: Path) -> Path:
+    """Write the page of a lens; returns its path."""
+    sections = {
+        "Text": text_section(lens),
+        "Loss": loss_section(lens),
+        "Similar domains": domains_section(lens),
+    }
+    experts = lens.reading.gates_LUE.shape[2]
+    style, script = expert_colours(experts) + _resource("lens.css"), _resource("lens.js")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return write_page(out, f"Loriini lens: {lens.name}", opening(lens), sections.items(), style, script)
+
+
+def opening(lens: Lens) -> Html:
+    """The model, how it routes, and its loss on the text."""
+    layers, units, experts = lens.reading.gates_LUE.shape
+    numbers = {
+        "tokens": f"{len(lens.reading.pieces):,}",
+        "loss, nats a token": f"{lens.reading.loss:.3f}",
+        "perplexity": f"{math.exp(lens.reading.loss):.2f}",
+    }
+    if lens.gains_N is not None:
+        gain = float(np.nanmean(lens.gains_N))
+        numbers["loss, dense"] = f"{lens.reading.loss + gain:.3f}"
+        numbers["gain over dense"] = _signed(gain)
+    remark = not_causal(lens.design)
+    units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
+    return p.join(
+        p.element("p", "Loriini · lens", class_="kicker"),
+        p.element("h1", f"How {lens.name} reads this text"),
+        p.paragraph(f"{layers} layers of {experts} experts{units_said}. {_routed_by(lens)}"),
+        p.paragraph(p.strong("Note: "), f"{remark}.") if remark else "",
+        p.cards(numbers),
+        p.note(_extent(lens)),
+    )
+
+
+def _routed_by(lens: Lens) -> str:
+    design = lens.design
+    if design.scorer == "label":
+        words = f"Every token is routed by the label {lens.label}."
+    elif design.fixed:
+        words = "Every token gets every expert with the same weight."
+    elif design.scorer == "linear_segment":
+        words = f"Each token is routed by its own state and by the {design.segment_length} tokens before."
+    else:
+        words = ROUTED_BY[design.unit].format(T=design.segment_length)
+    if design.first_segment == "uniform" and design.unit == "segment":
+        words = words.replace("by its own mean", "with equal weights")
+    if design.scope == "global":
+        words += " Layer 0 decides for all layers."
+    if design.num_shared_experts:
+        words += " Besides, every token passes through shared experts, which have no weight."
+    return words
+
+
+def _extent(lens: Lens) -> str:
+    """What was read, in which contexts."""
+    contexts = len(lens.reading.starts)
+    cut = (
+        f"The text was cut into {contexts} contexts of {lens.reading.starts[1]:,} tokens, as in evaluation; "
+        "a context knows nothing of those before it. "
+        if contexts > 1
+        else ""
+    )
+    left_out = f"The {lens.left_out:,} tokens after these were left out (--tokens). " if lens.left_out else ""
+    last = "A context's first token is not predicted, its last one not routed."
+    return f"{cut}{left_out}{last} Layers and experts are counted from 0."
+
+
+def text_section(lens: Lens) -> Html:
+    """The controls, the key of the experts, the tokens and the details of one of them."""
+    layers, _, experts = lens.reading.gates_LUE.shape
+    first = "all" if layers <= LAYERS_AT_FIRST else "0"
+    views = ["experts", "loss", *(["gain"] if lens.gains_N is not None else [])]
+    controls = p.element(
+        "form",
+        _choices("view", "Colour", {name: name for name in views}, "experts"),
+        _choices("layer", "Layer", {"all": "all"} | {str(i): str(i) for i in range(layers)}, first),
+        p.element("label", p.element("input", type="checkbox", id="numbers", checked="checked"), " numbers"),
+        class_="controls",
+        id="controls",
+    )
+    key = (
+        p.element(
+            "button", str(i), type="button", class_="chip", style=f"--c:var(--e{i})", data_expert=str(i)
+        )
+        for i in range(experts)
+    )
+    return p.join(
+        p.element("noscript", p.note("Colours and weights need JavaScript, which is switched off.")),
+        controls,
+        p.element("div", *key, class_="key", id="key", role="group", aria_label="Experts"),
+        p.element("p", id="scale", class_="note"),
+        p.element(
+            "div",
+            p.element("div", *_contexts(lens), id="tokens", role="listbox", aria_label="Tokens of the text"),
+            p.element("aside", id="details", aria_label="Details of a token"),
+            class_="reader",
+        ),
+        p.note(KEYS.format(unit=lens.unit if lens.unit != "token" else "line")),
+        p.data(lens.reading.to_dict(lens.dense_losses_N) | {"unitName": lens.unit}, "lens-data"),
+    )
+
+
+def _choices(name: str, legend: str, values: dict[str, str], chosen: str) -> Html:
+    """Radio buttons."""
+    buttons = (
+        p.element(
+            "label",
+            p.element(
+                "input", type="radio", name=name, value=value, **({"checked": ""} if value == chosen else {})
+            ),
+            text,
+        )
+        for value, text in values.items()
+    )
+    return p.element("fieldset", p.element("legend", legend), *buttons, class_=name)
+
+
+def _contexts(lens: Lens) -> Iterator[Html]:
+    """The tokens in groups, since a listbox has one level of them: units, or contexts of single tokens."""
+    starts = lens.reading.starts
+    for number, (start, stop) in enumerate(pairwise([*starts, len(lens.reading.pieces)])):
+        if lens.unit == "token":
+            label = f"context {number}"
+            yield p.element(
+                "div", *_tokens(lens, start, stop), class_="context", role="group", aria_label=label
+            )
+        else:
+            yield p.element("div", *_units(lens, start, stop), class_="context", role="none")
+
+
+def _units(lens: Lens, start: int, stop: int) -> Iterator[Html]:
+    """The units of a context; the script labels those that are routed."""
+    unit_N = lens.reading.unit_N
+    for first, last in pairwise([start, *(start + 1 + np.flatnonzero(np.diff(unit_N[start:stop]))), stop]):
+        unit = int(unit_N[first])
+        named = {"data_unit": str(unit)} if unit >= 0 else {"aria_label": "not routed"}
+        yield p.element("div", *_tokens(lens, first, last), class_="unit", role="group", **named)
+
+
+def _tokens(lens: Lens, start: int, stop: int) -> Iterator[Html]:
+    return (_token(i, _shown(lens, i)) for i in range(start, stop))
+
+
+def _token(index: int, piece: str) -> Html:
+    """One token; its line breaks are drawn as signs, followed by one, and the indentation after them."""
+    *lines, tail = piece.split("\n")
+    if not lines:
+        return p.element("span", piece, id=f"t{index}", class_="t", role="option", tabindex="-1")
+    shown, indentation = (
+        ("↵".join([*lines, ""]), tail) if not tail.strip() else ("↵".join([*lines, tail]), "")
+    )
+    return p.join(
+        p.element("span", shown, id=f"t{index}", class_="t", role="option", tabindex="-1"),
+        Html("<br>" * len(lines)),
+        p.element("span", indentation, class_="indent", aria_hidden="true") if indentation else "",
+    )
+
+
+def _shown(lens: Lens, index: int) -> str:
+    """The text of a token, or a sign for the end of the text and for a token that continues a character."""
+    pieces = lens.reading.pieces
+    return pieces[index] or ("⟨end⟩" if index == len(pieces) - 1 else "·")
+
+
+def loss_section(lens: Lens) -> Html:
+    """The tokens that were hardest to predict, and where the mixture and a dense model differ."""
+    reading, gains_N = lens.reading, lens.gains_N
+    hardest = _token_table(lens, np.argsort(-np.nan_to_num(reading.losses_N, nan=-np.inf), kind="stable"))
+    if gains_N is None:
+        return p.join(
+            p.element("h3", "Hardest tokens"),
+            hardest,
+            p.note("With --dense RUN, the run of a dense model, its loss is shown beside the mixture's."),
+        )
+    known = gains_N[~np.isnan(gains_N)]
+    better = float((known > 0).mean())
+    return p.join(
+        p.paragraph(
+            f"The gain is the loss of {lens.dense} minus that of {lens.name}, in nats: above 0 the mixture "
+            "is better. It is ",
+            p.strong(f"{_signed(float(known.mean()))} on average"),
+            f", and above 0 for {100 * better:.0f} % of the tokens. One text says little of others.",
+            LEAK if lens.design.causality == "after_first_segment" else "",
+        ),
+        _unit_table(lens, gains_N),
+        p.pair(
+            p.join(
+                p.element("h3", "Where the mixture gains most"),
+                _token_table(lens, np.argsort(-np.nan_to_num(gains_N, nan=-np.inf), kind="stable")),
+            ),
+            p.join(
+                p.element("h3", "Where it loses most"),
+                _token_table(lens, np.argsort(np.nan_to_num(gains_N, nan=np.inf), kind="stable")),
+            ),
+        ),
+        p.folded("Hardest tokens", hardest),
+    )
+
+
+def _token_table(lens: Lens, order: NDArray[np.int64]) -> Html:
+    """The first tokens of an order, with the text before each and their losses."""
+    reading, dense_N, gains_N = lens.reading, lens.dense_losses_N, lens.gains_N
+    head = ["token", "loss", *(["dense", "gain"] if gains_N is not None else [])]
+    rows = []
+    for i in order[: min(LISTED, np.isfinite(reading.losses_N).sum())]:
+        before = "".join(reading.pieces[max(0, i - BEFORE) : i])[-BEFORE:]
+        token = p.element("a", _one_line(_shown(lens, i)), href=f"#t{i}", class_="found")
+        more = [] if dense_N is None or gains_N is None else [f"{dense_N[i]:.2f}", _signed(gains_N[i], 2)]
+        place: str = p.join(p.element("span", _one_line(before), class_="before"), token)
+        rows.append([place, f"{reading.losses_N[i]:.2f}", *more])
+    return p.table(head, rows)
+
+
+def _unit_table(lens: Lens, gains_N: Floats) -> Html:
+    """Mean losses of each segment or context; nothing where units are tokens."""
+    if lens.unit == "token":
+        return p.join()
+    rows = []
+    for unit, tokens in enumerate(lens.reading.tokens_of_units):
+        gains = gains_N[tokens]
+        if not np.isfinite(gains).any():
+            continue
+        loss, gain = np.nanmean(lens.reading.losses_N[tokens]), np.nanmean(gains)
+        span = f"{lens.unit} {unit}, tokens {tokens[0]}–{tokens[-1]}"
+        rows.append([span, f"{loss:.3f}", f"{loss + gain:.3f}", _signed(float(gain))])
+    shown = p.table([lens.unit, "loss", "dense", "gain"], rows)
+    return shown if len(rows) <= LISTED else p.folded(f"All {len(rows)} {lens.unit}s", shown)
+
+
+def domains_section(lens: Lens) -> Html:
+    """The domains whose routing is most like the text's, and a picture of both."""
+    routes, shares_LE = lens.routes, lens.reading.choice_shares(lens.soft)
+    if routes is None:
+        return p.join(
+            p.paragraph(
+                "The routing of each domain has not been measured for this run. ",
+                p.code(f"loriini analyze {lens.name} --documents PATH…"),
+                " measures it; then make this page again.",
+            ),
+            p.figure(plots.shares_by_domain(shares_LE[:, None], ["this text"]), _caption(lens, "the text")),
+        )
+    overlaps = domain_overlaps(lens.reading, lens.soft, routes)
+    shown = routes.largest(DOMAINS_SHOWN)
+    between = mean_overlap(routes)
+    usual = (
+        ""
+        if math.isnan(between)
+        else f" Two domains of this run have an overlap of {between:.3f} on average."
+    )
+    rows = [[name, f"{overlap:.3f}"] for name, overlap in list(overlaps.items())[:LISTED]]
+    drawn = np.concatenate([shares_LE[:, None], shown.choice_shares], axis=1)
+    return p.join(
+        p.paragraph(
+            f"The text is routed most like {routes.field} ",
+            p.strong(next(iter(overlaps))),
+            ". The overlap of two texts is the part of their choices of experts that is the same, averaged "
+            f"over layers: 1 if all is the same.{usual}",
+        ),
+        p.table([routes.field, "overlap"], rows),
+        p.figure(
+            plots.shares_by_domain(drawn, ["this text", *shown.domains]),
+            _caption(lens, f"the text and for each {routes.field}"),
+        ),
+    )
+
+
+def _caption(lens: Lens, rows: str) -> str:
+    what = "Mean weight" if lens.soft else "Share of choices"
+    return f"{what} of each expert (columns) for {rows}: red is more than the even share, blue is less."
+
+
+def expert_colours(experts: int) -> str:
+    """A style sheet of a colour for each expert, for light and dark pages.
+
+    Hues follow the golden angle, so that experts of adjacent numbers differ; of more than a dozen, every
+    other one is lighter or darker. Black, or on dark pages white, is legible on all.
+    """
+    light, dark = [], []
+    for i in range(experts):
+        hue = (25 + i * (360 / experts if experts <= 12 else GOLDEN_ANGLE)) % 360
+        ring = i % 3 if experts > 12 else 0
+        light.append(f"--e{i}: oklch({(0.8, 0.69, 0.89)[ring]} {(0.13, 0.15, 0.08)[ring]} {hue:.0f});")
+        dark.append(f"--e{i}: oklch({(0.46, 0.56, 0.36)[ring]} {(0.12, 0.13, 0.09)[ring]} {hue:.0f});")
+    return (
+        f"\n:root {{ {' '.join(light)} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {' '.join(dark)} }} }}\n"
+    )
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "↵")
+
+
+def _resource(name: str) -> str:
+    return files("loriini.analyze").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,198 @@
+"""The lens: what its page says of a text is what the model does with it, and the text stays text."""
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast
+
+from lenses import HOSTILE, Parts, byte_tokenizer, saved
+from loriini import LoriiniForCausalLM
+from loriini.analyze.lens import read_losses, read_text, tokenize, write_lens
+from loriini.analyze.lens_page import expert_colours, write_lens_page
+from loriini.analyze.reading import Lens, Reading, domain_overlaps, mean_overlap
+from loriini.analyze.routes import ROUTES, Routes
+from loriini.errors import InputError
+from loriini.evaluate.perplexity import token_losses, tokenize_by_domain
+from loriini.sources.document import Document
+from tiny import SEGMENT, random_ids, tiny_model
+
+DESIGNS_SHOWN = (
+    "lory",
+    "prefix",
+    "mixtral",
+    "sequence-top2",
+    "global-top1",
+    "ec-segment",
+    "aoe-top-p",
+    "label",
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return byte_tokenizer()
+
+
+def labelled(model: LoriiniForCausalLM) -> str | None:
+    if not model.config.routed_by_label:
+        return None
+    model.config.label_names = ["a", "b", "c", "d"]
+    return "b"
+
+
+def read(model: LoriiniForCausalLM, ids: Tensor, length: int) -> Reading:
+    return read_text(model, ids, [""] * len(ids), length, "fp32", labelled(model))
+
+
+@pytest.mark.parametrize("design", DESIGNS_SHOWN)
+@torch.no_grad()
+def test_weights_are_the_models_routing(design: str) -> None:
+    model, ids = tiny_model(design), random_ids(1, 27)[0]
+    reading = read(model, ids, length=9)
+    numbers = reading.to_dict()
+    assert reading.starts == (0, 10, 20)
+    labels = {"routing_labels": torch.tensor([1])} if model.config.routed_by_label else {}
+    for start in reading.starts:
+        inputs = ids[start : start + 10][:-1]
+        routings = model(inputs[None], **labels).routings
+        for layer, routing in enumerate(routings):
+            for position in range(len(inputs)):
+                unit = {"token": position, "sequence": 0}.get(model.config.routing.unit, position // SEGMENT)
+                pairs = numbers["weights"][layer][numbers["unit"][start + position]]
+                expected = [[e, round(w, 4)] for e, w in enumerate(routing.gates[unit].tolist()) if w]
+                assert [e for e, _ in pairs] == [e for e, _ in expected]
+                np.testing.assert_allclose(pairs, expected, atol=1.1e-4)
+    assert [i for i, unit in enumerate(numbers["unit"]) if unit < 0] == [9, 19, 26]
+
+
+@torch.no_grad()
+def test_losses_are_those_of_evaluation(tokenizer: PreTrainedTokenizerFast) -> None:
+    model, text = tiny_model("lory", vocab_size=len(tokenizer)), "the owl sat on the mat and saw 12 bats."
+    ids, pieces = tokenize(text, tokenizer)
+    length = 12
+    losses = read_text(model, ids, pieces, length, "fp32").losses_N
+    instances = tokenize_by_domain([Document("1", text, "a")], tokenizer, length)["a"].ids
+    assert len(instances) == 3
+    expected = token_losses(model, instances, "fp32").numpy()
+    whole = losses[: instances.numel()].reshape(instances.shape)
+    assert np.isnan(whole[:, 0]).all()
+    np.testing.assert_allclose(whole[:, 1:], expected, rtol=1e-5)
+    np.testing.assert_array_equal(read_losses(model, ids, length, "fp32"), losses)
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "中文", " \n\n  x", "é", "a\r\nb\tc "])
+def test_the_pieces_of_a_text_add_up_to_it(text: str, tokenizer: PreTrainedTokenizerFast) -> None:
+    ids, pieces = tokenize(text, tokenizer)
+    assert "".join(pieces) == text
+    assert len(ids) == len(pieces)
+    assert ids.tolist() == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
+
+
+def test_a_text_stays_text(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    run = saved(tmp_path / "<b>run", tokenizer, "mixtral")
+    page = write_lens(run, HOSTILE, tmp_path / "lens.html").read_text()
+    parts = Parts(page)
+    assert (
+        "".join(parts.tokens)
+        == HOSTILE.replace("\n", "↵").replace("文", "文··", 1).replace("中", "中··").replace("ï", "ï·")
+        + "⟨end⟩"
+    )
+    assert "img" not in parts.tags
+    assert "b" not in parts.tags
+    _, script = parts.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in parts.policy
+    assert "default-src 'none'" in parts.policy
+    assert not re.search(r"(src|href)=\"(?!#)", page)
+    assert "innerHTML" not in script
+
+
+def test_a_dense_models_loss_is_beside_the_mixtures(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    run, dense = saved(tmp_path / "run", tokenizer), saved(tmp_path / "dense", tokenizer, num_experts=1)
+    text = "the owl sat on the mat and saw 12 bats."
+    page = write_lens(run, text, tmp_path / "lens.html", dense, device="cpu").read_text()
+    data = Parts(page).data
+    loss, of_dense = (np.array(data[name], float) for name in ("loss", "dense"))
+    gain = np.nanmean(of_dense - loss)
+    assert f"{gain:+.3f}".replace("-", "−") + " on average" in page
+    assert "loss of dense minus that of run" in page
+    assert "The first segment of a context is routed by its own text" in page
+    with pytest.raises(InputError, match="a mixture; give the run of a dense model"):
+        write_lens(run, text, tmp_path / "lens.html", run)
+    with pytest.raises(InputError, match="a dense model, so there is nothing to route; give it as --dense"):
+        write_lens(dense, text, tmp_path / "lens.html")
+    other = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token="a")
+    saved(dense, other, num_experts=1)
+    with pytest.raises(InputError, match="its tokenizer is not the mixture's"):
+        write_lens(run, text, tmp_path / "lens.html", dense)
+
+
+def test_a_long_text_is_cut_and_the_page_says_so(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = saved(tmp_path / "run", tokenizer)
+    page = write_lens(run, "0123456789" * 10, tmp_path / "lens.html", tokens=60).read_text()
+    assert "cut into 3 contexts of 25 tokens, as in evaluation" in page
+    assert "The 41 tokens after these were left out (--tokens)" in page
+    assert "⟨end⟩" not in page
+    assert "the text has 101 tokens, the first 60 are read" in capsys.readouterr().err
+    assert Parts(page).data["starts"] == [0, 25, 50]
+    for text, tokens, words in (("", 60, "the text is empty"), ("a b", 1, "--tokens 1: give at least 2")):
+        with pytest.raises(InputError, match=words):
+            write_lens(run, text, tmp_path / "lens.html", tokens=tokens)
+
+
+def routes(shares: list[list[float]]) -> Routes:
+    """Routes of one layer with these choices by domain."""
+    choices = np.array([shares])
+    domains = tuple(f"<{i}>" for i in range(len(shares)))
+    units = np.full(len(shares), 10)
+    return Routes(choices, choices, np.zeros(choices.shape[:2]), np.zeros(1), units, units, domains, "topic")
+
+
+def reading(gates: list[list[float]]) -> Reading:
+    """A text of as many tokens as units, and one more that is not routed."""
+    count = len(gates) + 1
+    units = np.array([*range(len(gates)), -1])
+    losses = np.array([np.nan, *np.linspace(1, 2, len(gates))])
+    return Reading(tuple(map(str, range(count))), (0,), units, np.array([gates]), losses)
+
+
+def test_the_most_similar_domain_shares_most_choices(tmp_path: Path) -> None:
+    text = reading([[0.9, 0.1, 0, 0], [0, 0.8, 0.2, 0]])
+    measured = routes([[0, 0, 6, 4], [1, 2, 1, 0], [10, 0, 0, 0]])
+    assert domain_overlaps(text, False, measured) == pytest.approx({"<1>": 1.0, "<0>": 0.25, "<2>": 0.25})
+    assert domain_overlaps(text, True, measured)["<2>"] == pytest.approx(0.45)
+    assert mean_overlap(measured) == pytest.approx((0.25 + 0.25 + 0) / 3)
+    design = replace(tiny_model("mixtral").config.routing)
+    page = write_lens_page(Lens("run", design, text, routes=measured), tmp_path / "lens.html").read_text()
+    assert "routed most like topic <strong>&lt;1&gt;</strong>" in page
+    page = write_lens_page(Lens("run", design, text), tmp_path / "lens.html").read_text()
+    assert "<code>loriini analyze run --documents PATH…</code> measures it" in page
+
+
+def test_routes_of_the_run_are_found(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    run = saved(tmp_path / "run", tokenizer)
+    routes([[1, 2, 3, 4]]).save(run / ROUTES)  # of a model with one layer
+    assert "has not been measured" in write_lens(run, "owl", tmp_path / "a.html").read_text()
+    shares = np.full((2, 1, 4), 0.25)
+    two_layers = replace(routes([[1, 1, 1, 1]]), choices=shares, mean_gates=shares, chance_bits=np.zeros(2))
+    two_layers = replace(two_layers, confidence_entropy=np.zeros((2, 1)))
+    two_layers.save(run / ROUTES)
+    assert "routed most like topic" in write_lens(run, "owl", tmp_path / "b.html").read_text()
+
+
+@pytest.mark.parametrize("experts", [4, 12, 13, 32, 64])
+def test_every_expert_has_a_colour_of_its_own(experts: int) -> None:
+    light, dark = expert_colours(experts).split("@media")
+    for sheet in (light, dark):
+        assert len(set(re.findall(r": (oklch\([^)]*\))", sheet))) == experts
