@@ -1,0 +1,1 @@
+"""A package, because another folder has a test_report too."""
