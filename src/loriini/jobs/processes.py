@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -80,7 +81,7 @@ def _start(task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with environment_variables(WORKER_ENVIRONMENT):
+    with environment_variables(WORKER_ENVIRONMENT), _blocked_interrupts():
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
@@ -109,7 +110,6 @@ def _is_done(worker: _Worker, advance: Advance) -> bool:
 
 def _work(pipe: Connection, parts: Path) -> None:
     """A worker: run the tasks received until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and terminates us
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def advance(count: int = 1, note: str = "") -> None:
@@ -126,6 +126,17 @@ def _work(pipe: Connection, parts: Path) -> None:
         except Exception:
             message = traceback.format_exc()
         pipe.send(message)
+
+
+@contextmanager
+def _blocked_interrupts() -> Iterator[None]:
+    """Block SIGINT and SIGHUP, for the processes started inside too: their parent receives and ends them."""
+    resource_tracker.ensure_running()  # starting it resets the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
