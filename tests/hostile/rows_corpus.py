@@ -144,13 +144,14 @@ INSPECTED = (
     "neighbors/similarities.npy",
     "order/order.npy",
 )
-EVERY = 3
+EVERY = 5
+"""One harm of these is tried in the suite, all in the drill."""
 
 
 def rows(
     what: str, harms: dict[str, Harm], commands: tuple[str, ...], line: str, first: int = 0
 ) -> Iterator[Row]:
-    """Every harm with every command; in the suite every third harm with one command, in turn."""
+    """Every harm with every command; in the suite every fifth harm with one command, in turn."""
     for (i, (name, harm)), command in product(enumerate(harms.items()), commands):
         drill = commands.index(command) != (i + first) % len(commands) or (i + first) % EVERY != 0
         yield Row(f"{command}: {what} {name}", COMMANDS[command], line, harm, drill=drill)

@@ -18,7 +18,15 @@ from loriini.jobs.artifact import build_artifact
 from loriini.jobs.tasks import Task, run_tasks
 
 MARK = "LORIINI_TEST_MARK"
-SECONDS = 300
+SECONDS = 120
+MANY_TASKS = """
+import sys
+from corpus.small import SMALL
+from loriini.cli import main
+for (module, name), value in SMALL.items():
+    setattr(module, name, value)
+main(sys.argv[1:])
+"""
 
 
 def marked(mark: str) -> list[str]:
@@ -57,13 +65,13 @@ def wait_until(condition: Any) -> None:
 def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool, moment: int) -> None:
     """Moments: the folder is made; workers start; they have started; a stage is done."""
     for name in "abc":
-        write_documents(tmp_path / f"{name}.jsonl", 4000)
+        write_documents(tmp_path / f"{name}.jsonl", 1000)
     mark = uuid4().hex
     documents = [str(tmp_path / f"{name}.jsonl") for name in "abc"]
-    command = [sys.executable, "-m", "loriini", "prepare", "c", "--documents", *documents]
+    command = [sys.executable, "-c", MANY_TASKS, "prepare", "c", "--documents", *documents]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path), "--workers", "3", "--tokenizer", "bpe:400"],
-        env={**os.environ, MARK: mark},
+        env={**os.environ, MARK: mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
@@ -72,7 +80,7 @@ def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool,
     if moment == 1:
         wait_until(lambda: len(marked(mark)) >= 2)
     elif moment == 2:
-        wait_until(lambda: len(marked(mark)) >= 3)
+        wait_until(lambda: len(marked(mark)) >= 4)
         time.sleep(0.5)
     elif moment == 3:
         wait_until((out / "documents").exists)

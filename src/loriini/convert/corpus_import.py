@@ -126,8 +126,8 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
             check_domains(len(names), files.source)
             domains.extend(indices)
             advance(len(lengths_N))
-    if not lengths:
-        raise InputError(f"{files.source}: holds no documents; check the path")
+    if not sum(lengths):
+        raise InputError(f"{files.source}: holds no tokens; check the path")
     write_document_arrays(folder, lengths, domains, sizes)
     return {
         "documents": len(lengths),
