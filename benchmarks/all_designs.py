@@ -1,43 +1,29 @@
 """Every kind of design on the same text: short runs beside each other; does each learn, and at what speed?
 
-python benchmarks/all_designs.py --text TEXT --out WORK --results results/all_designs.json
+python benchmarks/all_designs.py --text PATH… --out WORK --results results/all_designs.json --seeds 1
 """
 
 from dataclasses import replace
-from pathlib import Path
 
-from experiment import experiment
+from experiment import Experiment
 from loriini.recipes import quickstart_run
-from loriini.train.run import Run
+from loriini.routing import DESIGNS
 
-DESIGNS = (
-    "dense",
-    "lory",
-    "lory-top2",
-    "prefix",
-    "ec-token",
-    "ec-segment",
-    "switch",
-    "mixtral",
-    "segment-then-token",
-    "deepseek-v3",
-    "relu",
-    "sequence-top2",
-    "global-top2",
-    "frozen",
-    "random",
-    "label",
-    "aoe",
-    "aoe-top-p",
-    "aoe-ec",
-)
+LEFT_OUT = {"smear", "sequence-top1", "global-top1", "token-top-p", "token-ec2"}
+"""Designs that differ little from others that are here."""
 
 
-def grid(out: Path, steps: int) -> dict[str, Run]:
+def main() -> None:
     """One run a design, each with the quickstart's settings."""
-    corpus = ((out / "similar").resolve(),)
-    return {name: replace(quickstart_run(name, "small", steps, 0), corpus=corpus) for name in DESIGNS}
+    experiment = Experiment.parse(steps=300)
+    corpus = experiment.prepare()["similar"]
+    runs = {
+        name: replace(quickstart_run(name, "small", experiment.steps, 0), corpus=(corpus,))
+        for name in DESIGNS
+        if name not in LEFT_OUT
+    }
+    experiment.compare(runs, experiment="all_designs")
 
 
 if __name__ == "__main__":
-    experiment(__file__, grid, ("similar",), steps=300, experiment="all_designs")
+    main()

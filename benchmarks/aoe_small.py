@@ -1,48 +1,57 @@
 """Autonomy of Experts at small scale: how far from Mixtral it is, and what of the distance comes from where.
 
-python benchmarks/aoe_small.py --text TEXT --out WORK --results results/aoe_small.json
+python benchmarks/aoe_small.py --text PATH… --out WORK --results results/aoe_small.json
 """
 
-import json
 import math
-import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
+from typing import Any
 
 import torch
 from torch import nn
 
-from experiment import experiment
+from experiment import Experiment
 from loriini.atomic import write_json
+from loriini.compare.running import place_cells
+from loriini.compare.seeds import over_seeds
 from loriini.model.experts import FactorizedExperts
 from loriini.model.modeling import LoriiniPreTrainedModel
-from loriini.recipes import quickstart_run
+from loriini.recipes import SIZES, quickstart_run
+from loriini.train.corpora import read_corpora
+from loriini.train.loop import train
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
 
 SMALL_FACTORS = "aoe-small-factors"
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""97.5 % quantiles of Student's t, for 2 to 10 seeds."""
+SIZE = "small"
 
 
-def grid(out: Path, steps: int) -> dict[str, Run]:
-    """The quickstart's small models, in half its batch: both initialisations, and both starts of Mixtral."""
-    mixtral, aoe = (quickstart_run(design, "small", steps, 0) for design in ("mixtral", "aoe"))
+def grid(steps: int) -> dict[str, Run]:
+    """The quickstart's small models, in half its batch: both initialisations, and both starts of Mixtral.
+
+    Every expert is as wide as the dense FFN.
+    """
+    mixtral, aoe = (quickstart_run(design, SIZE, steps, 0) for design in ("mixtral", "aoe"))
     runs = {
         "aoe": aoe,
         "mixtral-scratch": replace(mixtral, warmup=WarmupConfig(dense_share=0.0)),
         SMALL_FACTORS: aoe,
         "mixtral": mixtral,
     }
-    corpus = ((out / "similar").resolve(),)
-    return {name: replace(run, name=name, corpus=corpus, batch_size=4) for name, run in runs.items()}
+    width = SIZES[SIZE].shape.intermediate_size
+    return {
+        name: replace(run, batch_size=4, model=replace(run.model, intermediate_size=width))
+        for name, run in runs.items()
+    }
 
 
-def start_with_small_factors() -> None:
+@contextmanager
+def small_factors() -> Iterator[None]:
     """Scale both factors of gate projections to the initialiser's deviation, in this process."""
     initialize = LoriiniPreTrainedModel._init_weights
 
@@ -54,36 +63,48 @@ def start_with_small_factors() -> None:
                 factor.mul_(self.config.initializer_range / factor.std())
 
     LoriiniPreTrainedModel._init_weights = initialize_small  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LoriiniPreTrainedModel._init_weights = initialize  # type: ignore[method-assign]
 
 
-def add_differences(results: Path) -> None:
-    """Add every run's distance from every other, paired by seed, to the file of results, and print them.
+def add_differences(results: dict[str, Any]) -> None:
+    """Add every run's distance from every other, paired by seed, to the results, and print them.
 
     Losses are the mean over domains of the held-out text's, in nats a token.
     """
-    written = json.loads(results.read_text())
     losses: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in written["results"]:
+    for row in results["results"]:
         losses[row["name"]][row["seed"]] = mean(math.log(p) for p in row["perplexity"].values())
-    written["loss"] = {name: interval(of_seed.values()) for name, of_seed in losses.items()}
-    written["difference"] = {
+    results["loss"] = {name: interval(of_seed.values()) for name, of_seed in losses.items()}
+    results["difference"] = {
         f"{one} - {other}": interval(losses[one][seed] - losses[other][seed] for seed in losses[one])
         for one, other in combinations(losses, 2)
     }
-    write_json(results, written)
-    for name, (center, half) in (written["loss"] | written["difference"]).items():
+    for name, (center, half) in (results["loss"] | results["difference"]).items():
         print(f"{name}: {center:.3f} ± {half:.3f}")
 
 
 def interval(of_seeds: Iterable[float]) -> tuple[float, float]:
-    """The mean over 2 to 10 seeds and half the width of its 95 % interval."""
-    values = list(of_seeds)
-    return mean(values), STUDENT[len(values) - 2] * stdev(values) / len(values) ** 0.5
+    """The mean over seeds and half the width of its 95 % interval; 0 for one seed."""
+    found = over_seeds(list(of_seeds))
+    return found.mean, 0.0 if found.high is None else found.high - found.mean
+
+
+def main() -> None:
+    """Train the small factors in this process, which alone knows them, and the rest as processes."""
+    experiment = Experiment.parse(steps=150)
+    corpus = experiment.prepare()["similar"]
+    runs = {name: replace(run, corpus=(corpus,)) for name, run in grid(experiment.steps).items()}
+    small = experiment.cells({SMALL_FACTORS: runs[SMALL_FACTORS]})
+    with small_factors():
+        for trial in place_cells(small, experiment.out / "runs"):
+            train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
+    results = experiment.compare(runs, experiment="aoe_small")
+    add_differences(results)
+    write_json(experiment.results, results)
 
 
 if __name__ == "__main__":
-    if SMALL_FACTORS in sys.argv:  # `--only`: every run is a process of its own
-        start_with_small_factors()
-    results = experiment(__file__, grid, ("similar",), steps=150, experiment="aoe_small")
-    if "--only" not in sys.argv:
-        add_differences(results)
+    main()

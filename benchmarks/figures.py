@@ -16,19 +16,20 @@ from matplotlib.figure import Figure
 from loriini.analyze import plots
 from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
 from loriini.analyze.routes import ROUTES, Routes
+from loriini.compare.seeds import t_factor
 from loriini.train.metrics import METRICS, read_metrics
 
 HERE = Path(__file__).parent
 RESULTS, PICTURES = HERE / "results", HERE.parent / "docs" / "pictures"
 GREY = "#7d8590"  # legible on white and on black, for an image has no page around it
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # Student's t, two-sided 95 %, by number of seeds
 
 
 def by_name(experiment: dict[str, Any]) -> dict[str, np.ndarray]:
     """Mean perplexity over domains of each run, one value a seed."""
     values = defaultdict(list)
     for row in experiment["results"]:
-        values[row["name"]].append(row["mean_perplexity"])
+        if row.get("mean_perplexity") is not None:
+            values[row["name"]].append(row["mean_perplexity"])
     return {name: np.array(seeds) for name, seeds in values.items()}
 
 
@@ -36,7 +37,7 @@ def half_interval(seeds: np.ndarray) -> float:
     """Half of the 95 % confidence interval of the mean; 0 for one seed."""
     if len(seeds) < 2:
         return 0.0
-    return float(T_95[len(seeds)] * seeds.std(ddof=1) / np.sqrt(len(seeds)))
+    return t_factor(len(seeds)) * float(seeds.std(ddof=1))
 
 
 @picture

@@ -14,8 +14,9 @@ from statistics import mean
 from typing import Any
 
 from loriini.atomic import write_json
+from loriini.compare.cells import Cell
+from loriini.compare.running import place_cells, train_trials
 from loriini.hardware import describe_machine
-from loriini.launch import train_run
 from loriini.recipes.small import quickstart_run
 from loriini.train.measures import EvaluateConfig
 from loriini.train.metrics import METRICS, read_metrics
@@ -61,7 +62,7 @@ def result(run: Run, out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train both models of every seed, one after the other, and write their curves."""
+    """Train both models of every seed and write their curves."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--corpus", type=Path, required=True, help="of instances of 512 tokens")
     parser.add_argument("--heldout", type=Path, nargs="+", required=True)
@@ -69,22 +70,24 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True, help="the JSON to write")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1)
     a = parser.parse_args()
     corpus, heldout = a.corpus.resolve(), [path.resolve() for path in a.heldout]
-    every = {
-        (name, seed): run
+    cells = [
+        Cell(name, run)
         for seed in range(a.seeds)
         for name, run in runs(corpus, heldout, a.steps, seed).items()
-    }
-    for (name, seed), run in every.items():
-        train_run(run, a.out / f"{name}-{seed}")
+    ]
+    trials = place_cells(cells, a.out)
+    if failures := train_trials(trials, a.jobs):
+        raise SystemExit(f"{len(failures)} runs failed: {failures}")
     portable = {"corpus": [corpus.name], "evaluate": {"heldout": [path.name for path in heldout]}}
     results = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe_machine(),
-        "runs": {name: {**run.to_dict(), **portable} for (name, seed), run in every.items() if seed == 0},
+        "runs": {cell.variant: {**cell.run.to_dict(), **portable} for cell in cells if cell.seed == 0},
         "window": WINDOW,
-        "results": [result(run, a.out / f"{name}-{seed}") for (name, seed), run in every.items()],
+        "results": [result(trial.cell.run, trial.folder) for trial in trials],
     }
     a.results.parent.mkdir(parents=True, exist_ok=True)
     write_json(a.results, results)

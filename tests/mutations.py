@@ -15,6 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from export.mistakes import EXPORT_MISTAKES
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -37,6 +39,34 @@ class Mutation:
 
 
 MUTATIONS = (
+    Mutation(
+        "segments of a packed row run on over its documents",
+        "routing/unit.py",
+        "starts_BH = (positions_BH >= 0) & (positions_BH % T == 0)",
+        "starts_BH = (positions_BH >= 0) & (self.positions().cumsum(1) % T == 0)",
+        "tests/model/test_packing.py",
+    ),
+    Mutation(
+        "a segment of a packed row is routed by itself",
+        "routing/pooling.py",
+        "layout.segments_BU.clamp(max=1)",
+        "layout.segments_BU.clamp(max=0)",
+        "tests/model/test_packing.py",
+    ),
+    Mutation(
+        "experts read their parameters past adapters",
+        "model/experts.py",
+        "{name: getattr(self, name) for name in self.width_dims}",
+        "dict(self.named_parameters())",
+        "tests/model/test_wrappers.py",
+    ),
+    Mutation(
+        "an old checkpoint's up is read as its gate",
+        "model/gate_up.py",
+        "read = tensor.unbind(1) if tensor.dim()",
+        "read = (tensor[:, 0], tensor[:, 0]) if tensor.dim()",
+        "tests/train/test_checkpoint.py",
+    ),
     Mutation(
         "a segment is routed by itself",
         "routing/pooling.py",
@@ -96,9 +126,44 @@ MUTATIONS = (
     Mutation(
         "a pretrained mixture is copied",
         "model/pretrained.py",
-        "weights[ours] = weight.view(shapes[ours])",
-        "weights[ours] = weight.view(shapes[ours]).clone()",
+        "        weights.update(family.weights(name, weight))\n",
+        "        weights.update(family.weights(name, weight.clone()))\n",
         "tests/model/test_pretrained.py",
+    ),
+    Mutation(
+        "a sliding window is ignored",
+        "model/pretrained.py",
+        "if window is not None and window < (context or longest):",
+        "if False:",
+        "tests/model/test_families.py",
+    ),
+    Mutation(
+        "Qwen2's output has a bias",
+        "model/block.py",
+        "if config.attention_out_bias != config.attention_bias:",
+        "if False:",
+        "tests/model",
+    ),
+    Mutation(
+        "routers are kept for other units",
+        "model/conversion.py",
+        'axes = ("unit", "scope",',
+        'axes = ("scope",',
+        "tests/model/test_conversion.py",
+    ),
+    Mutation(
+        "a run starts from random weights",
+        "train/loop.py",
+        "        make = initial.in_design\n",
+        "",
+        "tests/test_initial.py",
+    ),
+    Mutation(
+        "a run begins with weights that changed",
+        "train/initial.py",
+        "if expected is not None and self.digest() != expected:",
+        "if False:",
+        "tests/test_initial.py",
     ),
     Mutation(
         "an expert's epsilon is not divided by E",
@@ -138,8 +203,8 @@ MUTATIONS = (
     Mutation(
         "perplexity counts the skipped tokens",
         "evaluate/perplexity.py",
-        "math.exp(losses_NL[:, skip:].mean().item())",
-        "math.exp(losses_NL.mean().item())",
+        "losses_NL[:, skip:].mean().exp()",
+        "losses_NL.mean().exp()",
         "tests/evaluate",
     ),
     Mutation(
@@ -159,8 +224,8 @@ MUTATIONS = (
     Mutation(
         "several runs skip the shortest first segment",
         "evaluate/runs.py",
-        "skip=max(map(first_segment,",
-        "skip=min(map(first_segment,",
+        "skip = max(map(first_segment,",
+        "skip = min(map(first_segment,",
         "tests/evaluate",
     ),
     Mutation(
@@ -254,6 +319,70 @@ MUTATIONS = (
         "20_000_000_000",
         "tests/test_paper_recipes.py",
     ),
+    Mutation(
+        "seeds spread as if they were all there are",
+        "compare/seeds.py",
+        "np.std(values, ddof=1)",
+        "np.std(values)",
+        "tests/compare/test_seeds.py",
+    ),
+    Mutation(
+        "the dense phase costs what the mixture does",
+        "compare/measures.py",
+        '[flops[m["experts"]] for m in metrics]',
+        'flops[metrics[-1]["experts"]]',
+        "tests/compare/test_results.py",
+    ),
+    Mutation(
+        "a design that sees later tokens is compared",
+        "compare/results.py",
+        'if variant["causality"] != "none":',
+        "if True:",
+        "tests/compare/test_results.py",
+    ),
+    Mutation(
+        "a headline claims what one interval supports",
+        "compare/report.py",
+        "if known and all(difference.high < 0 for difference in known):",
+        "if known and any(difference.high < 0 for difference in known):",
+        "tests/compare/test_report.py",
+    ),
+    Mutation(
+        "settings that change the training share a folder",
+        "compare/cells.py",
+        "return None if value == default else value",
+        "return None",
+        "tests/compare/test_cells.py",
+    ),
+    Mutation(
+        "interrupted cells are not saved",
+        "compare/running.py",
+        "            process.terminate()\n",
+        "            process.kill()\n",
+        "tests/compare/test_running.py",
+    ),
+    Mutation(
+        "a published accuracy has two digits exchanged",
+        "published/aoe.py",
+        "34.06",
+        "30.46",
+        "tests/published",
+    ),
+    Mutation(
+        "a published perplexity is another table's",
+        "published/design_choices.py",
+        '"sequence (4, 1)": (11.573,)',
+        '"sequence (4, 1)": (11.605,)',
+        "tests/published",
+    ),
+    Mutation(
+        "an item's curve in random order trains in similar order",
+        "published/items/lory.py",
+        'RANDOM_ORDER = ("--order=random",)',
+        "RANDOM_ORDER = ()",
+        "tests/published",
+    ),
+    *(Mutation(*mistake) for mistake in EXPORT_MISTAKES),
 )
 
 

@@ -19,13 +19,15 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Of all lines, in one room."""
 
-SHARED = {"atomic", "errors", "fields", "hardware", "progress"}
+SHARED = {"atomic", "errors", "fields", "hardware", "progress", "snapshot"}
 OPENS = {
     "atomic": set(),
     "errors": set(),
     "fields": {"errors"},
     "hardware": set(),
+    "published": set(),
     "progress": {"errors"},
+    "snapshot": {"errors"},
     "routing": {"fields"},
     "jobs": SHARED,
     "sources": {"jobs", *SHARED},
@@ -36,11 +38,14 @@ OPENS = {
     "parallel": {"model", "routing", *SHARED},
     "train": {"parallel", "model", "routing", "batches", "corpus", "sources", "jobs", *SHARED},
     "estimate": {"train", "parallel", "model", "routing", *SHARED},
+    "export": {"train", "model", "routing", *SHARED},
     "bench": {"estimate", "train", "model", "routing", *SHARED},
 }
 """What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""
 ENTRANCES = {"cli", "__main__"}
 """They know every room; no room knows them."""
+JOBS = {"compare", "quickstart"}
+"""Whole jobs: only the entrances know them."""
 
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 
@@ -75,7 +80,7 @@ def test_doors_open_one_way(path: Path) -> None:
     if room(path) in OPENS:
         assert rooms_imported(path) <= OPENS[room(path)]
     elif room(path) not in ENTRANCES:
-        assert not rooms_imported(path) & ENTRANCES
+        assert not rooms_imported(path) & (ENTRANCES | JOBS)
 
 
 def test_no_room_holds_more_than_a_quarter_of_the_code() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loriini import auto_classes
 
 if TYPE_CHECKING:
+    from loriini.batches.collator import PromptCollator
     from loriini.corpus.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
     from loriini.routing import DESIGNS, Routing, RoutingConfig
@@ -18,6 +19,7 @@ __all__ = [
     "LoriiniConfig",
     "LoriiniForCausalLM",
     "LoriiniModel",
+    "PromptCollator",
     "Routing",
     "RoutingConfig",
     "plain_walk",
@@ -26,6 +28,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
+    "loriini.batches.collator": ("PromptCollator",),
     "loriini.corpus.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
     "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),

@@ -8,6 +8,7 @@ class OptimizerConfig:
         check_fields(self, "optimizer.")
 """
 
+import json
 import math
 import types
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ def as_argument(value: Any) -> str:
     """A value as it is written on the command line."""
     if isinstance(value, tuple | list):
         return ",".join(map(as_argument, value)) or "none"
+    if isinstance(value, dict):
+        return json.dumps(value)
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 

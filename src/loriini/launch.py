@@ -1,9 +1,8 @@
-"""From a recipe and overrides to a finished run; resuming a run; estimating one."""
+"""From a recipe or a file, and overrides, to a finished run; resuming a run; estimating one."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from loriini.evaluate.samples import continue_text
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
-from loriini.recipes import RECIPES, VOCABULARY
+from loriini.recipes import default_vocabulary, find_recipe
+from loriini.snapshot import is_hub_id
 from loriini.sources import read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
+from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.override import override
@@ -28,13 +29,32 @@ from loriini.train.run import RUN, Run, read_run
 from loriini.train.watch import check_sinks
 
 
-def recipe(name: str, overrides: Sequence[str]) -> Run:
-    """The run of a recipe with overrides; InputError for an unknown recipe or a wrong override."""
-    if name not in RECIPES:
-        alike = ", ".join(get_close_matches(name, RECIPES))
-        hint = f"alike are {alike}; " if alike else ""
-        raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
-    return override(RECIPES[name], overrides)
+def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Path | None = None) -> Run:
+    """The run of a recipe or a file with overrides on top, which starts from the model `init` if given.
+
+    If the run in `out` began with the same `init`, its architecture is taken, so that the model need not be
+    there any more. InputError for an unknown recipe, a wrong override, and a model that does not fit.
+    """
+    base = find_recipe(name)
+    init = absolute_or_id(init) if init else base.init
+    if not init:
+        return override(base, overrides)
+    length = override(base, overrides).length
+    try:
+        return start_from(replace(base, length=length), init, overrides, keep_design=init != base.init)
+    except InputError:
+        if out is None or not (out / RUN).exists():
+            raise
+        recorded = read_run(out / RUN)[0]
+        if recorded.init != init or not any((out / "checkpoints").glob("step-*")):
+            raise
+        names = ("model", "routing", "warmup", "init", "init_digest")
+        return override(replace(base, **{each: getattr(recorded, each) for each in names}), overrides)
+
+
+def absolute_or_id(name: str) -> str:
+    """A folder's absolute path; a Hub id as it is."""
+    return name if is_hub_id(name) else str(Path(name).expanduser().resolve())
 
 
 def train_recipe(
@@ -44,23 +64,25 @@ def train_recipe(
     overrides: Sequence[str],
     heldout: Sequence[Path] = (),
     minutes: float = math.inf,
+    init: str | None = None,
 ) -> Path:
-    """Train a recipe into `out` and return its `model/` folder.
+    """Train a recipe, or the run of a file, into `out` and return its `model/` folder.
 
-    Without `corpora`, a tiny recipe prepares a small one beside `out`. Raises InputError for an unknown
-    recipe, a wrong override and a corpus that does not fit.
+    Without `corpora`, a file's are taken, and a tiny recipe prepares a small one beside `out`. The run starts
+    from the weights of `init`, a folder or Hub id, if given. Raises InputError for an unknown recipe, a wrong
+    override and a corpus or model that does not fit.
     """
-    run = recipe(name, overrides)
-    if not corpora and not name.startswith("tiny-"):
-        raise InputError(f"recipe {name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
-    run.check(processes=world_size())
-    check_sinks(run.watch.sinks)
-    if heldout:
-        paths = tuple(path.resolve() for path in heldout)
-        run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
     with process_group():
+        run = on_first_rank(lambda: recipe(name, overrides, init, out))
+        if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
+            raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
+        run.check(processes=world_size())
+        check_sinks(run.watch.sinks)
+        if heldout:
+            paths = tuple(path.resolve() for path in heldout)
+            run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
         small = out.parent / f"tiny-corpus-{run.length}"
-        corpora = corpora or [on_first_rank(lambda: small_corpus(small, run.length))]
+        corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
         return train_run(run, out, minutes)
 
@@ -82,12 +104,15 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
 
 
 def dry_run(
-    name: str, overrides: Sequence[str], cluster: GpuCluster, vocab_size: int | None = None
+    name: str,
+    overrides: Sequence[str],
+    cluster: GpuCluster,
+    vocab_size: int | None = None,
+    init: str | None = None,
 ) -> Estimate:
-    """The estimate of a recipe, by default with its paper's vocabulary."""
-    run = recipe(name, overrides)
-    default = VOCABULARY.get(run.model.block, VOCABULARY["llama"])
-    return estimate(run, default if vocab_size is None else vocab_size, cluster)
+    """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
+    run = recipe(name, overrides, init)
+    return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
 
 def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:

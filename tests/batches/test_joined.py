@@ -28,6 +28,9 @@ class Numbered:
         assert ((ids_B >= 0) & (ids_B < self.size)).all()
         return np.repeat(self.first + ids_B[:, None], self.length + 1, axis=1)
 
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.repeat((self.first + ids_B)[:, None], self.length + 1, axis=1) * [0, 1, 2, 3]
+
     def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         return (self.first + ids_B) % 2
 
@@ -39,6 +42,10 @@ def test_instances_are_numbered_consecutively() -> None:
     assert len(JOINED) == 11
     assert JOINED.length == 3
     assert JOINED.read(np.arange(11))[:, 0].tolist() == list(range(11))
+
+
+def test_positions_are_those_of_each_source() -> None:
+    assert JOINED.positions(np.array([10, 2, 4]))[:, 1].tolist() == [10, 2, 4]
 
 
 def test_instances_are_read_in_the_order_requested() -> None:

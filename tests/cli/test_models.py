@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from cli.calls import WORDS, Ended, Made, assert_refused, call
 from loriini.train.upcycle import WarmupConfig
@@ -67,7 +66,7 @@ def test_evaluate_runs_downstream_tasks(
         ("evaluate", "--documents"),
         ("analyze", "--documents"),
         ("generate", "--prompt"),
-        ("export", "--to", "hf", "--out", "unwritten", "--prompt"),
+        ("export", "--to", "llama", "--out", "unwritten", "--prompt"),
     ],
     ids=lambda command: command[0],
 )
@@ -86,25 +85,6 @@ def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.startswith("the owl")
         assert call(capsys, *prompt, *more) == ended
-
-
-def test_export_writes_a_llama_and_a_hugging_face_folder(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "prompt.txt").write_text("the owl is")
-    for name, more in (
-        ("text", ("--prompt", "the owl is")),
-        ("file", ("--prompt-file", tmp_path / "prompt.txt")),
-    ):
-        ended = call(capsys, "export", made.run, "--to", "llama", *more, "--out", tmp_path / name)
-        assert ended == Ended(0, f"{tmp_path / name}\n", "")
-        LlamaForCausalLM.from_pretrained(tmp_path / name)
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("text", "file")]
-    assert weights[0] == weights[1]
-    assert call(capsys, "export", made.run, "--to", "hf", "--out", tmp_path / "hf").code == 0
-    assert AutoModelForCausalLM.from_pretrained(tmp_path / "hf").config.num_experts == 4
-    llama = call(capsys, "generate", tmp_path / "text", "--prompt", "the owl")
-    assert_refused(llama, "its type is llama, not loriini")
 
 
 def test_analyze_writes_routes_and_a_report(

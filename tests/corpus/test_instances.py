@@ -57,6 +57,15 @@ def test_cut_equals_its_naive_twin(lengths: list[int], size: int, random) -> Non
     assert found == cut_reference(lengths, order, size)
 
 
+def test_positions_begin_again_at_each_piece() -> None:
+    pieces = instances.cut_instances(np.cumsum([0, 3, 7, 1, 4]), np.array([1, 0, 3, 2]), 5)
+    assert [pieces.positions(i).tolist() for i in range(3)] == [
+        [0, 1, 2, 3, 4],
+        [0, 1, 0, 1, 2],
+        [0, 1, 2, 3, 0],
+    ]
+
+
 def test_every_token_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "TOKENS_PER_TASK", 16)
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks import GROUPS, TASKS, TaskSettings, evaluate_tasks, loading, running, table_of
 from loriini.evaluate.tasks.catalog import Request, requested
 from loriini.evaluate.tasks.local import read_splits
-from loriini.model.export import export_hf, export_llama
+from loriini.export.export import ExportSettings, export_model
 from tiny import tiny_model
 
 pytest.importorskip("lm_eval", reason="the harness is in the extra loriini[tasks]")
@@ -61,7 +61,7 @@ def model_of(
     def make(design: str, context: int = 1024) -> Path:
         sizes = {"vocab_size": len(tokenizer), "eos_token_id": 256, "max_position_embeddings": context}
         model = tiny_model(design, num_experts=1 if design == "dense" else 4, **sizes)
-        return export_hf(model, tokenizer, tmp_path_factory.mktemp(design) / "model")
+        return export_model(model, tokenizer, ExportSettings("hf"), tmp_path_factory.mktemp(design) / "model")
 
     return make
 
@@ -227,7 +227,11 @@ def test_one_expert_scores_as_a_llama_of_its_weights_does_in_hf(
     model_of: Callable[..., Path], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     ours = LoriiniLM(str(model_of("dense")), device="cpu", batch_size=4)
-    hf = HFLM(str(export_llama(ours.model, tokenizer, "", tmp_path / "llama")), device="cpu", batch_size=4)
+    hf = HFLM(
+        str(export_model(ours.model, tokenizer, ExportSettings("llama"), tmp_path / "llama")),
+        device="cpu",
+        batch_size=4,
+    )
     loaded = loading.load_tasks(requested(KINDS), random_files(tmp_path))
     loaded["nq_open"].tasks["tasks"]["nq_open"].set_config(
         "generation_kwargs", {"max_gen_toks": 24}, update=True

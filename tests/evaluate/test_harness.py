@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
 from loriini.errors import InputError
-from loriini.model.export import export_hf, export_llama
+from loriini.export.export import ExportSettings, export_model
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model
 
@@ -227,7 +227,7 @@ def test_the_harness_finds_it_by_name_and_loads_a_folder(
     lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     lm, asked = lm_of(), instances("loglikelihood", questions())
-    export_hf(lm.model, tokenizer, tmp_path / "run" / "model")
+    export_model(lm.model, tokenizer, ExportSettings("hf"), tmp_path / "run" / "model")
     expected = lm.loglikelihood(asked, **QUIET)
     for folder in (tmp_path / "run", tmp_path / "run" / "model"):
         named = get_model("loriini").create_from_arg_string(f"pretrained={folder},device=cpu,batch_size=4")
@@ -252,7 +252,7 @@ def test_wrong_settings_are_refused_in_one_line(
 def test_another_model_is_refused(
     lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    llama = export_llama(lm_of("dense").model, tokenizer, "", tmp_path / "llama")
+    llama = export_model(lm_of("dense").model, tokenizer, ExportSettings("llama"), tmp_path / "llama")
     with pytest.raises(InputError, match="not a Loriini model; use --model hf"):
         LoriiniLM(str(llama), device="cpu")
 
@@ -261,7 +261,7 @@ def test_one_expert_answers_as_a_llama_of_its_weights_does_in_hf(
     lm_of: Callable[..., LoriiniLM], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     ours = lm_of("dense")
-    llama = export_llama(ours.model, tokenizer, "", tmp_path / "llama")
+    llama = export_model(ours.model, tokenizer, ExportSettings("llama"), tmp_path / "llama")
     hf = HFLM(str(llama), device="cpu", batch_size=4)
     asked = instances("loglikelihood", questions())
     texts = instances(

@@ -81,6 +81,9 @@ def test_parameters_of_every_design(name: str, block: str) -> None:
         ("llama", {"num_attention_heads": 4, "num_key_value_heads": 2}),
         ("olmoe", {"num_attention_heads": 4, "num_key_value_heads": 2}),
         ("phimoe", {"attention_bias": True, "lm_head_bias": True}),
+        ("llama", {"attention_bias": True, "attention_out_bias": False, "num_key_value_heads": 1}),
+        ("llama", {"qk_norm": "head", "head_dim": 6, "num_attention_heads": 3}),
+        ("llama", {"qk_norm": "all", "num_key_value_heads": 1}),
     ],
     ids=str,
 )
@@ -179,7 +182,26 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
         ({"block": "gpt2", "low_rank": 8}, "need experts with a gate, and block=gpt2 has none"),
         ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
         ({"block": "olmoe", "dropout": 0.1}, "dropout is 0.1, but block=olmoe has none"),
-        ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but block=olmoe norms"),
+        ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but qk_norm=all needs heads of"),
+        ({"block": "olmoe", "qk_norm": "head"}, "block=olmoe has qk_norm=all; use block=llama"),
+        ({"block": "gpt2", "head_dim": 6}, "head_dim is 6, but heads of block=gpt2 have"),
+        (
+            {"block": "gpt2", "num_key_value_heads": 1},
+            "num_key_value_heads is 1, but block=gpt2 has no grouped",
+        ),
+        ({"block": "gpt2", "qk_norm": "head"}, "qk_norm, attention_bias and .* are not for block=gpt2"),
+        ({"head_dim": 7}, "a head is 7 wide; rotary positions need an even width"),
+        (
+            {"rope_parameters": {"rope_type": "spiral"}},
+            "rope_type is 'spiral'; it must be one of: default, linear",
+        ),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type=yarn needs factor"),
+        ({"rope_parameters": {"rope_tetha": 5.0}}, "has no 'rope_tetha'; did you mean rope_theta"),
+        ({"rope_parameters": {"rope_theta": 0.0}}, r"rope_theta is 0\.0; it must be above 0"),
+        (
+            {"rope_parameters": {"partial_rotary_factor": 0.5}},
+            r"partial_rotary_factor is 0\.5; all of a head",
+        ),
     ],
     ids=str,
 )

@@ -1,12 +1,13 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.model.conversion import copy_into_experts, from_gpt2, from_llama, to_llama
-from tiny import SEGMENT, VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
+from loriini.export.merged import to_llama
+from loriini.model.conversion import change_design, copy_into_experts, keeps_routers
+from loriini.model.pretrained import from_transformers
+from loriini.model.sparsify import soft_to_top_k
+from tiny import VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [
     "lory",
@@ -51,7 +52,7 @@ def test_copying_is_refused_where_gates_do_not_sum_to_one(name: str) -> None:
 
 
 def test_copying_is_refused_beside_shared_experts() -> None:
-    with pytest.raises(ValueError, match="needs no shared experts"):
+    with pytest.raises(ValueError, match="need no shared experts"):
         copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("deepseek-v3"))
 
 
@@ -63,7 +64,7 @@ def test_only_a_dense_model_is_copied() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtype) -> None:
     llama = LlamaForCausalLM._from_config(tiny_llama().config, dtype=dtype).eval()
-    dense = from_llama(llama)
+    dense = from_transformers(llama)
     mixture = copy_into_experts(dense, tiny_config("lory", num_attention_heads=4)).eval()
     back = to_llama(mixture, [torch.full((4,), 0.25)] * 2)
     ids = random_ids()
@@ -82,24 +83,9 @@ def test_conversions_keep_the_dtype_and_the_rotary_frequencies(dtype: torch.dtyp
 )
 def test_llama_there_and_back(changes: dict[str, int]) -> None:
     llama, ids = tiny_llama(**changes), random_ids()
-    back = to_llama(from_llama(llama), [torch.ones(1)] * 2)
+    back = to_llama(from_transformers(llama), [torch.ones(1)] * 2)
     torch.testing.assert_close(back(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
     assert back.state_dict().keys() == llama.state_dict().keys()
-
-
-@pytest.mark.parametrize("name", ["lory", "prefix", "smear"])
-def test_a_llama_of_a_prompts_gates_is_the_model_after_that_prompt(name: str) -> None:
-    model, ids = tiny_model(name), random_ids(1, 3 * SEGMENT + 1)
-    prompt = ids[:, : SEGMENT + 2]
-    prompted = model(ids, prompt_lengths=torch.tensor([prompt.shape[1]]))
-    of_prompt = model(prompt, prompt_lengths=torch.tensor([prompt.shape[1]])).routings
-    llama = to_llama(model, [routing.gates[0] for routing in of_prompt])
-    assert type(llama) is LlamaForCausalLM
-    torch.testing.assert_close(llama(ids).logits, prompted.logits, rtol=1e-4, atol=1e-5)
-    other = model(ids, prompt_lengths=torch.tensor([2])).logits
-    assert not torch.allclose(other, prompted.logits, atol=1e-3)
-    by_llama = llama.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2)
-    assert torch.equal(by_llama, model.generate(prompt, max_new_tokens=9, do_sample=False, pad_token_id=2))
 
 
 def tiny_gpt2(**changes: object) -> GPT2LMHeadModel:
@@ -118,7 +104,7 @@ def tiny_gpt2(**changes: object) -> GPT2LMHeadModel:
 )
 def test_one_expert_of_the_gpt2_block_is_transformers_gpt2(changes: dict[str, object]) -> None:
     gpt2, ids = tiny_gpt2(**changes), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     assert sum(p.numel() for p in dense.parameters()) == sum(p.numel() for p in gpt2.parameters())
     torch.testing.assert_close(dense(ids).logits, gpt2(ids).logits, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(dense(ids, labels=ids).loss, gpt2(ids, labels=ids).loss)
@@ -134,7 +120,7 @@ def test_one_expert_of_the_gpt2_block_is_transformers_gpt2(changes: dict[str, ob
 
 def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
     gpt2, ids = tiny_gpt2(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).train(), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     for model in (gpt2, dense):
         model(ids, labels=ids).loss.backward()
     theirs, ours = gpt2.transformer.h[1].mlp, dense.model.layers[1].mlp.experts
@@ -149,13 +135,13 @@ def test_one_expert_of_the_gpt2_block_learns_as_transformers_gpt2() -> None:
 
 
 def test_a_gpt2_of_unusual_settings_is_refused() -> None:
-    with pytest.raises(ValueError, match="activation_function='relu'; only 'gelu_new'"):
-        from_gpt2(tiny_gpt2(activation_function="relu"))
+    with pytest.raises(ValueError, match="activation_function is 'relu'; only models with 'gelu_new'"):
+        from_transformers(tiny_gpt2(activation_function="relu"))
 
 
 def test_dropout_is_gpt2s() -> None:
     gpt2, ids = tiny_gpt2(resid_pdrop=0.3, embd_pdrop=0.3, attn_pdrop=0.3), random_ids()
-    dense = from_gpt2(gpt2)
+    dense = from_transformers(gpt2)
     assert dense.config.dropout == dense.model.layers[0].self_attn.attn_dropout.p == 0.3
     logits = []
     for model in (gpt2.train(), dense.train()):
@@ -165,31 +151,6 @@ def test_dropout_is_gpt2s() -> None:
     assert not torch.allclose(logits[0], gpt2.eval()(ids).logits, atol=1e-2)
 
 
-def test_a_merged_llama_needs_merged_experts() -> None:
-    with pytest.raises(ValueError, match="combination=parameters"):
-        to_llama(tiny_model("mixtral"), [torch.full((4,), 0.25)] * 2)
-
-
-@pytest.mark.parametrize("changes", [{"block": "gpt2"}, {"low_rank": 8}], ids=str)
-def test_a_merged_llama_needs_a_llamas_ffns(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="block=llama without low_rank"):
-        to_llama(tiny_model("lory", **changes), [torch.full((4,), 0.25)] * 2)
-
-
-def test_shared_experts_are_not_merged_into_a_llama() -> None:
-    shared = tiny_model(replace(DESIGNS["lory"], segment_length=SEGMENT, num_shared_experts=1))
-    with pytest.raises(ValueError, match="shared experts are not merged"):
-        to_llama(shared, [torch.full((4,), 0.25)] * 2)
-
-
-def test_a_llama_loads_from_disk_as_llama(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    model, ids = tiny_model("lory"), random_ids()
-    llama = to_llama(model, [torch.tensor([0.1, 0.2, 0.3, 0.4])] * 2)
-    llama.save_pretrained(tmp_path)
-    loaded = LlamaForCausalLM.from_pretrained(tmp_path)
-    assert torch.equal(loaded(ids).logits, llama(ids).logits)
-
-
 def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
     dense = tiny_model("dense", num_experts=1)
     for training in (False, True):
@@ -197,6 +158,30 @@ def test_a_copy_is_in_the_mode_of_what_it_copies() -> None:
         assert copied.training == training
 
 
-def test_a_merged_llama_has_no_bias_in_its_head() -> None:
-    with pytest.raises(ValueError, match="output head has no bias"):
-        to_llama(tiny_model("lory", lm_head_bias=True), [torch.full((4,), 0.25)] * 2)
+def test_factorised_experts_are_no_copies_of_an_ffn() -> None:
+    with pytest.raises(ValueError, match="experts of low_rank=8 are not copies of an FFN of low_rank=None"):
+        copy_into_experts(tiny_model("dense", num_experts=1), tiny_config("lory", low_rank=8))
+
+
+def test_a_soft_mixture_in_a_top_k_design_keeps_its_routers() -> None:
+    soft, ids = tiny_model("lory"), random_ids()
+    top2 = change_design(soft, tiny_config("lory-top2"))
+    torch.testing.assert_close(top2(ids).logits, soft_to_top_k(soft, 2)(ids).logits)
+    assert not torch.allclose(top2(ids).logits, soft(ids).logits, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["prefix", "smear", "mixtral", "frozen", "dense", "sequence-top2"])
+def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: str) -> None:
+    lory, design = tiny_model("lory"), tiny_config(name)
+    assert not keeps_routers(lory.config.routing, design.routing)
+    changed = change_design(lory, design).state_dict()
+    for name, weight in lory.state_dict().items():
+        if ".router." not in name:
+            assert torch.equal(changed[name], weight)
+        elif name in changed and changed[name].shape == weight.shape:
+            assert not torch.equal(changed[name], weight)
+
+
+def test_shared_experts_come_from_no_other_design() -> None:
+    with pytest.raises(ValueError, match="num_shared_experts is 1, but the mixture has 0"):
+        change_design(tiny_model("mixtral"), tiny_config("deepseek-v3"))

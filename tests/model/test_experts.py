@@ -83,8 +83,8 @@ def test_a_recomputed_merge_is_not_kept() -> None:
             module.by_parameters(x, gates, recompute)
         return max(kept)
 
-    assert largest_kept(False) == 5 * 2 * 24 * 16
-    assert largest_kept(True) == 4 * 2 * 24 * 16  # the experts themselves
+    assert largest_kept(False) == 5 * 24 * 16
+    assert largest_kept(True) == 4 * 24 * 16  # the experts themselves
 
 
 def test_a_recomputed_merge_under_autocast() -> None:
@@ -167,7 +167,7 @@ def test_the_formulas_of_the_three_kinds() -> None:
     silu, gelu = torch.nn.functional.silu, transformers.activations.ACT2FN["gelu_new"]
     s, g, f = w["swiglu"], w["gelu"], w["factorized"]
     expected = {
-        "swiglu": (silu(x @ s["gate_up_proj"][0].T) * (x @ s["gate_up_proj"][1].T)) @ s["down_proj"].T,
+        "swiglu": (silu(x @ s["gate_proj"].T) * (x @ s["up_proj"].T)) @ s["down_proj"].T,
         "gelu": gelu(x @ g["up_proj"].T + g["up_bias"]) @ g["down_proj"].T + g["down_bias"],
         "factorized": (silu(x @ f["low_proj"].T @ f["gate_proj"].T) * (x @ f["up_proj"].T))
         @ f["down_proj"].T,
@@ -208,7 +208,7 @@ def test_gradients_flow_through_what_is_known(kind: str) -> None:
 def test_merging_weights_is_merging_outputs_of_each_matrix_by_itself() -> None:
     module, x = make_experts(4, 16, 24, torch.float64), torch.randn(1, 3, 16, dtype=torch.float64)
     gates = torch.randn(1, 4, dtype=torch.float64).softmax(-1)
-    gate, up = torch.einsum("e,ecfd,sd->csf", gates[0], module.gate_up_proj, x[0])
+    gate, up = (torch.einsum("e,efd,sd->sf", gates[0], w, x[0]) for w in (module.gate_proj, module.up_proj))
     hidden = torch.nn.functional.silu(gate) * up
     expected = torch.einsum("e,edf,sf->sd", gates[0], module.down_proj, hidden)
     torch.testing.assert_close(module.by_parameters(x, gates)[0], expected)

@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM
+from loriini.export.merged import to_llama
 from loriini.model.cache import RoutedCacheLayer
-from loriini.model.conversion import to_llama
 from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from loriini.errors import InputError
-from loriini.model.export import export_llama
+from loriini.export.export import ExportSettings, export_model
 from loriini.model.loading import load_model
 from runs import tiny_run, trained
 
@@ -55,8 +55,10 @@ def test_a_damaged_folder_is_refused_in_one_line(damage: Callable[[Path], None],
     assert "\n" not in str(error.value)
 
 
-def test_a_llama_is_refused_instead_of_read_without_its_experts(run: Path, tmp_path: Path) -> None:
+def test_an_exported_llama_loads_as_a_dense_model(run: Path, tmp_path: Path) -> None:
     model, _ = load_model(run)
-    llama = export_llama(model, AutoTokenizer.from_pretrained(run / "model"), "w1", tmp_path / "llama")
-    with pytest.raises(InputError, match="its type is llama, not loriini"):
-        load_model(llama)
+    settings = ExportSettings("llama", prompt="w1")
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+    llama = export_model(model, tokenizer, settings, tmp_path / "llama")
+    dense, _ = load_model(llama)
+    assert dense.config.num_experts == 1

@@ -37,7 +37,9 @@ def test_a_segments_routing_depends_on_the_segment_before_alone(name: str) -> No
         assert not different[1].any()
 
 
-def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefix: bool = False) -> Tensor:
+def lory_twin(
+    x_LD: Tensor, router: Tensor, gate: Tensor, up: Tensor, down: Tensor, prefix: bool = False
+) -> Tensor:
     """Lory's layer for one instance as its paper defines it: segment by segment, expert by expert."""
     segments = x_LD.split(SEGMENT)
     outputs = []
@@ -47,10 +49,8 @@ def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefi
         e = e / e.sum()
         if k == 0:
             e = e.detach()
-        gate, up, out = (
-            sum(e[i] * w[i] for i in range(len(e))) for w in (gate_up[:, 0], gate_up[:, 1], down)
-        )
-        outputs.append(torch.stack([out @ (silu(gate @ token) * (up @ token)) for token in x_SD]))
+        g, u, out = (sum(e[i] * w[i] for i in range(len(e))) for w in (gate, up, down))
+        outputs.append(torch.stack([out @ (silu(g @ token) * (u @ token)) for token in x_SD]))
     return torch.cat(outputs)
 
 
@@ -59,7 +59,7 @@ def lory_twin(x_LD: Tensor, router: Tensor, gate_up: Tensor, down: Tensor, prefi
 def test_the_layer_equals_its_definition_with_gradients(name: str, length: int) -> None:
     layer = lory_layer(name, experts=5)
     x_BLD = torch.randn(2, length, 16).double().requires_grad_()
-    weights = [layer.router.scorer.weight, layer.experts.gate_up_proj, layer.experts.down_proj]
+    weights = [layer.router.scorer.weight, *layer.experts.stacked().values()]
     context = RoutingContext(2, length)
     y = layer(x_BLD, context, unit_layout(layer.design, context))[0]
     expected = torch.stack([lory_twin(x_LD, *weights, prefix=name == "prefix") for x_LD in x_BLD])

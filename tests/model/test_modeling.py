@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
-from loriini.model.conversion import from_llama
 from loriini.model.experts import Experts, by_outputs_loop, by_parameters_loop
+from loriini.model.pretrained import from_transformers
 from tiny import (
     EVERY,
     LENGTH,
@@ -262,7 +262,7 @@ def test_one_expert_is_transformers_llama(heads: int) -> None:
         initializer_range=0.3,
     )
     llama = LlamaForCausalLM(config).eval()
-    dense = from_llama(llama)
+    dense = from_transformers(llama)
     ids, mask = padded(random_ids(), "left")
     torch.testing.assert_close(dense(ids).logits, llama(ids).logits, rtol=1e-5, atol=1e-5)
     found, expected = (m(ids, attention_mask=mask, labels=ids) for m in (dense, llama))

@@ -16,7 +16,7 @@ from covering import grid
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.cli import main
 from loriini.model.loading import load_model
-from loriini.model.pretrained import from_pretrained_mixture, router_free
+from loriini.model.pretrained import from_transformers, router_free
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.mixtures import TINY, tiny_mixtral
 from runs import EOS, write_tokenizer
@@ -29,13 +29,20 @@ NORMS = [1, 2, "inf"]
 
 
 def router_free_twin(
-    x_MD: Tensor, gate_up: Tensor, down: Tensor, node: str, norm: float, k: int, uniform: bool
+    x_MD: Tensor,
+    gate_proj: Tensor,
+    up_proj: Tensor,
+    down: Tensor,
+    node: str,
+    norm: float,
+    k: int,
+    uniform: bool,
 ) -> tuple[Tensor, Tensor]:
     """Output (M, D) and gates (M, E) by a loop over tokens and experts."""
     outputs, all_gates = [], []
     for x in x_MD:
         computed = []
-        for (gate, up), out in zip(gate_up, down, strict=True):
+        for gate, up, out in zip(gate_proj, up_proj, down, strict=True):
             g, u = gate @ x, up @ x
             h = silu(g) * u
             computed.append({"gate": g, "up": u, "activated_gate": silu(g), "hidden": h, "output": out @ h})
@@ -52,14 +59,14 @@ def router_free_twin(
 def test_activations_choose_as_in_the_naive_twin(
     tiny: Callable[[], PreTrainedModel], node: str, norm: int | str, gates: str
 ) -> None:
-    model, ids = from_pretrained_mixture(tiny()), random_ids()
+    model, ids = from_transformers(tiny()), random_ids()
     seen: dict[str, Tensor] = {}
     layer = model.model.mixtures[0]
     layer.register_forward_hook(lambda _, inputs, output: seen.update(x=inputs[0], y=output[0]))
     routing = router_free(model, node, norm, gates)(ids).routings[0]
     x, experts = seen["x"].flatten(0, 1), layer.experts
     k, uniform = model.config.routing.top_k, gates == "uniform"
-    weights = [experts.gate_up_proj, experts.down_proj]
+    weights = list(experts.stacked().values())
     y, expected = router_free_twin(x, *weights, node, float(norm), k, uniform)
     torch.testing.assert_close(routing.gates, expected, **CLOSE)
     torch.testing.assert_close(seen["y"].flatten(0, 1), y, **CLOSE)
@@ -80,7 +87,7 @@ def flops_of_a_layer(model: LoriiniForCausalLM, tokens: int) -> int:
 
 def test_a_node_costs_what_lies_below_it() -> None:
     """All experts compute up to the node, the chosen ones the rest: 3 products of D·F an expert in all."""
-    model, tokens = from_pretrained_mixture(tiny_mixtral()), 9
+    model, tokens = from_transformers(tiny_mixtral()), 9
     experts, k, product = 5, 2, 2 * tokens * 16 * 24
     counted = {node: flops_of_a_layer(router_free(model, node), tokens) / product for node in NODES}
     assert counted == {
@@ -94,7 +101,7 @@ def test_a_node_costs_what_lies_below_it() -> None:
 
 def test_router_free_keeps_the_experts_and_survives_saving(tmp_path: Path) -> None:
     mixtral, ids = tiny_mixtral(), random_ids()
-    model = router_free(from_pretrained_mixture(mixtral), "output", "inf", gates="uniform")
+    model = router_free(from_transformers(mixtral), "output", "inf", gates="uniform")
     for layer, theirs in zip(model.model.mixtures, mixtral.model.layers, strict=True):
         assert torch.equal(layer.experts.down_proj, theirs.mlp.experts.down_proj)
     assert not any(".router." in name for name in model.state_dict())

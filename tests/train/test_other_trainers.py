@@ -8,9 +8,9 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
-from loriini import LoriiniForCausalLM
+from loriini import LoriiniForCausalLM, PromptCollator
 from loriini.batches.dataset import InstanceDataset
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 from tiny import gradients
@@ -60,7 +60,8 @@ def test_transformers_trainer_trains_saves_and_loads(design: str, tmp_path: Path
     labels = Pattern().label_names if design == "label" else ()
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS, label_names=labels))
     examples = InstanceDataset(Pattern(), labelled=design == "label")
-    trainer = Trainer(model, arguments(tmp_path), train_dataset=examples, eval_dataset=examples)
+    settings = arguments(tmp_path, label_names=examples.label_names)
+    trainer = Trainer(model, settings, train_dataset=examples, eval_dataset=examples)
     trainer.train()
     assert abs(losses(trainer)[0] - math.log(VOCABULARY)) < 0.2
     assert sum(losses(trainer)[-5:]) / 5 < 0.7 * losses(trainer)[0]
@@ -68,8 +69,42 @@ def test_transformers_trainer_trains_saves_and_loads(design: str, tmp_path: Path
     assert evaluated < 0.7 * losses(trainer)[0]
     trainer.save_model(str(tmp_path / "model"))
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "model")
-    again = Trainer(loaded, arguments(tmp_path), eval_dataset=examples).evaluate()["eval_loss"]
+    again = Trainer(loaded, settings, eval_dataset=examples).evaluate()["eval_loss"]
     assert again == pytest.approx(evaluated, abs=1e-6)
+
+
+def test_trainer_evaluates_plain_labels_with_metrics_and_no_settings(tmp_path: Path) -> None:
+    model = LoriiniForCausalLM(tiny_run("lory").config(VOCABULARY, EOS)).eval()
+    source = InstanceDataset(Pattern(size=4), length=16)
+    examples = [{"input_ids": (ids := source[i]["input_ids"]), "labels": ids} for i in range(4)]
+    seen: list[tuple[int, ...]] = []
+
+    def shapes(prediction: EvalPrediction) -> dict[str, float]:
+        seen.extend([prediction.predictions.shape, prediction.label_ids.shape])
+        return {"seen": 1.0}
+
+    trainer = Trainer(
+        model, arguments(tmp_path, label_names=None), eval_dataset=examples, compute_metrics=shapes
+    )
+    found = trainer.evaluate()
+    ids = torch.stack([torch.from_numpy(example["input_ids"]) for example in examples])
+    with torch.no_grad():
+        assert found["eval_loss"] == pytest.approx(model(ids, labels=ids).loss.item(), abs=1e-5)
+    assert seen == [(4, 16, VOCABULARY), (4, 16)]
+
+
+@pytest.mark.parametrize("name", ["lory", "smear"])
+def test_trainer_passes_prompt_lengths_on(name: str, tmp_path: Path) -> None:
+    model = LoriiniForCausalLM(tiny_run(name).config(VOCABULARY, EOS)).eval()
+    collate = PromptCollator(pad_token_id=EOS)
+    examples = [{"input_ids": list(range(n, 2 * n)), "prompt_lengths": 2} for n in (4, 5, 6, 7)]
+    settings = arguments(tmp_path, label_names=None, max_steps=2)
+    trainer = Trainer(model, settings, train_dataset=examples, eval_dataset=examples, data_collator=collate)
+    with torch.no_grad():
+        expected = model(**collate(examples)).loss.item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
+    trainer.train()
+    assert losses(trainer)[1] < expected
 
 
 def test_accumulated_steps_have_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:

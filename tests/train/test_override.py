@@ -36,6 +36,10 @@ TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
         (["--routing", "mixtral", "--routing.top_k", "1"], replace(RUN, routing=TOP_1)),
         (["--routing.top_k", "1", "--routing", "mixtral"], replace(RUN, routing=TOP_1)),
         (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),
+        (
+            ["--model.rope_scaling", '{"rope_type": "linear", "factor": 2.0}'],
+            replace(RUN, model=replace(RUN.model, rope_scaling={"rope_type": "linear", "factor": 2.0})),
+        ),
         (["--watch.sinks", "none", "--model.low_rank", "none"], RUN),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -54,6 +58,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--xyzzy", "7"], "--xyzzy: no such setting; `loriini train RECIPE --help` lists all"),
         (["--model", "7"], "--model 7: it has parts; set one of them"),
         (["--steps", "many"], "--steps many: it is not of type int"),
+        (["--model.rope_scaling", "linear"], "--model.rope_scaling linear: it is not of type json"),
         (["--optimizer.eps", "small"], "--optimizer.eps small: it is not of type float"),
         (["--optimizer.eps", "nan"], "--optimizer.eps is nan; it must be a finite number"),
         (["--precision", "fp8"], "--precision fp8: it is one of: auto, bf16, fp32"),

@@ -111,7 +111,7 @@ def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
     assert str(refused.value) == message
 
 
-def test_a_run_survives_its_way_through_json() -> None:
+def test_a_run_round_trips_through_json() -> None:
     for recipe in RECIPES.values():
         run = replace(recipe, corpus=(Path("here"), Path("there")))
         assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run

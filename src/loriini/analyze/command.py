@@ -12,8 +12,9 @@ from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, routes_of_sequences
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import check_label, tokenize_by_domain
-from loriini.model.loading import load_model, run_precision
+from loriini.model.loading import context_length, load_model, run_precision
 from loriini.routing import not_causal
+from loriini.snapshot import is_hub_id
 from loriini.sources import Fields, ReadOptions, read_documents
 from loriini.sources.document import Document
 
@@ -32,11 +33,13 @@ def analyze_run(
     routed by itself, cut to the model's context. Returns the report's path. InputError for a dense model,
     and for documents that cannot be read or have no label where one is needed.
     """
+    if out is None and is_hub_id(run):
+        raise InputError(f"{run}: a model of the Hub has no folder for the report; give --out DIR")
     model, tokenizer = load_model(run, device)
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     read = read_documents(documents, ReadOptions(fields))
-    length, names = model.config.max_position_embeddings, model.config.label_names
+    length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences = sequences_by_domain(read, tokenizer, length, names)
     else:

@@ -13,12 +13,19 @@ class InstanceDataset:
     """A map-style data set of instances, for `transformers.Trainer` or a `torch` DataLoader.
 
     Item i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
-    `labelled`, for designs that route by label, also `routing_labels` (). `length` truncates the instances.
+    `labelled`, for designs that route by label, also `routing_labels` (); with `document_mask` also
+    `position_ids` (L,), which start again at each document. `length` truncates the instances.
     """
 
     source: InstanceSource
     length: int | None = None
     labelled: bool = False
+    document_mask: bool = False
+
+    @property
+    def label_names(self) -> list[str]:
+        """For `TrainingArguments(label_names=…)`: Trainer keeps these fields, and reports `eval_loss`."""
+        return ["shift_labels", *(["routing_labels"] if self.labelled else [])]
 
     def __len__(self) -> int:
         return len(self.source)
@@ -27,6 +34,11 @@ class InstanceDataset:
         if not 0 <= index < len(self):
             raise IndexError(index)
         ids = np.array([index])
-        tokens_L = self.source.read(ids)[0, : (self.length or self.source.length) + 1]
+        length = self.length or self.source.length
+        tokens_L = self.source.read(ids)[0, : length + 1]
         item = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}
-        return {**item, "routing_labels": self.source.labels(ids)[0]} if self.labelled else item
+        if self.labelled:
+            item["routing_labels"] = self.source.labels(ids)[0]
+        if self.document_mask:
+            item["position_ids"] = self.source.positions(ids)[0, :length]
+        return item

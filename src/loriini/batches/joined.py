@@ -25,6 +25,10 @@ class InstanceSource(Protocol):
         """The tokens of the given instances, int64 (B, length + 1)."""
         ...
 
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Each token's position in its piece of a document, int64 (B, length + 1); for document masking."""
+        ...
+
     def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         """The labels of the given instances, int64 (B,), indices into `label_names`."""
         ...
@@ -70,6 +74,12 @@ class JoinedInstances:
         for part, here_B, own_ids in self._owners(ids_B):
             tokens_BL[here_B] = part.read(own_ids)
         return tokens_BL
+
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        positions_BL = np.empty((len(ids_B), self.length + 1), dtype=np.int64)
+        for part, here_B, own_ids in self._owners(ids_B):
+            positions_BL[here_B] = part.positions(own_ids)
+        return positions_BL
 
     def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
         labels_B = np.empty(len(ids_B), dtype=np.int64)

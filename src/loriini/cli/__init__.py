@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import corpus, models, training
+from loriini.cli import compare, corpus, export, models, training
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.cli.signals import ending_signals
@@ -27,9 +27,10 @@ COMMANDS: dict[Command, Arguments] = {
     corpus.inspect: corpus.inspect_arguments,
     training.train: training.train_arguments,
     models.evaluate: models.evaluate_arguments,
+    compare.compare: compare.compare_arguments,
     models.analyze: models.analyze_arguments,
     models.generate: models.generate_arguments,
-    models.export: models.export_arguments,
+    export.export: export.export_arguments,
     training.bench: training.bench_arguments,
 }
 
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str] | None) -> None:
     arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
-    if overrides and arguments.run is not training.train:
+    if overrides and arguments.run not in (training.train, compare.compare):
         arguments.parser.refuse(overrides[0])
     arguments.overrides = overrides
     arguments.run(arguments)

@@ -17,7 +17,7 @@ def prepare_arguments(add: Add) -> None:
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help=documents)
     add("--out", type=output_path, required=True, help="folder in which the corpus's folder is made")
     option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults
-    option("--tokenizer", help="bpe:SIZE to train one on the documents, or a tokenizer's path (bpe:8192)")
+    option("--tokenizer", help="bpe:SIZE to train one on the documents, or a path or Hub id (bpe:8192)")
     option("--length", type=int, metavar="TOKENS", help="context of an instance, in tokens (1024)")
     option("--order", help="similar, papers or random (similar)")
     option("--encoder", help="lsa, or a sentence-transformers or Hugging Face encoder (lsa)")

@@ -189,38 +189,6 @@ def generate(arguments: argparse.Namespace) -> None:
     print(arguments.prompt + text)
 
 
-def export_arguments(add: Add) -> None:
-    """Arguments of `loriini export`."""
-    add("model", type=Path, metavar="RUN", help=MODEL)
-    add("--to", choices=("hf", "llama"), required=True, help="hf: the model as it is; llama: merged experts")
-    add("--prompt", default="", metavar="TEXT", help="the text whose routing merges the experts of a llama")
-    add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
-    add("--label", metavar="NAME", help="the prompt's domain, for a model that routes by label")
-    add("--device", metavar="NAME", help=DEVICE)
-    add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
-
-
-def export(arguments: argparse.Namespace) -> None:
-    """Write a Hugging Face folder, or a plain Llama specialised to a prompt."""
-    from loriini.model.export import export_hf, export_llama
-    from loriini.model.loading import load_model
-
-    model, tokenizer = load_model(arguments.model, arguments.device)
-    if arguments.to == "hf":
-        print(export_hf(model, tokenizer, arguments.out))
-        return
-    prompt = _read(arguments.prompt_file) if arguments.prompt_file else arguments.prompt
-    print(export_llama(model, tokenizer, prompt, arguments.out, arguments.label))
-
-
 def _document_fields(add: Add) -> None:
     add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
     add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
-
-
-def _read(path: Path) -> str:
-    """A file's text. InputError if it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error

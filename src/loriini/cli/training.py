@@ -68,18 +68,27 @@ def recipes_arguments(add: Add) -> None:
 
 def recipes(arguments: argparse.Namespace) -> None:
     """List the recipes with their numbers of parameters."""
-    from loriini.recipes import RECIPES, describe
+    from loriini.progress import warn
+    from loriini.recipes import RECIPES, describe, installed_recipes
 
     rows = [describe(name) for name in RECIPES]
+    for name in installed_recipes():
+        try:
+            rows.append(describe(name))
+        except (InputError, ValueError) as error:
+            warn(error)
     print_rows(rows, tuple(rows[0]), arguments.json)
 
 
 def train_arguments(add: Add) -> None:
     """Arguments of `loriini train`."""
     add("-h", "--help", action=RecipeHelp, help="show this help; after a recipe also list its overrides")
-    add("recipe", nargs="?", metavar="RECIPE", help="a recipe's name, from `loriini recipes`")
+    source = "a recipe of `loriini recipes`, FILE.json or FILE.toml with a run's settings, or FILE.py:NAME"
+    add("recipe", nargs="?", metavar="RECIPE", help=source)
     add("--out", type=output_path, metavar="RUN", help="the run's folder")
     add("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="corpora to train on")
+    init = "start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)"
+    add("--init", metavar="MODEL", help=init)
     add("--resume", type=Path, metavar="RUN", help="resume the run in this folder")
     heldout = "documents to evaluate on while training"
     add("--heldout", type=Path, nargs="+", default=[], metavar="PATH", help=heldout)
@@ -93,7 +102,7 @@ def train_arguments(add: Add) -> None:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train a recipe, resume a run, or estimate what a run needs."""
+    """Train a recipe or the run of a file, resume a run, or estimate what a run needs."""
     from loriini.launch import resume, train_recipe
 
     if arguments.max_minutes <= 0:
@@ -107,13 +116,13 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        print_once(train_recipe(*run, arguments.heldout, arguments.max_minutes))
+        print_once(train_recipe(*run, arguments.heldout, arguments.max_minutes, arguments.init))
 
 
 def _refuse_ignored(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
     of_a_new_run, of_an_estimate = (
-        ("recipe", "out", "corpus", "heldout"),
+        ("recipe", "out", "corpus", "heldout", "init"),
         ("gpus", "memory", "vocab_size", "json"),
     )
     for ignored, names, remedy in (
@@ -136,7 +145,7 @@ def _dry_run(arguments: argparse.Namespace) -> None:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
     cluster = GpuCluster(1 if arguments.gpus is None else arguments.gpus, memory)
-    estimate = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size)
+    estimate = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size, arguments.init)
     print(json.dumps(estimate.to_dict(), indent=1) if arguments.json else estimate_text(estimate))
 
 

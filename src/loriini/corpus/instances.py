@@ -50,6 +50,11 @@ class Pieces:
         """The instance of each piece, (P,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts_I))
 
+    def positions(self, instance: int) -> NDArray[np.int64]:
+        """Each token's position in its piece of an instance, int64 (L,)."""
+        lengths = self.lengths_P[self.starts_I[instance] : self.starts_I[instance + 1]].astype(np.int64)
+        return np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+
 
 @dataclass(frozen=True)
 class Instances:
@@ -84,6 +89,10 @@ class Instances:
                 f"{self.vocab_size}; the corpus is damaged, check it with `loriini inspect --verify`"
             )
         return tokens_BL
+
+    def positions(self, ids_B: Ids) -> NDArray[np.int64]:
+        """Each token's position in its piece of a document, int64 (B, length + 1)."""
+        return np.stack([self.pieces.positions(i) for i in ids_B])
 
     def labels(self, ids_B: Ids) -> NDArray[np.int64]:
         """The majority domain of some instances, int64 (B,), indices into `label_names`."""

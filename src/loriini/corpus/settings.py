@@ -55,7 +55,7 @@ class PrepareSettings:
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
     """Leave out longer documents."""
     tokenizer: str = "bpe:8192"
-    """`bpe:SIZE` to train one on the documents, or a tokenizer's path."""
+    """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
     length: int = 1024
     """Tokens predicted in an instance; it holds one more."""
     order: OrderMethod = "similar"

@@ -13,6 +13,7 @@ from loriini.corpus.stored import chosen_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact
 from loriini.jobs.processes import environment_variables
+from loriini.snapshot import TOKENIZER_FILES, local_folder
 from loriini.sources import input_identity
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
         folder: the artifact's folder.
         spec: `bpe:SIZE` to train a byte-level BPE of SIZE tokens on `documents`, or a path: of a Hugging Face
             tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder with
-            GPT-2's `encoder.json` and `vocab.bpe`.
+            GPT-2's `encoder.json` and `vocab.bpe`; or an id on the Hugging Face Hub.
         documents: the `documents` artifact; not needed with a path.
 
     Raises:
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
     texts = documents if spec.startswith("bpe:") else None
-    inputs = {"documents": texts.digest} if texts else input_identity([spec])
+    inputs = {"documents": texts.digest} if texts else input_identity([str(_path(spec))])
     settings = {"tokenizer": spec if texts else "path"}
     return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
 
@@ -56,7 +57,11 @@ def check_tokenizer(spec: str) -> None:
     if spec.startswith("bpe:"):
         _bpe_size(spec)
     else:
-        read_tokenizer(Path(spec))
+        read_tokenizer(_path(spec))
+
+
+def _path(spec: str) -> Path:
+    return local_folder(spec, TOKENIZER_FILES)
 
 
 def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
@@ -90,7 +95,7 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     """Read a tokenizer from a path as `write_tokenizer` describes; InputError when it is not one."""
     if not path.exists():
-        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE or the path of a tokenizer")
+        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id")
     try:
         if path.suffix == ".model":
             return _from_sentencepiece(path)
@@ -112,7 +117,7 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
 
 
 def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
-    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(Path(spec))
+    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(_path(spec))
     tokenizer.save_pretrained(folder)
     return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 

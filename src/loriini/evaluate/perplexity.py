@@ -126,10 +126,9 @@ def evaluate(
                 losses.append(_losses(model, ids_BL.to(model.device), precision, domain, routing, skip))
                 advance(len(ids_BL), domain)
             losses_NL = torch.cat(losses)
-            mean = losses_NL.mean().item()
-            results["perplexity"][domain] = math.exp(losses_NL[:, skip:].mean().item())
-            results["perplexity_all"][domain] = math.exp(mean)
-            results["bits_per_byte"][domain] = mean / text.bytes_per_token / math.log(2)
+            results["perplexity"][domain] = losses_NL[:, skip:].mean().exp().item()
+            results["perplexity_all"][domain] = losses_NL.mean().exp().item()
+            results["bits_per_byte"][domain] = losses_NL.mean().item() / text.bytes_per_token / math.log(2)
             results["tokens"][domain] = losses_NL[:, skip:].numel()
             if per_instance:
                 results["instance_losses"][domain] = losses_NL[:, skip:].mean(1).tolist()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from loriini.evaluate.perplexity import (
     tokenize_by_domain,
 )
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loading import find_device, load_config, load_model, load_tokenizer, run_precision
+from loriini.model.loading import (
+    context_length,
+    find_device,
+    load_config,
+    load_model,
+    load_tokenizer,
+    model_folder,
+    run_precision,
+)
 from loriini.model.pretrained import router_free
 from loriini.progress import warn
 from loriini.routing import not_causal
@@ -28,6 +37,7 @@ from loriini.sources import Fields, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
+TOKENIZER_FILES = ("*token*", "vocab*", "merges*", "*.model")
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,8 @@ class EvaluationSettings:
     """What to evaluate on and how; InputError for a wrong number or device.
 
     `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
-    `skip` the predictions left out at its start (default: the longest first segment of the models).
+    `skip` the predictions left out at its start (default: the longest first segment of the models), and
+    `instances` the most instances of a domain (default: all).
     """
 
     documents: tuple[str, ...]
@@ -66,9 +77,10 @@ class EvaluationSettings:
     routing: EvaluationRouting = "training"
     device: str | None = None
     router_free: RouterFree | None = None
+    instances: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("length", 1), ("skip", 0)):
+        for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"--{name} {value}: give at least {least}")
@@ -82,15 +94,8 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     differences of perplexity with their intervals, by domain and over `all`. One model is in memory at a
     time. InputError where models have different tokenizers, whose perplexities do not compare.
     """
-    configs = {run: load_config(run) for run in runs}
-    settings = replace(
-        settings,
-        length=settings.length or min(config.max_position_embeddings for config in configs.values()),
-        skip=max(map(first_segment, configs.values())) if settings.skip is None else settings.skip,
-    )
-    documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
-    heldout = _same_tokens(configs, documents, settings)
-    results = [_evaluate_run(run, heldout, settings, name=len(runs) > 1) for run in runs]
+    settings, heldout = shared_heldout(runs, settings)
+    results = [evaluate_on(run, heldout, settings, name=len(runs) > 1) for run in runs]
     losses = [result.pop("instance_losses") for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         found = differences_by_domain(losses[0], of_run)
@@ -98,36 +103,63 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     return results
 
 
+def shared_heldout(
+    runs: Sequence[Path], settings: EvaluationSettings
+) -> tuple[EvaluationSettings, dict[str, HeldOut]]:
+    """The settings with the length and `skip` that fit all runs, and the held-out text as instances of all.
+
+    InputError where the runs do not cut the documents into the same tokens.
+    """
+    configs = {run: load_config(run) for run in runs}
+    length = settings.length or min(context_length(run, config) for run, config in configs.items())
+    skip = max(map(first_segment, configs.values())) if settings.skip is None else settings.skip
+    settings = replace(settings, length=length, skip=skip)
+    for run, config in configs.items():
+        if config.block == "gpt2" and length > config.max_position_embeddings:
+            raise InputError(
+                f"--length {length}: {run} has learned positions up to {config.max_position_embeddings}; "
+                "give no more"
+            )
+        check_routing(config, settings.routing, skip)
+    documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
+    heldout = _same_tokens(configs, documents, length, settings.instances)
+    check_lengths(heldout, skip)
+    return settings, heldout
+
+
 def _same_tokens(
-    configs: Mapping[Path, LoriiniConfig], documents: Sequence[Document], settings: EvaluationSettings
+    configs: Mapping[Path, LoriiniConfig], documents: Sequence[Document], length: int, most: int | None
 ) -> dict[str, HeldOut]:
     """The documents as the instances of every model. InputError where they are not the same for all."""
-    assert settings.length is not None
-    assert settings.skip is not None
     first, heldout = next(iter(configs)), dict[str, HeldOut]()
+    read = set[tuple[str, ...]]()
     for run, config in configs.items():
-        if config.block == "gpt2" and settings.length > config.max_position_embeddings:
-            raise InputError(
-                f"--length {settings.length}: {run} has learned positions up to "
-                f"{config.max_position_embeddings}; give no more"
-            )
-        check_routing(config, settings.routing, settings.skip)
-        tokenizer = load_tokenizer(run)
-        own = tokenize_by_domain(documents, tokenizer, settings.length, label_names=config.label_names)
+        tokenizer, names = load_tokenizer(run), config.label_names
+        kind = (tokenizer_digest(run), *(names or ()))
+        if kind in read:
+            continue
+        read.add(kind)
+        own = tokenize_by_domain(documents, tokenizer, length, most, names)
         heldout = heldout or own
         if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
             raise InputError(
                 f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
                 "evaluate each by itself and compare bits_per_byte"
             )
-    check_lengths(heldout, settings.skip)
     return heldout
 
 
-def _evaluate_run(
-    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, name: bool
+def tokenizer_digest(run: Path) -> str:
+    """A hash of a model's tokenizer files; models of one digest make the same tokens."""
+    folder = model_folder(run)
+    files = sorted({file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)})
+    return sha256(b"".join(file.read_bytes() for file in files) or str(run).encode()).hexdigest()
+
+
+def evaluate_on(
+    run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, name: bool = True
 ) -> dict[str, Any]:
-    """One run's evaluation with its instances' losses, and with its path where it is one of several."""
+    """One run's evaluation with `instance_losses`, and with its path if `name`; see `evaluate`."""
     model, _ = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)

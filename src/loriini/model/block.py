@@ -9,6 +9,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.olmoe.modeling_olmoe import OlmoeAttention
 from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
@@ -47,16 +48,29 @@ class Block:
     experts: type[SwigluExperts] | type[GeluExperts]
 
 
+ATTENTIONS = {None: LlamaAttention, "head": Qwen3Attention, "all": OlmoeAttention}
+"""Rotary attention by `qk_norm`."""
+
+
+def rotary_attention(config: LoriiniConfig, layer_idx: int) -> nn.Module:
+    """Attention with rotary positions, and the norms and biases of the configuration."""
+    attention: nn.Module = ATTENTIONS[config.qk_norm](config, layer_idx)
+    if config.attention_out_bias != config.attention_bias:
+        heads, bias = config.num_attention_heads * config.head_dim, bool(config.attention_out_bias)
+        attention.o_proj = nn.Linear(heads, config.hidden_size, bias=bias)
+    return attention
+
+
 _llama = Block(
     norm=lambda c: LlamaRMSNorm(c.hidden_size, eps=c.rms_norm_eps),
-    attention=LlamaAttention,
+    attention=rotary_attention,
     positions=lambda c: Rotary(LlamaRotaryEmbedding(c)),
     experts=SwigluExperts,
 )
 
 BLOCKS: dict[str, Block] = {
     "llama": _llama,
-    "olmoe": replace(_llama, attention=OlmoeAttention),
+    "olmoe": _llama,
     "phimoe": replace(
         _llama,
         norm=lambda c: nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps),

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
 from loriini.fields import Count, Fraction, FractionBelowOne, NotNegative, mismatch
+from loriini.model.rotary import rotary_problem
+from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
 
 BlockKind = Literal["llama", "olmoe", "phimoe", "gpt2"]
+QueryKeyNorm = Literal["head", "all"]
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
@@ -30,10 +34,14 @@ class LoriiniConfig(LlamaConfig):
 
     - `routing`: a `RoutingConfig`, its JSON object or a design's name. With one expert the model is a Llama.
     - `block`: `gpt2` has LayerNorm with `layer_norm_epsilon`, GELU, learned positions, biases, and `dropout`
-      of embeddings, attention weights and residual branches; `olmoe` is a Llama with an RMSNorm each on
-      queries and keys, over all heads together; `phimoe` is a Llama with LayerNorm and rotary positions that
-      may be scaled as Phi-3.5-MoE's are (`rope_parameters`).
-    - `tie_word_embeddings`, `attention_bias`, `lm_head_bias`: independent of the block; GPT-2 ties its head.
+      of embeddings, attention weights and residual branches; `olmoe` is `llama` with `qk_norm="all"`;
+      `phimoe` is `llama` with LayerNorm and rotary positions that may be scaled as Phi-3.5-MoE's are.
+    - `num_key_value_heads`, `head_dim`, `rms_norm_eps`, `rope_parameters`: as in `LlamaConfig`; not in gpt2.
+    - `qk_norm`: an RMSNorm each on queries and keys, of every head by itself (`head`, as in Qwen3) or over
+      all heads together (`all`, as in OLMoE); None: no norm. Not in gpt2.
+    - `attention_bias`: biases of queries, keys and values, and unless `attention_out_bias` is False (as in
+      Qwen2) of attention's output. GPT-2 always has them.
+    - `tie_word_embeddings`, `lm_head_bias`: independent of the block; GPT-2 ties its head.
     - `low_rank`: r of factorised experts (AoE); their width is `expert_width`, which keeps the parameters of
       an expert of `intermediate_size`. A design scored by the norm of low-rank activations needs one; the
       default is then a third of the hidden size.
@@ -45,12 +53,15 @@ class LoriiniConfig(LlamaConfig):
 
     model_type = "loriini"
     base_model_tp_plan = None
+    keys_to_ignore_at_inference = ["past_key_values", "auxiliary_loss", "routings"]  # noqa: RUF012
     # Read by transformers' GPT2Attention and OlmoeAttention.
     attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False
     clip_qkv = None
 
     block: str = "llama"
+    qk_norm: str | None = None
+    attention_out_bias: bool | None = None
     lm_head_bias: bool = False
     dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
@@ -71,9 +82,19 @@ class LoriiniConfig(LlamaConfig):
         for refused, reason in _conflicts(self):
             if refused:
                 raise ValueError(reason)
+        head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
+        if problem := rotary_problem(self.rope_parameters or {}, head_dim):
+            raise ValueError(problem)
+        if self.block == "olmoe":
+            self.qk_norm = "all"
+        if self.attention_out_bias is None:
+            self.attention_out_bias = self.attention_bias
         if self.low_rank is None and self._scored_by_low_rank():
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""
 
     def _scored_by_low_rank(self) -> bool:
         return self.scored_by_norm and self.routing.node == "low_rank"
@@ -109,7 +130,16 @@ class LoriiniConfig(LlamaConfig):
         values = super().to_dict()
         if isinstance(self.routing, RoutingConfig):
             values["routing"] = self.routing.to_dict()
-        return values
+        return {**values, "auto_map": AUTO_MAP}
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Write `config.json`, and beside it the modules by which transformers loads the model."""
+        write_shim(Path(save_directory))
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """Does nothing: transformers would copy this module beside the weights, in place of the shim."""
 
     @property
     def experts_per_token(self) -> float:
@@ -151,7 +181,7 @@ class LoriiniConfig(LlamaConfig):
         _, active = self.parameters()
         sizes, layers = BLOCK_SIZES[self.block](self), self.num_hidden_layers
         looked_up = sizes.positions + (0 if self.tie_word_embeddings else self.vocab_size * self.hidden_size)
-        attention = layers * self.hidden_size * length
+        attention = layers * sizes.queries * length
         merging = 0.0
         if self.num_experts > 1 and self.routing.combination == "parameters":
             span = self.routing.segment_length if self.routing.segmented else length
@@ -168,6 +198,7 @@ FIELDS: dict[str, Any] = {
     "num_attention_heads": Count,
     "num_key_value_heads": Count | None,
     "head_dim": Count | None,
+    "qk_norm": QueryKeyNorm | None,
     "max_position_embeddings": Count,
     "num_experts": Count,
     "low_rank": Count | None,
@@ -186,9 +217,10 @@ def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
     gated = ("low_rank", "gate", "activated_gate")
     names = c.label_names or []
     heads, key_value_heads = c.num_attention_heads, c.num_key_value_heads or c.num_attention_heads
+    width = c.hidden_size // heads
     return [
         (
-            c.hidden_size % heads != 0,
+            c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None),
             f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}",
         ),
         (
@@ -218,39 +250,57 @@ def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
             f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2",
         ),
         (
-            c.block == "olmoe" and c.head_dim not in (None, c.hidden_size // c.num_attention_heads),
-            f"head_dim is {c.head_dim}, but block=olmoe norms heads of hidden_size / num_attention_heads",
+            gpt2 and c.head_dim not in (None, width),
+            f"head_dim is {c.head_dim}, but heads of block=gpt2 have hidden_size / num_attention_heads",
+        ),
+        (
+            gpt2 and key_value_heads != heads,
+            f"num_key_value_heads is {key_value_heads}, but block=gpt2 has no grouped heads; use block=llama",
+        ),
+        (
+            gpt2 and (c.qk_norm is not None or c.attention_bias or bool(c.attention_out_bias)),
+            "qk_norm, attention_bias and attention_out_bias are not for block=gpt2; use block=llama",
+        ),
+        (
+            not gpt2 and (c.head_dim or width) % 2 != 0,
+            f"a head is {c.head_dim or width} wide; rotary positions need an even width: change head_dim",
+        ),
+        (
+            c.block == "olmoe" and c.qk_norm == "head",
+            "block=olmoe has qk_norm=all; use block=llama with qk_norm=head",
+        ),
+        (
+            (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width),
+            f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads",
         ),
     ]
 
 
 @dataclass(frozen=True)
 class BlockSizes:
-    """Parameters of a block's attention, norm, expert and shared experts, and of all positions."""
+    """Parameters of a block's attention, norm, expert and shared experts, and of all positions; the width of
+    all queries of a token."""
 
     attention: int
     norm: int
     expert: int
     shared: int
     positions: int
+    queries: int
 
 
 def llama_sizes(c: LoriiniConfig) -> BlockSizes:
-    """Attention with optional biases, SwiGLU or factorised experts."""
+    """Attention with optional biases and norms, SwiGLU or factorised experts."""
     d, f, r = c.hidden_size, c.expert_width, c.low_rank
     width = c.head_dim or d // c.num_attention_heads
     keys = (c.num_key_value_heads or c.num_attention_heads) * width
     queries = c.num_attention_heads * width
-    attention = 2 * d * (queries + keys) + (queries + 2 * keys + d if c.attention_bias else 0)
+    attention = 2 * d * (queries + keys)
+    attention += queries + 2 * keys if c.attention_bias else 0
+    attention += d if c.attention_out_bias else 0
+    attention += {None: 0, "head": 2 * width, "all": queries + keys}[c.qk_norm]
     expert = 3 * d * f if r is None else r * (d + f) + 2 * d * f
-    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0)
-
-
-def olmoe_sizes(c: LoriiniConfig) -> BlockSizes:
-    """A Llama's, and the norms of queries and keys."""
-    sizes = llama_sizes(c)
-    keys = c.hidden_size // c.num_attention_heads * (c.num_key_value_heads or c.num_attention_heads)
-    return replace(sizes, attention=sizes.attention + c.hidden_size + keys)
+    return BlockSizes(attention, d, expert, 3 * d * c.shared_width, 0, queries)
 
 
 def phimoe_sizes(c: LoriiniConfig) -> BlockSizes:
@@ -267,12 +317,13 @@ def gpt2_sizes(c: LoriiniConfig) -> BlockSizes:
         expert=2 * d * f + f + d,
         shared=2 * d * shared + shared + d if shared else 0,
         positions=c.max_position_embeddings * d,
+        queries=d,
     )
 
 
 BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
     "llama": llama_sizes,
-    "olmoe": olmoe_sizes,
+    "olmoe": llama_sizes,
     "phimoe": phimoe_sizes,
     "gpt2": gpt2_sizes,
 }

@@ -17,14 +17,16 @@ def routing_context(
     attention_mask: Tensor | None,
     cache: Cache | None,
     *,
+    position_ids: Tensor | None,
     routing_labels: Tensor | None,
     prompt_lengths: Tensor | None,
     inference_routing: str | None,
     draw: Tensor | int,
 ) -> RoutingContext:
-    """The context of a call; ValueError for an `inference_routing` that the design does not have.
+    """The context of a call. `cache` has routed layers; `draw` is the random scorer's.
 
-    `cache` has routed layers; `draw` is the random scorer's.
+    ValueError for an `inference_routing` that the design does not have, and for packed rows with a cache or a
+    prompt.
     """
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
@@ -36,6 +38,12 @@ def routing_context(
     if mask_BH is not None and (mask_BH.dim() != 2 or bool(mask_BH.all())):
         mask_BH = None
     past = 0 if cache is None else cache.get_seq_length()
+    packed_BL = None if position_ids is None else packed_positions(position_ids, mask_BH)
+    if packed_BL is not None and (cache is not None or prompt_lengths is not None):
+        raise ValueError(
+            "position_ids start again within a row, so it holds several documents; "
+            "a cache and prompt_lengths need one document a row"
+        )
     segment = inference_routing == "segment"
     if cache is not None:
         new_tokens_B = count_tokens(x_BLD, None if mask_BH is None else mask_BH[:, past:])
@@ -44,13 +52,36 @@ def routing_context(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
         past=past,
-        positions_BH=None if mask_BH is None else _positions(mask_BH),
+        positions_BH=packed_BL if mask_BH is None or packed_BL is not None else _positions(mask_BH),
+        packed=packed_BL is not None,
         prompt_lengths_B=None if prompt_lengths is None else prompt_lengths.to(x_BLD.device),
         inference_routing="segment" if segment else "prompt",
         labels_B=routing_labels,
         draw=draw,
         device=x_BLD.device,
     )
+
+
+def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | None:
+    """Each token's position in its document (B, L), -1 for padding; None where each row is one document.
+
+    A document starts where a token's position is not one more than that of the token before it, padding left
+    out. A single token is part of a longer sequence.
+    """
+    length = position_ids.shape[1]
+    if length == 1 or position_ids.dim() != 2:
+        return None
+    real_BL = torch.ones_like(position_ids) if mask_BH is None else mask_BH[:, -length:].long()
+    places_BL = torch.arange(length, device=position_ids.device).expand_as(real_BL)
+    last_BL = places_BL.masked_fill(real_BL == 0, -1).cummax(1).values  # the last token up to each place
+    before_BL = torch.nn.functional.pad(last_BL[:, :-1], (1, 0), value=-1)
+    follows_BL = position_ids == position_ids.expand_as(real_BL).gather(1, before_BL.clamp(min=0)) + 1
+    starts_BL = (real_BL > 0) & ~(follows_BL & (before_BL >= 0))
+    if not bool((starts_BL.sum(1) > 1).any()):
+        return None
+    counts_BL = real_BL.cumsum(1) - 1
+    begins_BL = counts_BL.masked_fill(~starts_BL, 0).cummax(1).values
+    return (counts_BL - begins_BL).masked_fill(real_BL == 0, -1)
 
 
 def count_tokens(inputs: Tensor, mask_BL: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ width, F expert hidden width, R low rank, W the width of a node.
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,18 +24,23 @@ NONE: Named = {}  # a plain dict: torch.compile takes an empty MappingProxyType 
 class Experts(nn.Module):
     """E FFNs of one shape; every parameter is stacked, experts first.
 
-    `width_dims` gives the dimension of each parameter that is F; parameters not in it have none.
-    `output_bias` is the parameter that is added to an FFN's output. `is_slice`: other processes hold the rest
-    of every expert.
+    Other modules use experts by calling them, `experts("by_outputs", x, gates)`, because FSDP, offloading and
+    adapters prepare the parameters around `forward`.
+
+    `width_dims` gives the dimension of each parameter that is F, None for one without. `output_bias` is the
+    parameter that is added to an FFN's output.
     """
 
-    width_dims: Mapping[str, int]
+    width_dims: Mapping[str, int | None]
     output_bias: str | None = None
-    is_slice = False
 
     def __init__(self, num_experts: int) -> None:
         super().__init__()
         self.num_experts = num_experts
+
+    def forward(self, method: str, *args: Any) -> Any:
+        """Call `by_parameters`, `by_outputs`, `single`, `activations`, `merge` or `merged`."""
+        return getattr(self, method)(*args)
 
     def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
         """The activation `name` of the FFN of `weights`, named as the parameters; `output` is its output.
@@ -48,12 +54,12 @@ class Experts(nn.Module):
         return self.node("output", x, weights, affine, known)
 
     def activations(self, x_MD: Tensor, node: str) -> Tensor:
-        """What every expert computes up to `node` (M, E, W): AoE's nodes (appendix A)."""
+        """Every expert's activation `node` of each token, (M, E, W): AoE's nodes (appendix A)."""
         return self.node(node, x_MD, self.stacked(), affine_by_all)
 
     def stacked(self) -> dict[str, Tensor]:
-        """All parameters by name, each (E, …)."""
-        return dict(self.named_parameters())
+        """All parameters by name, each (E, …); read as attributes, which adapters replace."""
+        return {name: getattr(self, name) for name in self.width_dims}
 
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
@@ -71,7 +77,11 @@ class Experts(nn.Module):
             return self.single(x_NSD)
         if recompute:
             return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
-        return self.ffn(x_NSD, self.merge(gates_NE), affine_by_unit)
+        return self.merged(x_NSD, self.merge(gates_NE))
+
+    def merged(self, x_NSD: Tensor, weights: Named) -> Tensor:
+        """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
+        return self.ffn(x_NSD, weights, affine_by_unit)
 
     def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).
@@ -97,33 +107,29 @@ class Experts(nn.Module):
 
 
 class SwigluExperts(Experts):
-    """Llama's FFN: `gate_up_proj` (E, 2, F, D) with the gate first, `down_proj` (E, D, F).
+    """Llama's FFN: `gate_proj` and `up_proj` (E, F, D), `down_proj` (E, D, F).
 
-    (SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1). Gate and up are a dimension of their own so that sharding F
-    cuts both halves alike.
+    (SiLU(x W_g) ⊙ (x W_p)) W_o (AoE equation 1).
     """
 
-    width_dims = MappingProxyType({"gate_up_proj": 2, "down_proj": 2})
+    width_dims = MappingProxyType({"gate_proj": 1, "up_proj": 1, "down_proj": 2})
 
     def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
         super().__init__(num_experts)
-        self.gate_up_proj = nn.Parameter(torch.empty(num_experts, 2, width, hidden_size))
+        self.gate_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
+        self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
     def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
         """`gate` x W_g, `up` x W_p, `activated_gate`, `hidden`: (…, F); `output`: (…, D)."""
         if name in known:
             return known[name]
-        gate_up = weights["gate_up_proj"]
         if name in ("gate", "up"):
-            return affine(x, gate_up.select(-3, ("gate", "up").index(name)))
+            return affine(x, weights[f"{name}_proj"])
         if name == "activated_gate":
             return silu(self.node("gate", x, weights, affine, known))
         if name == "output":
             return affine(self.node("hidden", x, weights, affine, known), weights["down_proj"])
-        if not known:  # one product for gate and up
-            gate, up = affine(x, gate_up.flatten(-3, -2)).chunk(2, dim=-1)
-            return silu(gate) * up
         activated = self.node("activated_gate", x, weights, affine, known)
         return activated * self.node("up", x, weights, affine, known)
 
@@ -134,7 +140,7 @@ class GeluExperts(Experts):
     GELU(x W_p + b_p) W_o + b_o, with GPT-2's approximation of the GELU by tanh.
     """
 
-    width_dims = MappingProxyType({"up_proj": 1, "up_bias": 1, "down_proj": 2})
+    width_dims = MappingProxyType({"up_proj": 1, "up_bias": 1, "down_proj": 2, "down_bias": None})
     output_bias = "down_bias"
 
     def __init__(self, num_experts: int, hidden_size: int, width: int) -> None:
@@ -163,7 +169,7 @@ class FactorizedExperts(Experts):
     `up_proj` W_p (E, F, D) and `down_proj` W_o (E, D, F).
     """
 
-    width_dims = MappingProxyType({"gate_proj": 1, "up_proj": 1, "down_proj": 2})
+    width_dims = MappingProxyType({"low_proj": None, "gate_proj": 1, "up_proj": 1, "down_proj": 2})
 
     def __init__(self, num_experts: int, hidden_size: int, width: int, low_rank: int) -> None:
         super().__init__(num_experts)

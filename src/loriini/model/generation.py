@@ -28,6 +28,10 @@ class RoutedGenerationMixin(GenerationMixin):
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )
 
+    def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
+        """Accepts `routing_labels`, which is no parameter in the signature of `forward`."""
+        super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k != "routing_labels"})
+
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Removes our arguments for an assistant model of another kind."""
         if not isinstance(kwargs.get("assistant_model"), RoutedGenerationMixin):

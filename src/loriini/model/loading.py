@@ -4,8 +4,11 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
+from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -14,7 +17,8 @@ from loriini.errors import InputError
 from loriini.hardware import pick_device
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
-from loriini.model.pretrained import PRETRAINED, from_pretrained_mixture, mixture_config
+from loriini.model.pretrained import FAMILIES, config_of, from_transformers, read_complete
+from loriini.snapshot import local_folder
 
 
 def load_model(
@@ -23,39 +27,52 @@ def load_model(
     """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation.
 
     The model is in `eval()`, in the dtype it was saved in, on `device` (default: the accelerator if there is
-    one). A pretrained mixture of transformers is converted by `from_pretrained_mixture`. InputError
-    for other folders and for a device that this machine does not have.
+    one). `path` may also be an id on the Hugging Face Hub. A model of transformers is converted by
+    `from_transformers`. InputError for other folders and for a device that this machine does not have.
     """
     device = find_device(device)
     folder = model_folder(path)
     logging.disable_progress_bar()
-    with _readable(folder):
-        kind = _model_type(folder)
-        if kind in PRETRAINED:
-            model = from_pretrained_mixture(PRETRAINED[kind].model.from_pretrained(folder))
-        else:
-            model = LoriiniForCausalLM.from_pretrained(folder)
+    with readable(folder):
+        model = read_model(folder)
         return model.to(device).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def read_model(folder: Path, context: int | None = None) -> LoriiniForCausalLM:
+    """The model of a Hugging Face folder, on the CPU; `context` as in `config_of`.
+
+    ValueError or OSError for a folder that cannot be read and for settings that ours does not have.
+    """
+    kind = _model_type(folder)
+    if kind in FAMILIES:
+        return from_transformers(read_complete(FAMILIES[kind].model, folder), context)
+    return read_complete(LoriiniForCausalLM, folder)
 
 
 def load_config(path: Path) -> LoriiniConfig:
     """The configuration of the model that `load_model` would load, without its weights."""
     folder = model_folder(path)
-    with _readable(folder):
-        if _model_type(folder) in PRETRAINED:
-            return mixture_config(AutoConfig.from_pretrained(folder))
-        return LoriiniConfig.from_pretrained(folder)
+    with readable(folder):
+        return read_config(folder)
+
+
+def read_config(folder: Path, context: int | None = None) -> LoriiniConfig:
+    """The configuration of the model that `read_model` would read."""
+    if _model_type(folder) in FAMILIES:
+        return config_of(AutoConfig.from_pretrained(folder), context)
+    return LoriiniConfig.from_pretrained(folder)
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of the model that `load_model` would load."""
     folder = model_folder(path)
-    with _readable(folder):
+    with readable(folder):
         return AutoTokenizer.from_pretrained(folder)
 
 
 def model_folder(path: Path) -> Path:
-    """The Hugging Face folder of a run, or `path` if it is one itself. InputError where there is no model."""
+    """The Hugging Face folder of a run or a Hub id, or `path` if it is one. InputError for others."""
+    path = local_folder(path)
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
         unfinished = (path / "run.json").exists()
@@ -66,11 +83,20 @@ def model_folder(path: Path) -> Path:
 
 def run_precision(path: Path) -> str:
     """The precision that a run was trained in, for `hardware.autocast`; `auto` where there is no run."""
+    return str(_run_values(path).get("precision", "auto"))
+
+
+def context_length(path: Path, config: LoriiniConfig) -> int:
+    """The context that a run was trained with, or the longest of `config` where there is no run."""
+    return int(_run_values(path).get("length") or config.max_position_embeddings)
+
+
+def _run_values(path: Path) -> dict[str, Any]:
+    """What the `run.json` beside a model says; empty where there is none."""
     folder = model_folder(path)
     run = folder.parent / "run.json"
-    if folder.name != "model" or not run.exists():
-        return "auto"
-    return str(json.loads(run.read_text()).get("precision", "auto"))
+    values: dict[str, Any] = json.loads(run.read_text()) if folder.name == "model" and run.exists() else {}
+    return values
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
@@ -88,19 +114,19 @@ def find_device(name: str | torch.device | None) -> torch.device:
 def _model_type(folder: Path) -> str:
     """The type in a folder's config. ValueError for a kind whose weights would be left out."""
     kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
-    known = [LoriiniConfig.model_type, *PRETRAINED]
+    known = [LoriiniConfig.model_type, *FAMILIES]
     if kind not in known:
-        raise ValueError(f"its type is {kind}, not {' or '.join(known)}")
+        raise ValueError(f"its model_type is {kind}; it must be one of: {', '.join(known)}")
     return str(kind)
 
 
 @contextmanager
-def _readable(folder: Path) -> Iterator[None]:
+def readable(folder: Path) -> Iterator[None]:
     """Turn the errors of reading a damaged or foreign folder into an InputError of one line."""
     try:
         yield
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder}: the model cannot be read ({reason}); export or train it again"
+            f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error

@@ -19,13 +19,10 @@ def has_fused_loss() -> bool:
     return hasattr(nn.functional, "linear_cross_entropy")
 
 
-def fused_loss(
-    states_BLD: Tensor, head_VD: Tensor, targets_BL: Tensor, num_items: Tensor | int | None = None
-) -> Tensor:
-    """Mean cross-entropy of next tokens, computed in chunks without holding the logits (B, L, V).
+def fused_loss(states_BLD: Tensor, head_VD: Tensor, targets_BL: Tensor, num_items: Tensor | int) -> Tensor:
+    """Cross-entropy of next tokens, summed and divided by `num_items`, without holding the logits (B, L, V).
 
-    The sum is divided by `num_items` where given, else by the number of targets. Its naive twin is the head
-    followed by transformers' loss.
+    Its naive twin is the head followed by transformers' loss.
     """
     options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined, unused-ignore]
     fused: Any = nn.functional.linear_cross_entropy  # type: ignore[attr-defined, unused-ignore]
@@ -39,4 +36,4 @@ def fused_loss(
         states_BLD.flatten(0, 1), head_VD, targets_M, reduction="none", ignore_index=IGNORED, options=options
     )
     total: Tensor = losses_M.float().sum()
-    return total / ((targets_M != IGNORED).sum() if num_items is None else num_items)
+    return total / num_items

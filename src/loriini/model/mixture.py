@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from loriini.model.affine import affine_by_unit
 from loriini.model.block import make_experts, make_shared_experts
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
@@ -21,6 +20,8 @@ class Mixture(nn.Module):
         routes = layer_idx == 0 or self.design.scope == "layer"
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
+        self.keeps_merged = True
+        """Whether the merged FFN of a prompt may be kept; not where experts are sliced over processes."""
         self.shared = make_shared_experts(config)
 
     @property
@@ -50,14 +51,14 @@ class Mixture(nn.Module):
         else:
             known = {name: a_BLEW.flatten(0, 1) for name, a_BLEW in activations.items()}
             gates_ME = self._gates_of_tokens(routing, layout, x_BLD.shape[1])
-            y_BLD = self.experts.by_outputs(x_BLD.flatten(0, 1), gates_ME, known).view_as(x_BLD)
-        return (y_BLD if self.shared is None else y_BLD + self.shared.single(x_BLD)), routing
+            y_BLD = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_ME, known).view_as(x_BLD)
+        return (y_BLD if self.shared is None else y_BLD + self.shared("single", x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
-        """What the experts score themselves by (B, L, E, W), by its node; empty where they do not."""
+        """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
         if not self.config.scored_by_norm or self.config.num_experts == 1:
             return {}
-        a_MEW = self.experts.activations(x_BLD.flatten(0, 1), self.design.node)
+        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), self.design.node)
         return {self.design.node: a_MEW.unflatten(0, x_BLD.shape[:2])}
 
     def _route(
@@ -90,12 +91,13 @@ class Mixture(nn.Module):
     ) -> Tensor:
         """Merge and apply; a prompt's FFN is merged once and kept in its cache.
 
-        What is kept never takes more memory than the experts do.
+        The kept FFNs never take more memory than the experts do.
         """
-        experts = self.experts
-        keep = context.prompt_routed and context.batch <= experts.num_experts and not experts.is_slice
+        keep = self.keeps_merged and context.prompt_routed and context.batch <= self.config.num_experts
         if cache is None or not keep or torch.is_grad_enabled():
-            return experts.by_parameters(x_NSD, gates_NE, self.config.recompute_merge)
+            y_NSD: Tensor = self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
+            return y_NSD
         if "down_proj" not in cache.kept:
-            cache.kept.update(experts.merge(gates_NE))
-        return experts.ffn(x_NSD, cache.kept, affine_by_unit)
+            cache.kept.update(self.experts("merge", gates_NE))
+        kept_NSD: Tensor = self.experts("merged", x_NSD, cache.kept)
+        return kept_NSD

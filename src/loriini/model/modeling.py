@@ -10,7 +10,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
@@ -41,13 +41,11 @@ class LoriiniOutput(CausalLMOutputWithPast):
 
 
 @dataclass
-class DecoderOutput:
-    """What the decoder returns: final states (B, L, D), its cache, its decisions, and their context."""
+class DecoderOutput(BaseModelOutputWithPast):
+    """transformers' output, one `Routing` a layer, and the context that they were made in."""
 
-    last_hidden_state: Tensor
-    past_key_values: Cache | None
-    routings: tuple[Routing, ...]
-    context: RoutingContext
+    routings: tuple[Routing, ...] | None = None
+    context: RoutingContext | None = None
 
 
 class LoriiniDecoderLayer(GradientCheckpointingLayer):
@@ -121,7 +119,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
 
     def __init__(self, config: LoriiniConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(LoriiniDecoderLayer(config, i) for i in range(config.num_hidden_layers))
         self.norm = BLOCKS[config.block].norm(config)
         self.positions = BLOCKS[config.block].positions(config)
@@ -151,11 +149,16 @@ class LoriiniModel(LoriiniPreTrainedModel):
         routing_labels: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> DecoderOutput:
+    ) -> DecoderOutput | tuple[Any, ...]:
         """Ids (B, L) or embeddings (B, L, D) to states; see `LoriiniForCausalLM.forward`."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("pass either input_ids or inputs_embeds")
+        if _given(output_attentions, self.config.output_attentions):
+            raise ValueError("output_attentions is not supported: attention weights are never held whole")
         x_BLD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
@@ -166,6 +169,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             x_BLD,
             attention_mask,
             past_key_values,
+            position_ids=position_ids,
             routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
@@ -177,13 +181,14 @@ class LoriiniModel(LoriiniPreTrainedModel):
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
-            attention_mask=attention_mask,
+            attention_mask=None if context.packed else attention_mask,
             past_key_values=past_key_values,
-            position_ids=position_ids,
+            position_ids=context.position_ids() if context.packed else position_ids,
         )
         x_BLD, placed = self.positions(x_BLD, position_ids)
         x_BLD = self.dropout(x_BLD)
         routings: list[Routing] = []
+        states, keeps_states = [x_BLD], _given(output_hidden_states, self.config.output_hidden_states)
         for layer in self.layers:
             x_BLD, routing = layer(
                 x_BLD,
@@ -197,7 +202,21 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 **kwargs,
             )
             routings.append(routing)
-        return DecoderOutput(self.norm(x_BLD), past_key_values, tuple(routings), context)
+            states = [*states, x_BLD] if keeps_states else states
+        x_BLD = self.norm(x_BLD)
+        out = DecoderOutput(
+            last_hidden_state=x_BLD,
+            past_key_values=past_key_values,
+            hidden_states=(*states[:-1], x_BLD) if keeps_states else None,
+            routings=tuple(routings),
+            context=context,
+        )
+        return out if _given(return_dict, self.config.return_dict) else out.to_tuple()
+
+
+def _given(argument: bool | None, default: bool) -> bool:
+    """An argument of a call, or the configuration's value where it is None."""
+    return default if argument is None else argument
 
 
 class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
@@ -221,21 +240,23 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        shift_labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        routing_labels: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         skip_logits: bool = False,
         average: Average | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> LoriiniOutput:
+    ) -> LoriiniOutput | tuple[Any, ...]:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
 
+        - `position_ids` (B, L) that start again within a row pack several documents into it: each is attended
+          to, divided into segments and routed by itself. A packed row fills no cache and has no prompt.
         - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is ignored.
-        - `routing_labels` (B,): the expert of each sequence, for the label scorer.
+        - `routing_labels` (B,): the expert of each sequence, for the label scorer. It and `shift_labels` are
+          keywords outside the signature, where transformers' Trainer would require every label it finds.
         - `prompt_lengths` (B,): one decision per layer and sequence, pooled over its first tokens, padding
           not counted. Without it a call without a cache routes as in training, and the first call that fills
           a cache is the prompt.
@@ -245,6 +266,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
           losses of a batch that is distributed over several.
         - `num_items_in_batch`: divides the summed loss instead of the number of targets.
         """
+        shift_labels: Tensor | None = kwargs.pop("shift_labels", None)
         out = self.model(
             input_ids,
             attention_mask,
@@ -252,9 +274,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
-            routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
+            return_dict=True,
             **kwargs,
         )
         states = out.last_hidden_state
@@ -274,18 +296,22 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training:
                 loss = loss + auxiliary
-        return LoriiniOutput(
+        output = LoriiniOutput(
             loss=loss,
             logits=logits,
             past_key_values=out.past_key_values,
+            hidden_states=out.hidden_states,
             auxiliary_loss=auxiliary,
             routings=out.routings,
         )
+        return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
 
     def _cross_entropy(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None
     ) -> Tensor:
-        """The mean over targets, or the sum over `items`; from states by a fused head without logits."""
+        """The mean over targets (0 without any), or the sum over `items`; without logits by a fused head."""
+        if items is None:
+            items = (targets_BL != IGNORED).sum().clamp(min=1)
         if logits_BLV is None:
             return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items)
         loss: Tensor = self.loss_function(

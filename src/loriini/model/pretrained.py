@@ -1,21 +1,32 @@
-"""Pretrained mixtures of transformers as routing designs, with their routers or without."""
+"""Models of transformers as ours: a dense one has a single expert, a mixture becomes a routing design."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from torch import Tensor
 from transformers import (
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    MistralForCausalLM,
     MixtralForCausalLM,
     OlmoeForCausalLM,
     PhimoeForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
+    Qwen2ForCausalLM,
+    Qwen3ForCausalLM,
+    Qwen3MoeForCausalLM,
 )
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
+from loriini.model.gate_up import GATE_UP, split_gate_up
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.routing import DESIGNS, Router, RoutingConfig
 
@@ -26,93 +37,198 @@ SHARED = (
     "num_hidden_layers",
     "num_attention_heads",
     "num_key_value_heads",
+    "head_dim",
     "max_position_embeddings",
     "initializer_range",
     "rms_norm_eps",
+    "layer_norm_epsilon",
     "rope_parameters",
+    "attention_bias",
     "attention_dropout",
+    "lm_head_bias",
     "tie_word_embeddings",
     "pad_token_id",
     "bos_token_id",
     "eos_token_id",
 )
-"""The settings with the same meaning in all configurations."""
+"""Settings with the same meaning in all configurations that have them."""
 
-OPTIONAL = ("head_dim", "attention_bias", "lm_head_bias")
-"""Settings that only some configurations have."""
+GPT2_NAMES = {
+    "transformer": "model",
+    "wte": "embed_tokens",
+    "wpe": "positions",
+    "h": "layers",
+    "ln_1": "input_layernorm",
+    "attn": "self_attn",
+    "ln_2": "post_attention_layernorm",
+    "ln_f": "norm",
+}
+"""GPT-2's modules by our names."""
+GPT2_FFN = {
+    "c_fc.weight": "up_proj",
+    "c_fc.bias": "up_bias",
+    "c_proj.weight": "down_proj",
+    "c_proj.bias": "down_bias",
+}
+
+
+def llama_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
+    """A tensor of a Llama-like model, dense or a mixture, by our names."""
+    name = re.sub(r"\.mlp\.(gate|router)\.weight$", ".mlp.router.scorer.weight", name)
+    dense = re.sub(r"\.mlp\.(gate_proj|up_proj|down_proj)\.weight$", r".mlp.experts.\1", name)
+    if dense != name:
+        return {dense: weight[None]}
+    if name.endswith(GATE_UP):  # theirs (E, 2 F, D)
+        return split_gate_up(name, weight.unflatten(1, (2, -1)))
+    return {name: weight}
+
+
+def gpt2_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
+    """A tensor of a GPT-2 by our names; its FFN's matrices are stored transposed."""
+    stem, _, last = name.partition(".mlp.")
+    ours = ".".join(GPT2_NAMES.get(part, part) for part in stem.split("."))
+    if not last:
+        return {ours: weight}
+    return {f"{ours}.mlp.experts.{GPT2_FFN[last]}": (weight.mT if weight.dim() == 2 else weight)[None]}
+
+
+def gpt2_settings(theirs: PretrainedConfig) -> dict[str, Any]:
+    """GPT-2's FFN width and dropout; all dropouts take the rate of its residual branches."""
+    width = theirs.n_inner or 4 * theirs.n_embd
+    return {"block": "gpt2", "intermediate_size": width, "dropout": theirs.resid_pdrop}
+
+
+def fixed(**settings: Any) -> Callable[[PretrainedConfig], dict[str, Any]]:
+    """Settings that all models of a family have."""
+    return lambda theirs: settings
 
 
 @dataclass(frozen=True)
-class Pretrained:
-    """A kind of pretrained mixture: its class, our block, and the settings that this block requires."""
+class Family:
+    """A kind of model in transformers, and our settings of it besides SHARED.
+
+    `required` are settings that our block does not have, each with the only value that can be converted.
+    """
 
     model: type[PreTrainedModel]
-    block: str
+    settings: Callable[[PretrainedConfig], dict[str, Any]] = lambda theirs: {}
     required: Mapping[str, Any] = field(default_factory=dict)
+    weights: Callable[[str, Tensor], dict[str, Tensor]] = llama_weights
 
 
-PRETRAINED = {
-    "mixtral": Pretrained(MixtralForCausalLM, "llama", {"router_jitter_noise": 0.0}),
-    "olmoe": Pretrained(OlmoeForCausalLM, "olmoe", {"clip_qkv": None}),
-    "phimoe": Pretrained(PhimoeForCausalLM, "phimoe", {"num_experts_per_tok": 2}),
+SILU = {"hidden_act": "silu"}
+FAMILIES = {
+    "llama": Family(LlamaForCausalLM, required={**SILU, "mlp_bias": False}),
+    "mistral": Family(MistralForCausalLM, required=SILU),
+    "qwen2": Family(Qwen2ForCausalLM, fixed(attention_bias=True, attention_out_bias=False), SILU),
+    "qwen3": Family(Qwen3ForCausalLM, fixed(qk_norm="head"), SILU),
+    "gpt2": Family(
+        GPT2LMHeadModel,
+        gpt2_settings,
+        {
+            "activation_function": "gelu_new",
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "reorder_and_upcast_attn": False,
+            "add_cross_attention": False,
+        },
+        gpt2_weights,
+    ),
+    "mixtral": Family(MixtralForCausalLM, required={**SILU, "router_jitter_noise": 0.0}),
+    "olmoe": Family(OlmoeForCausalLM, fixed(block="olmoe"), {**SILU, "clip_qkv": None}),
+    "phimoe": Family(PhimoeForCausalLM, fixed(block="phimoe"), {**SILU, "num_experts_per_tok": 2}),
+    "qwen3_moe": Family(
+        Qwen3MoeForCausalLM,
+        lambda theirs: {"qk_norm": "head", "intermediate_size": theirs.moe_intermediate_size},
+        {**SILU, "mlp_only_layers": [], "decoder_sparse_step": 1},
+    ),
 }
-"""The kinds that `from_pretrained_mixture` converts, by `model_type`."""
+"""The models that `from_transformers` converts, by `model_type`."""
 
 
-def from_pretrained_mixture(mixture: PreTrainedModel) -> LoriiniForCausalLM:
-    """A transformers Mixtral, OLMoE or Phi-3.5-MoE as a Loriini model with the same weights and logits.
+def from_transformers(theirs: PreTrainedModel, context: int | None = None) -> LoriiniForCausalLM:
+    """A model of one of FAMILIES as ours, with the same logits.
 
-    The weights are shared with `mixture`, not copied. Its load-balancing loss keeps its weight but is
-    computed per layer, where transformers pools all layers. Phi-3.5-MoE is routed as in evaluation, without
-    the noise and gradient estimate of its training. ValueError for settings that our block does not have.
+    Weights are shared with it, but for gate and up projections that it stores as one tensor. A mixture's
+    load-balancing loss keeps its weight but is computed per layer, where transformers pools all layers.
+    Phi-3.5-MoE is routed as in evaluation, without the noise and gradient estimate of its training.
+    ValueError for settings that our block does not have; `context` as in `config_of`.
     """
-    config = mixture_config(mixture.config)
+    config = config_of(theirs.config, context)
     with torch.device("meta"):
-        model = LoriiniForCausalLM._from_config(config, dtype=mixture.dtype)
-    with mixture.device:
-        model.model.positions = BLOCKS[config.block].positions(config)  # its buffers are computed, not loaded
-        weights = {"model.draws": torch.zeros((), dtype=torch.long)}
-    shapes = {name: weight.shape for name, weight in model.state_dict().items()}
-    for name, weight in mixture.state_dict().items():
-        ours = re.sub(r"\.mlp\.(gate|router)\.weight", ".mlp.router.scorer.weight", name)
-        weights[ours] = weight.view(shapes[ours])  # theirs stack gate and up, ours keep them apart
+        model = LoriiniForCausalLM._from_config(config, dtype=theirs.dtype)
+    family = FAMILIES[theirs.config.model_type]
+    weights = {"model.draws": torch.zeros((), dtype=torch.long, device=theirs.device)}
+    for name, weight in theirs.state_dict().items():
+        weights.update(family.weights(name, weight))
     model.load_state_dict(weights, assign=True)
+    if config.block != "gpt2":  # rotary frequencies are computed, not loaded
+        with theirs.device:
+            model.model.positions = BLOCKS[config.block].positions(config)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
-    return model.train(mixture.training)
+    return model.train(theirs.training)
 
 
-def mixture_config(theirs: PretrainedConfig) -> LoriiniConfig:
-    """Our configuration of a pretrained mixture; ValueError for settings that our block does not have."""
-    kind = PRETRAINED[theirs.model_type]
-    _check(theirs, kind)
-    given = [*SHARED, *(name for name in OPTIONAL if hasattr(theirs, name))]
+def config_of(theirs: PretrainedConfig, context: int | None = None) -> LoriiniConfig:
+    """Our configuration of one of FAMILIES; ValueError for settings that our block does not have.
+
+    Attention over a sliding window is refused unless the `context`, by default the model's longest, fits in
+    it; ours is then configured for contexts up to the window.
+    """
+    family = FAMILIES[theirs.model_type]
+    for name, required in family.required.items():
+        if (found := getattr(theirs, name)) != required:
+            raise ValueError(f"{name} is {found!r}; only models with {required!r} can be loaded")
+    longest, window = theirs.max_position_embeddings, sliding_window(theirs)
+    if window is not None and window < (context or longest):
+        raise ValueError(
+            f"sliding_window is {window}, which our attention does not have; "
+            f"only contexts up to that can be computed, not {context or longest}"
+        )
+    values = {name: getattr(theirs, name) for name in SHARED if hasattr(theirs, name)}
+    values["max_position_embeddings"] = longest if window is None else min(longest, window)
     return LoriiniConfig(
-        **{name: getattr(theirs, name) for name in given},
-        block=kind.block,
-        num_experts=theirs.num_local_experts,
+        **{**deepcopy(values), **family.settings(theirs)},
+        num_experts=getattr(theirs, "num_local_experts", 1),
         routing=_design(theirs),
     )
 
 
-def _check(theirs: PretrainedConfig, kind: Pretrained) -> None:
-    """ValueError for settings that our block does not have; a window as long as the context is none."""
-    found = {"sliding_window": None, **theirs.to_dict()}
-    if (found["sliding_window"] or 0) >= theirs.max_position_embeddings:
-        found["sliding_window"] = None
-    for name, required in {"hidden_act": "silu", "sliding_window": None, **kind.required}.items():
-        if found[name] != required:
-            raise ValueError(f"{name} is {found[name]}; only mixtures with {required} can be loaded")
+def sliding_window(theirs: PretrainedConfig) -> int | None:
+    """The width of the sliding window of any layer's attention."""
+    layers = getattr(theirs, "layer_types", None)
+    slides = layers is None or "sliding_attention" in layers
+    return getattr(theirs, "sliding_window", None) if slides else None
 
 
 def _design(theirs: PretrainedConfig) -> RoutingConfig:
-    """The routing design of a pretrained mixture."""
+    """The routing design of a mixture, or that of a dense model."""
+    if not hasattr(theirs, "num_local_experts"):
+        return DESIGNS["dense"]
     design = replace(
         DESIGNS["mixtral"], top_k=theirs.num_experts_per_tok, load_balance=theirs.router_aux_loss_coef
     )
     if theirs.model_type == "phimoe":
         return replace(design, gates="sparse_mixer", jitter=theirs.router_jitter_noise)
     return design if getattr(theirs, "norm_topk_prob", True) else replace(design, gates="softmax_all")
+
+
+def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
+    """A model from its folder's safetensors. ValueError where a tensor is missing or of the wrong shape."""
+    try:
+        model, found = kind.from_pretrained(
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, use_safetensors=True
+        )
+    except SafetensorError as error:
+        raise ValueError(f"damaged safetensors: {error}") from error
+    if found["mismatched_keys"]:
+        name, stored, wanted = min(found["mismatched_keys"])
+        raise ValueError(f"{name} has shape {tuple(stored)} instead of {tuple(wanted)}")
+    if found["missing_keys"]:
+        missing = sorted(found["missing_keys"])
+        raise ValueError(f"it lacks {len(missing)} tensors, such as {missing[0]}")
+    return model
 
 
 def router_free(

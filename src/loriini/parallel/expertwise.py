@@ -73,13 +73,12 @@ class SlicedExperts(Experts):
     Parameters are DTensors over `mesh`, the group's: sharded along the width, replicated without one.
     """
 
-    is_slice = True
-
     def __init__(self, whole: Experts, mesh: DeviceMesh) -> None:
         Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
         self.group = mesh.get_group()
-        for name, weight in whole.named_parameters():
-            placement = Shard(self.width_dims[name]) if name in self.width_dims else Replicate()
+        for name, weight in whole.stacked().items():
+            dim = self.width_dims[name]
+            placement = Replicate() if dim is None else Shard(dim)
             slices = distribute_tensor(weight.detach(), mesh, [placement])
             self.register_parameter(name, nn.Parameter(slices, requires_grad=weight.requires_grad))
 

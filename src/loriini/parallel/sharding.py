@@ -11,12 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import (
-    FSDPModule,
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from loriini.hardware import autocast_dtype, pick_device
@@ -25,16 +20,18 @@ from loriini.model.experts import Experts
 from loriini.parallel.expertwise import slice_experts
 from loriini.parallel.mesh import Parallel
 
-EXPERT_METHODS = ("by_parameters", "by_outputs", "activations")
-"""The methods of experts that a mixture calls; FSDP gathers their parameters before each."""
 
+def build_model(
+    config: LoriiniConfig,
+    parallel: Parallel,
+    precision: str,
+    make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM,
+) -> LoriiniForCausalLM:
+    """A new model on the training device, sharded where there are several processes.
 
-def build_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
-    """A freshly initialised model on the training device, sharded where there are several processes.
-
-    The first process draws the weights for all, so that they are those of a single process.
+    `make` makes it, by default freshly initialised, in the first process, whose weights all others get.
     """
-    source = LoriiniForCausalLM(config) if parallel.first else None
+    source = make(config) if parallel.first else None
     if parallel.mesh is None:
         assert source is not None
         return source.to(pick_device()).train()
@@ -51,6 +48,7 @@ def shard_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> Lo
         assert parallel.mesh is not None
         for mixture in model.model.mixtures:
             mixture.experts = slice_experts(mixture.experts, parallel.mesh["experts"])
+            mixture.keeps_merged = False
     apply_fsdp(model, parallel, precision)
     return model.to_empty(device=pick_device()).train()
 
@@ -76,8 +74,6 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
         place = expert_placement(mixture.experts, expert_mesh if parallel.experts > 1 else mesh)
         if parallel.experts > 1:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
-            for name in EXPERT_METHODS:
-                register_fsdp_forward_method(mixture.experts, name)
         fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
     fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for module in model.modules():

@@ -1,12 +1,19 @@
 """Named runs. A recipe is a whole `Run`; a variant changes a few fields of another recipe."""
 
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
+from loriini.errors import InputError
 from loriini.published import PARAMETERS
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
+from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file
 from loriini.recipes.lory import lory_recipes
-from loriini.recipes.small import SIZES, Size, quickstart_run, tiny_recipes
+from loriini.recipes.redesign import with_design, with_routing
+from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
+from loriini.train.run import RUN, Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
@@ -14,12 +21,53 @@ VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 RECIPES = {
     run.name: run for run in (*tiny_recipes(), *lory_recipes(), *design_choices_recipes(), *aoe_recipes())
 }
+GROUP = "loriini.recipes"
+"""Entry points of other packages: each a `Run` or a function that returns one."""
+
+
+def installed_recipes() -> dict[str, EntryPoint]:
+    """The recipes of other installed packages, by name; none is imported yet."""
+    return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in RECIPES}
+
+
+def find_recipe(name: str) -> Run:
+    """The run of a recipe's name, of `FILE.json` or `FILE.toml`, or of `FILE.py:NAME`.
+
+    InputError for an unknown name and for a file that cannot be read.
+    """
+    path, _, attribute = name.rpartition(":")
+    if path.endswith(".py"):
+        return python_recipe(Path(path), attribute)
+    if name.endswith(".py"):
+        raise InputError(f"{name}: name one of its runs, as {name}:NAME")
+    if Path(name).suffix in READERS:
+        return read_run_file(Path(name), named_recipe)
+    return named_recipe(name)
+
+
+def named_recipe(name: str) -> Run:
+    """The recipe of this name, ours or another package's. InputError for an unknown one."""
+    if name in RECIPES:
+        return RECIPES[name]
+    installed = installed_recipes()
+    if name in installed:
+        entry = installed[name]
+        try:
+            value = entry.load()
+        except Exception as error:
+            raise InputError(f"recipe {name}: {entry.value} cannot be imported ({error})") from error
+        return as_run(value, f"recipe {name}")
+    if Path(name, RUN).exists():
+        raise InputError(f"{name}: a run's folder; give {Path(name, RUN)}, or --resume {name}")
+    alike = get_close_matches(str(name), [*RECIPES, *installed], 3)
+    hint = f"did you mean {' or '.join(alike)}? " if alike else ""
+    raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 
 
 def describe(name: str) -> dict[str, Any]:
     """A recipe's name and parameters with its paper's vocabulary, and the published ones as printed."""
-    run, published = RECIPES[name], PARAMETERS.get(name, {})
-    total, active = run.config(VOCABULARY[run.model.block], 2).parameters()
+    run, published = named_recipe(name), PARAMETERS.get(name, {})
+    total, active = run.config(default_vocabulary(run), 2).parameters()
     return {
         "name": name,
         "parameters_total": total,
@@ -29,4 +77,22 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["RECIPES", "SIZES", "VOCABULARY", "Size", "describe", "quickstart_run"]
+def default_vocabulary(run: Run) -> int:
+    """The vocabulary of the paper that trained with the run's block, where there is no corpus yet."""
+    return VOCABULARY.get(run.model.block, VOCABULARY["llama"])
+
+
+__all__ = [
+    "RECIPES",
+    "SIZES",
+    "VOCABULARY",
+    "Size",
+    "default_vocabulary",
+    "describe",
+    "families",
+    "find_recipe",
+    "installed_recipes",
+    "quickstart_run",
+    "with_design",
+    "with_routing",
+]

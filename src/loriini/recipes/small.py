@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from loriini.recipes.redesign import with_design
 from loriini.routing import DESIGNS
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import ModelShape, Run
-from loriini.train.upcycle import WarmupConfig
 
 
 def tiny_dense() -> Run:
@@ -35,17 +35,12 @@ def tiny_lory() -> Run:
 
 def tiny_mixtral() -> Run:
     """The top-2 mixture beside `tiny-dense`."""
-    return replace(
-        tiny_lory(),
-        name="tiny-mixtral",
-        routing=DESIGNS["mixtral"],
-        warmup=WarmupConfig(dense_share=0.0),
-    )
+    return replace(with_design(tiny_lory(), "mixtral"), name="tiny-mixtral")
 
 
 def tiny_aoe() -> Run:
     """Autonomous experts beside `tiny-mixtral`, of equal parameters."""
-    return replace(tiny_mixtral(), name="tiny-aoe", routing=DESIGNS["aoe"])
+    return replace(with_design(tiny_lory(), "aoe"), name="tiny-aoe")
 
 
 def tiny_recipes() -> Iterator[Run]:
@@ -73,17 +68,19 @@ SIZES = {
 def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
     """One of the two models of `loriini quickstart`; with `steps` 0 as many as the size says."""
     chosen = SIZES[size]
-    routing = DESIGNS[design]
-    experts = 1 if design == "dense" else 8
-    copied = experts > 1 and routing.preserves_dense
-    return Run(
-        name=design,
-        routing=replace(routing, segment_length=128),
-        model=replace(chosen.shape, num_experts=experts),
+    dense = Run(
+        name="dense",
+        routing=replace(DESIGNS["dense"], segment_length=128),
+        model=chosen.shape,
         optimizer=OptimizerConfig(learning_rate=4e-3),
-        warmup=WarmupConfig(dense_share=0.05 if copied else 0.0),
         steps=steps or chosen.steps,
         batch_size=chosen.batch_size,
         length=512,
         seed=seed,
     )
+    return with_design(dense, design)
+
+
+def families() -> dict[str, Run]:
+    """The bases of `loriini compare --recipe` beside the recipes: the tiny models and the quickstart's."""
+    return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size, 0, 0) for size in SIZES}

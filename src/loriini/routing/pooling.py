@@ -23,6 +23,8 @@ def routing_states(
         if not design.pooled:
             return tokens_BLD
         return torch.cat([tokens_BLD, segments_before(states_BHD, context, design)], dim=-1)
+    if context.packed:
+        return packed_sources(states_BHD, context, design, layout)
     if layout.segments_BU is None:
         return prompt_mean(states_BHD, context, context.prompt_lengths_B)[:, None]
     pooled_BND = segment_sources(states_BHD, context, design)
@@ -60,13 +62,25 @@ def segment_sources(states_BHD: Tensor, context: RoutingContext, design: Routing
     return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
 
 
+def packed_sources(
+    states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+) -> Tensor:
+    """The mean state (B, U, D) that routes each unit of packed rows, document by document."""
+    means_BUD = segment_means(states_BHD, context, layout.slots_per_unit)
+    if layout.segments_BU is None:  # units are documents
+        return means_BUD
+    back_BU = layout.segments_BU if design.unit == "prefix" else layout.segments_BU.clamp(max=1)
+    sources_BU = torch.arange(layout.units, device=back_BU.device) - back_BU
+    return means_BUD.gather(1, sources_BU[..., None].expand(-1, -1, means_BUD.shape[-1]))
+
+
 def segments_before(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
     """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
-    means_BND = segment_means(states_BHD, context, design.segment_length)
-    positions_BL = context.new_positions()
-    before_BL1 = positions_BL.clamp(min=0)[..., None] // design.segment_length - 1
+    T = design.segment_length
+    means_BND = segment_means(states_BHD, context, T)
+    before_BL1 = context.segments(T)[:, context.past :, None] - 1
     gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))
-    return gathered_BLD.masked_fill(before_BL1 < 0, 0)
+    return gathered_BLD.masked_fill(context.new_positions()[..., None] < T, 0)
 
 
 def segment_means(states_BHD: Tensor, context: RoutingContext, T: int) -> Tensor:
@@ -78,8 +92,10 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int) -> Tensor
         counts_N1 = torch.full((segments, 1), T, device=filled.device)
         counts_N1[-1] = H - (segments - 1) * T
         return filled.sum(2) / counts_N1
-    positions_BH = context.positions_BH
-    index_BH = torch.where(positions_BH >= 0, positions_BH // T, segments)
+    index_BH = context.segments(T)
+    if context.packed:
+        segments = int(index_BH.amax()) + 1
+    index_BH = torch.where(index_BH < 0, segments, index_BH)
     sums = states_BHD.new_zeros(B, segments + 1, D)
     sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD)
     counts = states_BHD.new_zeros(B, segments + 1)

@@ -4,7 +4,8 @@ Axes: B sequences, L tokens of this call, H tokens of the history (those cached 
 units of this call, S slots in a unit, D model width.
 
 Positions count the tokens of each sequence from 0, without padding (-1), so that a padded sequence falls
-into the same units as it would alone.
+into the same units as it would alone. In a packed row they start again at each document, and so do segments;
+no unit holds tokens of two documents.
 """
 
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ class RoutingContext:
 
     - `past`: tokens of each sequence in the cache, H - L.
     - `positions_BH`: positions of the history, -1 for padding; None: no padding, so they are 0..H-1.
+    - `packed`: rows hold several documents, and positions are those in a document.
     - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
     - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
     - `labels_B`: each sequence's expert, for the label scorer.
@@ -34,6 +36,7 @@ class RoutingContext:
     length: int
     past: int = 0
     positions_BH: Tensor | None = None
+    packed: bool = False
     prompt_lengths_B: Tensor | None = None
     inference_routing: Literal["prompt", "segment"] = "prompt"
     labels_B: Tensor | None = None
@@ -55,6 +58,14 @@ class RoutingContext:
         """Positions of this call's tokens (B, L)."""
         return self.positions()[:, self.past :]
 
+    def segments(self, T: int) -> Tensor:
+        """The segment of T tokens of each token of the history (B, H), counted in its row; -1 for padding."""
+        positions_BH = self.positions()
+        if not self.packed:
+            return torch.where(positions_BH < 0, -1, positions_BH // T)
+        starts_BH = (positions_BH >= 0) & (positions_BH % T == 0)
+        return (starts_BH.cumsum(1) - 1).masked_fill(positions_BH < 0, -1)
+
     def position_ids(self) -> Tensor:
         """Positions of this call's tokens (B, L), or (1, L) without padding; 0 for padding."""
         positions_BL = self.new_positions()
@@ -67,7 +78,7 @@ class UnitLayout:
 
     - `slots_BL`: the slot of each token among U·S, and U·S itself for padding; None: token i is in slot i.
     - `valid_BU`: which units hold a token; None: all.
-    - `segments_BU`: the index of each unit's segment in its sequence; None: units are not segments.
+    - `segments_BU`: the index of each unit's segment in its document; None: units are not segments.
     """
 
     units: int
@@ -99,6 +110,8 @@ def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
     """How the tokens of a call fall into the units of a design."""
     if design.unit == "token":
         return UnitLayout(context.length, 1, valid_BU=_real_tokens(context))
+    if context.packed:
+        return _packed_units(context, design)
     if design.unit == "sequence" or context.prompt_routed:
         return UnitLayout(1, context.length)
     return _segments(context, design.segment_length)
@@ -127,6 +140,25 @@ def _segments(context: RoutingContext, T: int) -> UnitLayout:
         slots_BL=slots_BL.masked_fill(positions_BL < 0, units * T),
         valid_BU=T * segments_BU <= positions_BL.amax(1, keepdim=True),
         segments_BU=segments_BU,
+    )
+
+
+def _packed_units(context: RoutingContext, design: RoutingConfig) -> UnitLayout:
+    """The segments of each document, or the documents themselves, as the units of its row."""
+    positions_BL = context.positions()
+    longest = int(positions_BL.amax()) + 1
+    T = min(design.segment_length, longest) if design.segmented else longest
+    units_BL = context.segments(T)
+    units = int(units_BL.amax()) + 1
+    index_BL = torch.where(units_BL < 0, units, units_BL)
+    numbers_BU = positions_BL.new_zeros(len(positions_BL), units + 1)
+    numbers_BU = numbers_BU.scatter(1, index_BL, positions_BL // T)[:, :units]
+    return UnitLayout(
+        units,
+        T,
+        slots_BL=torch.where(units_BL < 0, units * T, units_BL * T + positions_BL % T),
+        valid_BU=_count_from(units_BL.new_zeros(len(units_BL)), units) <= units_BL.amax(1, keepdim=True),
+        segments_BU=numbers_BU if design.segmented else None,
     )
 
 

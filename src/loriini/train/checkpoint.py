@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from loriini.atomic import commit, write_json
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hash
+from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 
@@ -202,7 +203,11 @@ def restore(
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        parts = [part for part in ("step", "exp_avg", "exp_avg_sq") if f"optimizer.{part}.{name}" in saved]
+        parts = [
+            part
+            for part in ("step", "exp_avg", "exp_avg_sq")
+            if saved_name(f"optimizer.{part}.{name}", saved) in saved
+        ]
         optimizer.state[parameter] = {
             part: torch.zeros((), device=parameter.device) if part == "step" else torch.zeros_like(parameter)
             for part in parts
@@ -210,16 +215,40 @@ def restore(
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)
     tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
+    joined = join_gate_up(tensors, saved)
     load(
-        tensors,
+        {**{n: t for n, t in tensors.items() if saved_name(n, saved) == n}, **joined},
         storage_reader=reader,
         process_group=parallel.checkpoint_group,
         no_dist=parallel.mesh is None,
     )
+    copy_gate_up(joined, tensors)
     if f"random.{parallel.rank}" in tensors:
         torch.set_rng_state(tensors[f"random.{parallel.rank}"])
     if f"random_of_device.{parallel.rank}" in tensors:
         torch.cuda.set_rng_state(tensors[f"random_of_device.{parallel.rank}"])
+
+
+@torch.no_grad()
+def read_weights(path: Path, model: nn.Module) -> None:
+    """Read a checkpoint's weights into a model that is not sharded, without its optimizer's state.
+
+    ValueError where a tensor is missing or of another shape.
+    """
+    reader = HuggingFaceStorageReader(str(path))
+    saved = reader.read_metadata().state_dict_metadata
+    wanted = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    joined = join_gate_up(wanted, saved)
+    read = {**{name: t for name, t in wanted.items() if saved_name(name, saved) == name}, **joined}
+    for name, tensor in read.items():
+        if name not in saved:
+            raise ValueError(f"it lacks {name.removeprefix('model.')}")
+        found = getattr(saved[name], "size", None)
+        if found != tensor.shape:
+            raise ValueError(f"{name.removeprefix('model.')} has shape {found} instead of {tensor.shape}")
+    _allow_single_process()
+    load(read, storage_reader=reader, no_dist=True)
+    copy_gate_up(joined, wanted)
 
 
 def _allow_single_process() -> None:

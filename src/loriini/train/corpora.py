@@ -11,6 +11,9 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.sources.local_text import standard_library
 
+SMALL_VOCABULARY = 1024
+"""Tokens of the small corpus's tokenizer."""
+
 
 @dataclass(frozen=True)
 class TrainingCorpus:
@@ -62,6 +65,6 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Trai
 def small_corpus(folder: Path, length: int) -> Path:
     """Prepare a small corpus of the Python standard library's text; returns its folder."""
     documents = standard_library()
-    settings = PrepareSettings(tokenizer="bpe:1024", length=length, order="similar")
+    settings = PrepareSettings(tokenizer=f"bpe:{SMALL_VOCABULARY}", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}
     return prepare_documents(folder, lambda drop: documents, identity, settings).folder

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 from transformers import AutoTokenizer
-from transformers.utils import logging
 
-from loriini.atomic import atomic, write_json
+from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
+from loriini.model.card import model_card
+from loriini.model.saving import save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import warn
 from loriini.train.corpora import TrainingCorpus
+from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run
 
 CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order"})
@@ -68,9 +70,8 @@ def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
         )
 
 
-def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, folder: Path) -> None:
-    """Write the final model and its tokenizer as a Hugging Face folder, atomically."""
-    logging.disable_progress_bar()
-    with atomic(folder) as temporary:
-        model.eval().save_pretrained(temporary)
-        AutoTokenizer.from_pretrained(corpus.tokenizer).save_pretrained(temporary)
+def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> None:
+    """Write the final model of the run in `out` as the Hugging Face folder `out/model`, atomically."""
+    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    card = model_card(model.config, training_record(out))
+    save_model_folder(model.eval(), tokenizer, card, out / "model")

@@ -27,17 +27,25 @@ class GuardConfig:
         check_fields(self, "guard.")
 
 
-def write_skipped(out: Path, step: int, batches: BatchLoader, position: Position) -> Path:
+def write_skipped(
+    out: Path, step: int, batches: BatchLoader, position: Position, document_mask: bool = False
+) -> Path:
     """Save this rank's share of the batch at `position`, which `step` skipped, for `replay`.
 
-    `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1) and `labels` (B,).
+    `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1), `labels` (B,) and
+    `positions` (B, L+1): those in the document with `document_mask`, else in the instance.
     """
     tokens_BL, instances_B, _ = batches.at(position)
     path = out / SKIPPED / f"step-{step:08d}.rank-{batches.rank}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     labels_B = batches.instances.labels(instances_B)
+    positions_BL = np.broadcast_to(np.arange(tokens_BL.shape[1]), tokens_BL.shape)
+    if document_mask:
+        positions_BL = batches.instances.positions(instances_B)
     with atomic(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, instances=instances_B, tokens=tokens_BL, labels=labels_B)
+        np.savez_compressed(
+            file, instances=instances_B, tokens=tokens_BL, labels=labels_B, positions=positions_BL
+        )
     return path
 
 
@@ -64,18 +72,25 @@ class Replay:
 def replay(model: LoriiniForCausalLM, path: Path) -> list[Replay]:
     """Loss and gradients of a model on each instance of a `skipped/step-N.rank-R.npz`, in float32."""
     with np.load(path) as batch:
-        shares = zip(batch["instances"], batch["tokens"], batch["labels"], strict=True)
-        return [_replay_one(model.train(), *share) for share in shares]
+        names = ("instances", "tokens", "labels", "positions")
+        return [_replay_one(model.train(), *one) for one in zip(*map(batch.get, names), strict=True)]
 
 
 def _replay_one(
-    model: LoriiniForCausalLM, instance: np.int64, tokens_L: NDArray[np.int64], label: np.int64
+    model: LoriiniForCausalLM,
+    instance: np.int64,
+    tokens_L: NDArray[np.int64],
+    label: np.int64,
+    positions_L: NDArray[np.int64],
 ) -> Replay:
     model.zero_grad()
     length = model.config.max_position_embeddings
     ids_BL = torch.from_numpy(tokens_L)[None, : length + 1].to(model.device)
+    positions_BL = torch.from_numpy(positions_L)[None, :length].to(model.device)[:, : ids_BL.shape[1] - 1]
     labels_B = torch.tensor([int(label)], device=model.device)
-    out = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], routing_labels=labels_B)
+    out = model(
+        ids_BL[:, :-1], position_ids=positions_BL, shift_labels=ids_BL[:, 1:], routing_labels=labels_B
+    )
     out.loss.backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()

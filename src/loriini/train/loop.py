@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_check
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import claim_run, save_model
 from loriini.train.guard import check_skips, write_skipped
+from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, add_up, expert_metrics, expert_use, rewind
 from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate
-from loriini.train.run import Run
+from loriini.train.run import RUN, Run
 from loriini.train.speed import speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, recording, throughput
@@ -63,11 +65,14 @@ def train(
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
     with process_group(), ExitStack() as stack:
+        initial = InitialModel(run.init, run.length) if run.init else None
+        if initial:
+            on_first_rank(lambda: check_initial(initial, run, corpus, out))
         if on_first_rank(lambda: claim_run(run, corpus, out)):
             return out / "model"
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         keep_freed_memory()
-        state = start_or_resume(run, corpus, out)
+        state = start_or_resume(run, corpus, out, initial)
         on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
         return train_to_end(state, run, corpus, out, measures, deadline)
 
@@ -103,7 +108,7 @@ def train_to_end(
             record(metrics, measured.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position)
+                write_skipped(out, step, batches, position, run.document_mask)
                 check_skips(out, step, state.progress.skips, run.guard)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
@@ -114,7 +119,7 @@ def train_to_end(
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
     if (model := gather_model(state.model, parallel)) is not None:
-        save_model(model, corpus, out / "model")
+        save_model(model, corpus, out)
     return out / "model"
 
 
@@ -130,14 +135,29 @@ def rewind_files(measures: Sequence[Measure], step: int, out: Path) -> None:
     rewind_all(measures, step, out)
 
 
-def start_or_resume(run: Run, corpus: TrainingCorpus, out: Path) -> TrainingState:
-    """The state of the newest intact checkpoint, or a fresh one."""
+def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: Path) -> None:
+    """Read a new run's initial model before anything is written. InputError where the run cannot start."""
+    if not (out / RUN).exists():
+        initial.check_vocabulary(corpus)
+        initial.check_labels(run.label_names(corpus.instances))
+        initial.load()
+
+
+def start_or_resume(
+    run: Run, corpus: TrainingCorpus, out: Path, initial: InitialModel | None = None
+) -> TrainingState:
+    """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
     found = on_first_rank(lambda: newest_checkpoint(out / "checkpoints"))
     at = found[1] if found else RunProgress()
+    make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
+    if run.init and not found:
+        initial = initial or InitialModel(run.init, run.length)
+        on_first_rank(partial(initial.load, run.init_digest))
+        make = initial.in_design
     torch.manual_seed(run.seed + parallel.rank)  # rank 0 draws the weights for all
-    dense = at.step <= run.copy_step and run.copy_step > 0
-    model = build_model(model_config(run, corpus, 1 if dense else None), parallel, run.precision)
+    config = model_config(run, corpus, 1 if run.is_dense_at(at.step) else None)
+    model = build_model(config, parallel, run.precision, make)
     speed_up(model, run.speed)
     optimizer = make_optimizer(model, run.optimizer)
     if found:
@@ -171,9 +191,14 @@ def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[
     ids, instances_B, position = batches.at(Position(state.progress.consumed))
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     labels_B = routing_labels(state.model, batches.instances, instances_B)
+    positions_BL = (
+        to_device(batches.instances.positions(instances_B), run.length) if run.document_mask else None
+    )
     state.model.model.begin_step()
     tokens_BL = to_device(ids, run.length)
-    loss, auxiliary, use = accumulate_gradients(state.model, tokens_BL, run, labels_B, state.parallel)
+    loss, auxiliary, use = accumulate_gradients(
+        state.model, tokens_BL, run, labels_B, state.parallel, positions_BL
+    )
     norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)
     finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
@@ -208,11 +233,13 @@ def accumulate_gradients(
     run: Run,
     labels_B: Tensor | None = None,
     parallel: Parallel = SINGLE_PROCESS,
+    positions_BL: Tensor | None = None,
 ) -> tuple[float, float, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
-    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label. What is returned
-    is over all processes, and so are the gradients once they are clipped.
+    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label, and
+    `positions_BL` (B, L+1) keep their documents apart. The results are means and sums over all processes, and
+    so are the gradients once they are clipped.
     """
     size = run.micro_batch_size or len(ids_BL)
     cross_entropy = auxiliary = 0.0
@@ -220,10 +247,12 @@ def accumulate_gradients(
     for first in range(0, len(ids_BL), size):
         part = ids_BL[first : first + size]
         labels = None if labels_B is None else labels_B[first : first + size]
+        positions = None if positions_BL is None else positions_BL[first : first + size, :-1]
         share = len(part) / len(ids_BL)
         with autocast(run.precision):
             out = model(
                 part[:, :-1],
+                position_ids=positions,
                 shift_labels=part[:, 1:],
                 routing_labels=labels,
                 skip_logits=run.speed.fuses_loss,

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 import types
@@ -17,7 +18,7 @@ from loriini.train.run import Run
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
-OPTIONS = {"corpus"}
+OPTIONS = {"corpus", "init", "init_digest"}
 """Settings that are options of the command line instead of overrides."""
 
 
@@ -63,7 +64,7 @@ def type_text(hint: Any) -> str:
         return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
     if origin in (Union, types.UnionType):
         return "|".join(map(type_text, arguments))
-    names = {bool: "true|false", str: "text", types.NoneType: "none"}
+    names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
     return names.get(hint, hint.__name__.lower())
 
 
@@ -95,7 +96,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
 
     A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
-    starts from the design of that name, of which further overrides change fields.
+    starts from the design of that name, whose fields further overrides change.
     """
     pairs = [part for a in arguments for part in (a.split("=", 1) if a.startswith("--") else [a])]
     if len(pairs) % 2:
@@ -151,7 +152,7 @@ def _apply(config: Any, changes: Changes) -> Any:
     return replace(
         config,
         **{
-            name: _apply(getattr(config, name), value) if isinstance(value, dict) else value
+            name: _apply(getattr(config, name), value) if is_dataclass(getattr(config, name)) else value
             for name, value in changes.items()
         },
     )
@@ -179,6 +180,6 @@ def _parse(text: str, kind: Any) -> Any:
     if is_dataclass(kind):
         raise ValueError("it has parts; set one of them")
     try:
-        return kind(text)
+        return json.loads(text) if kind is dict else kind(text)
     except ValueError:
         raise ValueError(f"it is not of type {type_text(kind)}") from None

@@ -2,14 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
-from loriini.fields import Bounds, Count, CountOrZero, FractionBelowOne, Positive, check_fields
+from loriini.fields import (
+    Bounds,
+    Count,
+    CountOrZero,
+    Fraction,
+    FractionBelowOne,
+    NotNegative,
+    Positive,
+    check_fields,
+)
 from loriini.model import LoriiniConfig
+from loriini.model.configuration import BlockKind, QueryKeyNorm
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
 from loriini.train.checkpoint import CheckpointConfig
@@ -39,7 +49,7 @@ class ModelShape:
     """Experts of a layer; 1: a dense model."""
     tie_word_embeddings: bool = False
     """Use the input embedding as the output head."""
-    block: Literal["llama", "olmoe", "phimoe", "gpt2"] = "llama"
+    block: BlockKind = "llama"
     """Kind of transformer block: a Llama's; with norms of queries and keys (olmoe); with LayerNorm (phimoe);
     or GPT-2's, with LayerNorm, GELU, learned positions and biases (gpt2)."""
     dropout: FractionBelowOne = 0.0
@@ -49,10 +59,53 @@ class ModelShape:
     recompute_merge: bool = False
     """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
     more time."""
+    num_key_value_heads: Count | None = None
+    """Heads of keys and values, each shared by a group of queries' heads; none: as many as queries'."""
+    head_dim: Count | None = None
+    """Width of a head; none: hidden_size / num_attention_heads."""
+    qk_norm: QueryKeyNorm | None = None
+    """RMSNorm of queries and keys: of every head by itself (head, as in Qwen3), over all heads together
+    (all, as in OLMoE), or none."""
+    attention_bias: bool = False
+    """Biases of queries, keys and values."""
+    attention_out_bias: bool | None = None
+    """Bias of attention's output; none: as attention_bias."""
+    lm_head_bias: bool = False
+    """Bias of the output head."""
+    rope_theta: Positive = 10_000.0
+    """Base of the rotary positions' wavelengths."""
+    rope_scaling: dict | None = None
+    """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
+    yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; none: not scaled."""
+    max_position_embeddings: Count | None = None
+    """Longest context that the model is configured for; none: the run's length."""
+    vocab_size: Count | None = None
+    """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
+    rms_norm_eps: NotNegative = 1e-6
+    """Epsilon of norms; not of gpt2's."""
+    layer_norm_epsilon: NotNegative = 1e-5
+    """Epsilon of gpt2's norms."""
+    initializer_range: Fraction = 0.02
+    """Standard deviation of initial weights."""
+
+    @classmethod
+    def of_config(cls, config: LoriiniConfig) -> "ModelShape":
+        """The architecture of a model."""
+        values = {each.name: getattr(config, each.name) for each in fields(cls) if hasattr(config, each.name)}
+        scaling = dict(config.rope_parameters or {})
+        theta = scaling.pop("rope_theta", cls.rope_theta)
+        scaling = {} if scaling.get("rope_type") == "default" else scaling
+        return cls(**{**values, "rope_theta": theta, "rope_scaling": scaling or None})
+
+    def config_values(self) -> dict[str, Any]:
+        """The same as arguments of `LoriiniConfig`, without those left to the run and its corpus."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        scaling = values.pop("rope_scaling", {"rope_type": "default"})
+        return {**values, "rope_parameters": {"rope_theta": values.pop("rope_theta"), **scaling}}
 
     def __post_init__(self) -> None:
         check_fields(self, "model.")
-        if self.hidden_size % self.num_attention_heads:
+        if self.hidden_size % self.num_attention_heads and self.head_dim is None:
             raise InputError(
                 f"--model.hidden_size {self.hidden_size} is not a multiple of "
                 f"--model.num_attention_heads {self.num_attention_heads}; change one of them"
@@ -91,10 +144,16 @@ class Run:
     """Seed of initialisation, dropout and the order of instances."""
     per_expert_every: Count = 10
     """Steps between statistics of every single expert in `metrics.jsonl`; every step has those of layers."""
+    document_mask: bool = False
+    """Keep the documents of an instance apart: attention, segments and routing begin again at each one."""
     corpus: tuple[Path, ...] = ()
     """Folders of the prepared corpora, as `--corpus` gives them."""
     corpus_weights: tuple[Positive, ...] = ()
     """How often an epoch reads each corpus; none: once."""
+    init: str | None = None
+    """Folder or Hub id of the model whose weights the run starts from, as `--init` gives it."""
+    init_digest: str | None = None
+    """Hash of these weights."""
     order: Literal["similar", "random"] | None = None
     """Order of documents that the recipe is meant for; a corpus in another order gets a warning."""
 
@@ -112,7 +171,7 @@ class Run:
 
         Raises InputError, ValueError or TypeError for values that no run has.
         """
-        run: Run = _from_json(cls, values)
+        run: Run = value_from_json(cls, values)
         return run
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
@@ -136,6 +195,12 @@ class Run:
                 "set --warmup.dense_share 0",
             ),
             (
+                self.model.block == "gpt2"
+                and self.length > (self.model.max_position_embeddings or self.length),
+                f"the context of {self.length} tokens is longer than the model's "
+                f"{self.model.max_position_embeddings} learned positions; lower --length",
+            ),
+            (
                 segmented and self.length <= self.routing.segment_length,
                 f"the context of {self.length} tokens is no longer than a segment of "
                 f"{self.routing.segment_length}; raise --length or lower --routing.segment_length",
@@ -155,18 +220,20 @@ class Run:
         label_names: Sequence[str] = (),
     ) -> LoriiniConfig:
         """The model's configuration for a corpus of this vocabulary and these labels."""
-        shape = asdict(self.model)
-        if num_experts is not None:
-            shape["num_experts"] = num_experts
-        return LoriiniConfig(
-            **shape,
-            vocab_size=vocab_size,
-            max_position_embeddings=self.length,
-            routing=self.routing,
-            label_names=list(label_names) or None,
-            eos_token_id=eos_token_id,
-            bos_token_id=eos_token_id,
-        )
+        values = {
+            "vocab_size": vocab_size,
+            "max_position_embeddings": self.length,
+            **self.model.config_values(),
+            "routing": self.routing,
+            "label_names": list(label_names) or None,
+            "eos_token_id": eos_token_id,
+            "bos_token_id": eos_token_id,
+        }
+        return LoriiniConfig(**(values if num_experts is None else {**values, "num_experts": num_experts}))
+
+    def is_dense_at(self, step: int) -> bool:
+        """Whether the model after this step is the dense one of the warm-up."""
+        return self.copy_step > 0 and step <= self.copy_step
 
     @property
     def copy_step(self) -> int:
@@ -188,11 +255,11 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
         raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
 
 
-def _from_json(kind: Any, value: Any) -> Any:
-    """A value of a field's type from its JSON."""
+def value_from_json(kind: Any, value: Any) -> Any:
+    """A value of a field's type from its JSON; fields that a dataclass does not have are ignored."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
-        return kind(**{name: _from_json(hints[name], part) for name, part in value.items() if name in hints})
+        return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})
     if get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(_from_json(get_args(kind)[0], part) for part in value)
+        return tuple(value_from_json(get_args(kind)[0], part) for part in value)
     return Path(value) if kind is Path else value

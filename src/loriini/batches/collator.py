@@ -1,0 +1,66 @@
+"""Prompts and answers as batches for fine-tuning, routed by the prompt."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class PromptCollator:
+    """Pads tokenized examples of a prompt and its answer, and reports how long each prompt is.
+
+    A segment-routed model would route a short example by the mean of all its tokens, the answer included.
+    With `prompt_lengths` it routes in training as in generation: by the prompt alone.
+
+    An example holds `input_ids`, prompt first, and its prompt's length as `prompt_lengths`, as the zeros of a
+    `completion_mask`, or as the labels of -100 that TRL gives a prompt. Other fields are left out.
+    """
+
+    pad_token_id: int
+    train_on_prompt: bool = False
+    """Whether the loss counts the prompt's tokens too."""
+
+    def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """`input_ids`, `attention_mask` and `labels` (B, L), padded on the right, and `prompt_lengths` (B,).
+
+        ValueError for an example without a prompt.
+        """
+        ids = [torch.as_tensor(example["input_ids"]) for example in examples]
+        lengths_B = torch.tensor([prompt_length(example) for example in examples])
+        mask_BL = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
+        input_ids = pad_sequence(ids, batch_first=True, padding_value=self.pad_token_id)
+        counted_BL = mask_BL.bool()
+        if not self.train_on_prompt:
+            counted_BL &= torch.arange(mask_BL.shape[1]) >= lengths_B[:, None]
+        return {
+            "input_ids": input_ids,
+            "attention_mask": mask_BL,
+            "labels": input_ids.masked_fill(~counted_BL, IGNORED),
+            "prompt_lengths": lengths_B,
+        }
+
+
+def prompt_length(example: Mapping[str, Any]) -> int:
+    """The length of an example's prompt, in tokens. ValueError where there is none."""
+    if "prompt_lengths" in example:
+        length = int(example["prompt_lengths"])
+    elif "completion_mask" in example:
+        length = leading(example["completion_mask"], 0)
+    elif "labels" in example:
+        length = leading(example["labels"], IGNORED)
+    else:
+        raise ValueError("an example needs prompt_lengths, completion_mask or labels, to find its prompt")
+    if not 0 < length <= len(example["input_ids"]):
+        raise ValueError(f"an example of {len(example['input_ids'])} tokens has a prompt of {length}")
+    return length
+
+
+def leading(values: Any, value: int) -> int:
+    """How many of `values` are equal to `value` before the first that is not."""
+    return int((torch.as_tensor(values) != value).cumsum(0).eq(0).sum())

@@ -1,0 +1,79 @@
+"""The command that compares designs, or runs that are there."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from loriini.cli.output import print_rows
+from loriini.cli.parser import Add, given, output_path
+from loriini.errors import InputError
+
+
+def compare_arguments(add: Add) -> None:
+    """Arguments of `loriini compare`."""
+    names = "designs to train, from `loriini designs`, or folders of runs; the first is compared with"
+    add("names", nargs="+", metavar="DESIGN|RUN", help=names)
+    add("--out", type=output_path, required=True, metavar="DIR", help="folder of runs and report")
+    heldout = "held-out documents that every model is scored on"
+    add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
+    training = partial(add, default=argparse.SUPPRESS)  # CompareSettings has the defaults
+    training("--corpus", type=Path, nargs="+", metavar="DIR", help="corpora to train on")
+    recipe = "what the designs are put on: tiny, small, medium, large, or a recipe's name (tiny)"
+    training("--recipe", metavar="NAME", help=recipe)
+    training("--seeds", type=int, metavar="N", help="trainings of each, with seeds that count up (3)")
+    grid = "values of a setting, each compared; may be given several times"
+    training("--grid", action="append", metavar="FIELD=V,V", help=grid)
+    training("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
+    add("--dry-run", action="store_true", help="only list the trainings, their cost and what is done")
+    add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add("--instances", type=int, metavar="N", help="held-out instances of each domain, at most (all)")
+    for field in ("text", "domain"):
+        text = f"field of a held-out record that holds its {field} (%(default)s)"
+        add(f"--{field}-field", default=field, metavar="NAME", help=text)
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    """Train designs on the same text with several seeds and compare them, or compare runs that are there."""
+    from loriini.compare.cells import check_design, parse_grid
+    from loriini.compare.job import CompareSettings, compare_designs, compare_runs, describe_cells
+    from loriini.evaluate.runs import EvaluationSettings
+    from loriini.routing import DESIGNS
+    from loriini.sources import Fields
+
+    evaluation = EvaluationSettings(
+        documents=tuple(arguments.heldout),
+        fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        skip=arguments.skip,
+        instances=arguments.instances,
+    )
+    training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
+    runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
+    if runs:
+        _check_runs(arguments, runs, list(training))
+        print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
+        return
+    for name in arguments.names:
+        check_design(name)
+    if "corpus" in training:
+        training["corpus"] = tuple(training["corpus"])
+    if "grid" in training:
+        training["grid"] = parse_grid(training["grid"])
+    settings = CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
+    if arguments.dry_run:
+        rows = describe_cells(settings, arguments.out)
+        print_rows(rows, tuple(rows[0]), as_json=False)
+        return
+    if not arguments.heldout:
+        raise InputError("--heldout is missing: give the documents that the models are scored on")
+    print(compare_designs(settings, evaluation, arguments.out))
+
+
+def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[str]) -> None:
+    """InputError for designs among runs, and for options that only train."""
+    others = [name for name in arguments.names if Path(name) not in runs]
+    if others:
+        raise InputError(f"{others[0]}: give designs or folders of runs, not both")
+    for option in (
+        [f"--{name}" for name in training] + arguments.overrides + ["--dry-run"] * arguments.dry_run
+    ):
+        raise InputError(f"{option.partition('=')[0]}: these runs are trained already; leave it out")

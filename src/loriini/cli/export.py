@@ -1,0 +1,55 @@
+"""The command that exports a model."""
+
+import argparse
+from pathlib import Path
+
+from loriini.cli.models import DEVICE, MODEL
+from loriini.cli.parser import Add, output_path
+from loriini.errors import InputError
+from loriini.export.formats import FORMATS
+
+
+def export_arguments(add: Add) -> None:
+    """Arguments of `loriini export`."""
+    add("model", type=Path, metavar="RUN", help=MODEL)
+    formats = "; ".join(f"{name}: {each.help}" for name, each in FORMATS.items())
+    add("--to", choices=FORMATS, required=True, metavar="FORMAT", help=formats)
+    add("--prompt", metavar="TEXT", help="text that chooses the experts, for llama and gguf")
+    add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
+    add("--label", metavar="NAME", help="domain that chooses, for a model that routes by label")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), help="type of the weights (as trained)")
+    add("--step", type=int, metavar="N", help="export the checkpoint of this step (the final model)")
+    add("--top-k", type=int, metavar="K", help="narrow a soft mixture to its K likeliest experts first")
+    add("--combination", choices=("parameters", "outputs"), help="of the narrowed experts (parameters)")
+    add("--device", metavar="NAME", help=DEVICE)
+    add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
+
+
+def export(arguments: argparse.Namespace) -> None:
+    """Write a model for other programs: transformers, vLLM, SGLang or llama.cpp."""
+    from loriini.export.export import ExportSettings, export_run
+
+    settings = ExportSettings(
+        to=arguments.to,
+        dtype=arguments.dtype,
+        step=arguments.step,
+        top_k=arguments.top_k,
+        combination=arguments.combination,
+        prompt=_prompt(arguments),
+        label=arguments.label,
+    )
+    print(export_run(arguments.model, settings, arguments.out, arguments.device))
+
+
+def _prompt(arguments: argparse.Namespace) -> str | None:
+    """The text of --prompt or --prompt-file. InputError for both, and for a file that cannot be read."""
+    path: Path | None = arguments.prompt_file
+    if path is None:
+        prompt: str | None = arguments.prompt
+        return prompt
+    if arguments.prompt is not None:
+        raise InputError("give --prompt or --prompt-file, one of them")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error

@@ -1,0 +1,1 @@
+"""Comparison of designs: trainings that differ in design, settings and seed, scored on the same tokens."""

@@ -1,0 +1,203 @@
+"""The cells of a comparison: designs × grid points × seeds, each a run."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from itertools import product
+
+from loriini.errors import InputError
+from loriini.jobs.artifact import digest
+from loriini.launch import recipe
+from loriini.recipes import families, with_routing
+from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.folder import CHANGEABLE
+from loriini.train.override import override
+from loriini.train.run import Run
+
+Grid = Mapping[str, Sequence[str]]
+"""Dotted name of a setting → its values, as text."""
+
+NOT_IN_GRID = {
+    "seed": "give --seeds N",
+    "name": "runs are named by their design and settings",
+    "routing": "the designs are the first arguments",
+    **dict.fromkeys(sorted(CHANGEABLE), "it does not change what is trained"),
+}
+
+MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
+    "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
+    "first_segment": lambda r: r.segmented,
+    "scorer_width": lambda r: r.scorer == "mlp",
+    "norm": lambda r: r.scorer == "activation_norm",
+    "node": lambda r: r.scorer == "activation_norm",
+    "top_k": lambda r: r.selection == "top_k",
+    "top_p": lambda r: r.selection == "top_p",
+    "capacity_factor": lambda r: r.selection == "expert_choice",
+    "jitter": lambda r: r.gates == "sparse_mixer",
+}
+"""Fields of a design that only some designs depend on."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a comparison; cells that differ only in their seed are one variant."""
+
+    variant: str
+    """Design and settings: what the report names."""
+    run: Run
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the grid that the design depends on."""
+
+    @property
+    def seed(self) -> int:
+        return self.run.seed
+
+    @property
+    def causality(self) -> str:
+        return self.run.routing.causality if self.run.model.num_experts > 1 else "strict"
+
+    @property
+    def training_causality(self) -> str:
+        return self.run.routing.training_causality if self.run.model.num_experts > 1 else "strict"
+
+    def folder_name(self, corpus: TrainingCorpus) -> str:
+        """Readable, and different for every setting that changes what is trained, the corpus included."""
+        readable = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.variant)
+        return f"{readable}-seed{self.seed}-{run_digest(self.run, corpus)}"
+
+
+def make_cells(
+    designs: Sequence[str], base: Run, overrides: Sequence[str], grid: Grid, seeds: int
+) -> list[Cell]:
+    """Every design at every grid point with every seed, the first seed of all first.
+
+    `base` is changed by `overrides`, `--dotted.name=value`, and by the grid; its design is replaced by each
+    of `designs` at the same active size. Grid points that do not differ for a design are one cell. Seeds
+    count up from that of `base`. InputError for an unknown design, a wrong setting and runs that no model
+    admits.
+    """
+    for design in designs:
+        check_design(design)
+    check_overrides(overrides)
+    check_grid(grid, base)
+    cells = [cell for design in dict.fromkeys(designs) for cell in _variants(design, base, overrides, grid)]
+    return [
+        replace(cell, run=replace(cell.run, seed=cell.run.seed + i)) for i in range(seeds) for cell in cells
+    ]
+
+
+def base_run(name: str) -> Run:
+    """A family's or a recipe's run; InputError for another name."""
+    return families()[name] if name in families() else recipe(name, [])
+
+
+def check_design(name: str) -> None:
+    """InputError for a name that is neither a design's nor, as a path, a run's; it names the nearest."""
+    if name not in DESIGNS:
+        nearest = get_close_matches(name, DESIGNS, 1)
+        hint = f"the nearest is {nearest[0]}; " if nearest else ""
+        raise InputError(f"{name}: neither a design nor a run's folder; {hint}`loriini designs` lists all")
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """InputError for an override of what a comparison sets itself."""
+    for name in ("name", "routing"):
+        if any(text.split("=")[0] == f"--{name}" for text in overrides):
+            raise InputError(f"--{name}: {NOT_IN_GRID[name]}; leave it out")
+
+
+def check_grid(grid: Grid, base: Run) -> None:
+    """InputError for a setting that does not exist or cannot vary, and for a value it cannot have."""
+    for name, values in grid.items():
+        section = name.split(".")[0]
+        if name in NOT_IN_GRID or section in CHANGEABLE:
+            raise InputError(f"--grid {name}: {NOT_IN_GRID.get(name, NOT_IN_GRID[section])}; leave it out")
+        if name.startswith("routing."):
+            continue  # which values go together depends on the design
+        for value in values:
+            try:
+                override(base, [f"--{name}={value}"])
+            except InputError as error:
+                raise InputError(f"--grid {name}: {error}") from error
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
+    """From `FIELD=V,V…`, each a dimension of the grid."""
+    grid: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        name = name.removeprefix("--").replace("-", "_")
+        parsed = [value for value in values.split(",") if value]
+        if not name or not parsed:
+            raise InputError(f"--grid {text}: it looks like routing.segment_length=64,128")
+        if name in grid:
+            raise InputError(f"--grid {text}: {name} was given before; give all its values at once")
+        grid[name] = parsed
+    return grid
+
+
+def _variants(design: str, base: Run, overrides: Sequence[str], grid: Grid) -> Iterator[Cell]:
+    """A design's distinct runs over the grid, named by the settings that make a difference to it."""
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    runs = [_design_run(design, base, [*overrides, *as_arguments(point)]) for point in points]
+    effective = [name for name in grid if _changes(name, points, runs)]
+    first: dict[Run, dict[str, str]] = {}
+    for run, point in zip(runs, points, strict=True):
+        first.setdefault(run, point)
+    for run, point in first.items():
+        settings = {name: point[name] for name in effective}
+        yield Cell(variant_name(design, settings), run, settings)
+
+
+def variant_name(name: str, settings: Mapping[str, object]) -> str:
+    """A name followed by settings, each without its section: `lory segment_length=64`."""
+    return " ".join([name, *(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())])
+
+
+def _changes(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
+    """Whether some runs differ whose grid points differ in this setting alone."""
+    together = defaultdict[tuple[str, ...], set[Run]](set)
+    for point, run in zip(points, runs, strict=True):
+        together[tuple(value for key, value in point.items() if key != name)].add(run)
+    return any(len(found) > 1 for found in together.values())
+
+
+def _design_run(design: str, base: Run, arguments: Sequence[str]) -> Run:
+    """`base` with a design and overrides, those of routing applied to the design."""
+    of_routing = [text for text in arguments if text.startswith("--routing.")]
+    base = override(base, [text for text in arguments if not text.startswith("--routing.")])
+    plain = replace(DESIGNS[design], segment_length=base.routing.segment_length)
+    try:
+        changed = override(replace(base, routing=plain), of_routing).routing
+        inert = {name for name, matters in MATTERS.items() if not matters(changed)}
+        kept = {f.name: getattr(plain, f.name) for f in fields(plain) if f.name in inert}
+        routing = plain if design == "dense" else replace(changed, **kept)
+        run = replace(with_routing(base, routing, dense=design == "dense"), name=design)
+        run.check()
+    except InputError as error:
+        raise InputError(f"{design}: {error}") from error
+    return run
+
+
+def as_arguments(settings: Mapping[str, str]) -> list[str]:
+    """Settings as overrides."""
+    return [f"--{name}={value}" for name, value in settings.items()]
+
+
+def run_digest(run: Run, corpus: TrainingCorpus) -> str:
+    """A hash of what is trained: the settings that differ from their defaults, and the corpus.
+
+    Defaults are left out so that a new setting does not change the hash of older runs.
+    """
+    default = Run(name="", routing=RoutingConfig()).to_dict()
+    settings = {name: value for name, value in run.to_dict().items() if name not in CHANGEABLE}
+    changed = {name: _changed(value, default[name]) for name, value in settings.items()}
+    return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]
+
+
+def _changed(value: object, default: object) -> object:
+    if isinstance(value, dict) and isinstance(default, dict):
+        return {name: part for name, part in value.items() if part != default[name]}
+    return None if value == default else value

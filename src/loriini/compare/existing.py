@@ -1,0 +1,89 @@
+"""Runs that are there as the trials of a comparison; those that differ in seed alone are one variant."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loriini.compare.cells import Cell, variant_name
+from loriini.compare.running import Trial
+from loriini.errors import InputError
+from loriini.fields import as_argument
+from loriini.train.folder import CHANGEABLE
+from loriini.train.run import RUN, Run, read_run
+
+NO_VARIANT = {"seed", "name", "corpus", "evaluate", "checkpoint", "per_expert_every", *CHANGEABLE}
+"""Settings that do not tell variants apart."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A run folder and its settings, flattened."""
+
+    folder: Path
+    run: Run
+    settings: Mapping[str, str]
+    vocab_size: int
+
+
+def existing_trials(folders: Sequence[Path]) -> list[Trial]:
+    """The trials of run folders. InputError for a folder without a run, given twice, or of other tokens.
+
+    A variant is named by its runs' name, and by the settings in which variants of that name differ.
+    """
+    found = [_find(folder) for folder in folders]
+    for i, one in enumerate(found):
+        if any(one.folder.resolve() == other.folder.resolve() for other in found[:i]):
+            raise InputError(f"{one.folder}: given twice; give it once")
+        _check_vocabulary(found[0], one)
+    by_name = defaultdict[str, list[_Found]](list)
+    for one in found:
+        by_name[one.run.name].append(one)
+    trials = []
+    for one in found:
+        varying = _varying([other.settings for other in by_name[one.run.name]])
+        settings = {name: one.settings[name] for name in varying}
+        trials.append(Trial(Cell(variant_name(one.run.name, settings), one.run, settings), one.folder))
+    seen = dict[tuple[str, int], Path]()
+    for trial in trials:
+        key = (trial.cell.variant, trial.cell.seed)
+        if other_folder := seen.get(key):
+            raise InputError(
+                f"{trial.folder}: the same settings and seed as {other_folder}; give one of them"
+            )
+        seen[key] = trial.folder
+    return trials
+
+
+def _find(folder: Path) -> _Found:
+    if not (folder / RUN).exists():
+        raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
+    run, written = read_run(folder / RUN)
+    kept = {name: value for name, value in run.to_dict().items() if name not in NO_VARIANT}
+    settings = dict(_flat({**kept, "corpus_digest": written.get("corpus_digest")}))
+    return _Found(folder, run, settings, written.get("vocab_size", 0))
+
+
+def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{section}{name}.")
+        else:
+            yield f"{section}{name}", as_argument(value)
+
+
+def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
+    """The names whose values are not all the same."""
+    return [name for name in settings[0] if len({each.get(name) for each in settings}) > 1]
+
+
+def _check_vocabulary(first: _Found, other: _Found) -> None:
+    """InputError where two runs have different tokenizers."""
+    texts = [(one.folder / "model" / "tokenizer.json") for one in (first, other)]
+    both = all(text.exists() for text in texts)
+    if first.vocab_size != other.vocab_size or (both and texts[0].read_bytes() != texts[1].read_bytes()):
+        raise InputError(
+            f"{other.folder}: its vocabulary is not that of {first.folder} ({other.vocab_size:,} and "
+            f"{first.vocab_size:,} tokens), so their losses do not compare; train both on one tokenizer"
+        )

@@ -1,0 +1,103 @@
+"""Plots of a comparison, in the style of `analyze.plots`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from loriini.analyze.curves import running_mean
+from loriini.analyze.plots import DENSE, FIGURE_WIDTH, INK, picture
+from loriini.evaluate.intervals import OVERALL
+
+COLORS = (DENSE, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
+"""Of variants, in their order; each is legible on white and on black."""
+DASHES = ("-", "--", "-.", ":")
+"""Line styles, so that colour alone distinguishes nothing: every variant of four has another."""
+
+AXIS_TITLES = {
+    "tokens": "tokens of training",
+    "flops": "training FLOPs",
+    "seconds": "seconds of training",
+}
+SMOOTHING = 20
+"""A point of a curve is the mean over one part in this many of it."""
+INITIAL_SHARE = 0.1
+"""Share of a curve, at its start, that does not decide what the plot shows."""
+
+
+@picture
+def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str) -> Figure:
+    """Training loss over tokens, FLOPs or seconds: a variant's mean over seeds, and lowest to highest seed.
+
+    `cells` are those of each variant. The initial drop is cut off.
+    """
+    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    shown = []
+    for i, (name, own) in enumerate(cells.items()):
+        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        points = min(len(cell["curve"]["loss"]) for cell in own)
+        x = np.mean([cell["curve"][axis][:points] for cell in own], axis=0)
+        losses = [np.array(cell["curve"]["loss"][:points], np.float64) for cell in own]
+        loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
+        axes.plot(x, loss.mean(0), dash, color=color, linewidth=1.8, label=name)
+        if len(own) > 1:
+            axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)
+        shown.append(loss[:, math.ceil(INITIAL_SHARE * points) :])
+    finite = np.concatenate([loss[np.isfinite(loss)] for loss in shown])
+    if len(finite):
+        margin = 0.05 * (finite.max() - finite.min()) + 0.005
+        axes.set_ylim(finite.min() - margin, finite.max() + margin)
+    axes.set_title("training loss, nats a token")
+    axes.set_xlabel(AXIS_TITLES[axis])
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    _legend(figure, axes)
+    return figure
+
+
+@picture
+def differences(variants: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
+    """Relative difference of perplexity to the baseline, all domains: two intervals for each variant."""
+    figure = Figure(figsize=(FIGURE_WIDTH, 1.1 + 0.55 * len(variants)), layout="constrained")
+    axes = figure.subplots()
+    for place, variant in enumerate(variants):
+        difference = variant["difference"][OVERALL]
+        color = COLORS[(place + 1) % len(COLORS)]
+        _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
+        _interval(axes, place + 0.14, difference["instances"], color, "s", 1.0)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(range(len(variants)), [_wrapped(variant["name"]) for variant in variants])
+    axes.set_ylim(len(variants) - 0.5, -0.5)
+    axes.set_title(f"perplexity relative to {baseline}, %")
+    axes.grid(axis="x", alpha=0.15)
+    axes.grid(axis="y", visible=False)
+    axes.plot([], [], "o-", color=INK, linewidth=2.5, label="over seeds")
+    axes.plot([], [], "s-", color=INK, linewidth=1.0, label="over held-out text")
+    _legend(figure, axes)
+    return figure
+
+
+def _interval(
+    axes: Axes, place: float, found: Mapping[str, float | None], color: str, marker: str, width: float
+) -> None:
+    """A point with its interval, in per cent."""
+    axes.plot([100 * (found["change"] or 0.0)], [place], marker, color=color, markersize=4.5)
+    if found["low"] is not None and found["high"] is not None:
+        axes.hlines(place, 100 * found["low"], 100 * found["high"], color=color, linewidth=width)
+
+
+def _wrapped(name: str) -> str:
+    """A variant's name with a line for each setting."""
+    return name.replace(" ", "\n")
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """Names below the plot, in columns that fit them."""
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(map(len, labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(3, 48 // (longest + 6))))

@@ -1,0 +1,197 @@
+"""`loriini compare`: train the cells, or take runs that are there; evaluate, summarise, report."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from loriini.atomic import write_json
+from loriini.compare.cells import Cell, Grid, base_run, make_cells
+from loriini.compare.existing import existing_trials
+from loriini.compare.measures import evaluate_trials
+from loriini.compare.report import write_comparison
+from loriini.compare.results import Results, compare_trials
+from loriini.compare.running import Trial, place_cells, run_state, threads_of, train_trials
+from loriini.errors import InputError, WorkerDied
+from loriini.evaluate.perplexity import check_lengths, first_segment, tokenize_by_domain
+from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+from loriini.fields import as_argument
+from loriini.hardware import describe_machine
+from loriini.recipes import VOCABULARY
+from loriini.sources import ReadOptions, input_identity, read_documents
+from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """What to train. InputError for a wrong one.
+
+    Attributes:
+        designs: names in `DESIGNS`; differences are to the first.
+        recipe: the run that each design is put on: a family (tiny, small, medium, large) or a recipe.
+        overrides: `--dotted.name=value`, for all cells.
+        grid: dotted name → values, a product.
+        seeds: trainings of each, with seeds that count up.
+        corpus: prepared corpora; none, for a tiny recipe: a small one of the standard library.
+        jobs: cells trained at once.
+    """
+
+    designs: tuple[str, ...]
+    recipe: str = "tiny"
+    overrides: tuple[str, ...] = ()
+    grid: Grid = field(default_factory=dict)
+    seeds: int = 3
+    corpus: tuple[Path, ...] = ()
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"--seeds {self.seeds}: give at least 1")
+
+    @property
+    def has_small_corpus(self) -> bool:
+        """Whether the cells train on the standard library's text."""
+        return not self.corpus and self.recipe.startswith("tiny")
+
+    def cells(self) -> list[Cell]:
+        """The cells, without the small corpus where there is none."""
+        corpus = tuple(path.resolve() for path in self.corpus)
+        base = replace(base_run(self.recipe), corpus=corpus)
+        return make_cells(self.designs, base, self.overrides, self.grid, self.seeds)
+
+
+def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
+    """Train the cells that are not done in `out/runs`, evaluate all, write results; the report's path.
+
+    InputError before anything is trained for wrong settings and held-out text; WorkerDied at the end if a
+    cell failed, with the report of the others written.
+    """
+    cells = settings.cells()
+    evaluation = with_shared_skip(cells, evaluation)
+    input_identity(evaluation.documents)  # InputError for a missing path
+    if settings.has_small_corpus:
+        corpus = small_corpus(out / f"tiny-corpus-{cells[0].run.length}", cells[0].run.length).resolve()
+        cells = [replace(cell, run=replace(cell.run, corpus=(corpus,))) for cell in cells]
+    elif not settings.corpus:
+        raise InputError(
+            f"recipe {settings.recipe} needs a corpus: make one with `loriini prepare`, give --corpus DIR"
+        )
+    trials = place_cells(cells, out / "runs")
+    check_heldout(cells, evaluation)
+    failures = train_trials(trials, settings.jobs)
+    machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
+    about = {
+        "recipe": settings.recipe,
+        "overrides": list(settings.overrides),
+        "grid": {name: list(values) for name, values in settings.grid.items()},
+        "corpus": [path.name for path in cells[0].run.corpus],
+        "machine": machine,
+    }
+    report = finish(trials, evaluation, failures, out, about)
+    if failures:
+        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
+        raise WorkerDied(
+            f"{len(failures)} of {len(trials)} cells failed ({names}); the same command tries them again"
+        )
+    return report
+
+
+def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
+    """Compare runs that are there; without held-out text by their training alone. The report's path."""
+    return finish(existing_trials(folders), evaluation, {}, out, {"runs": [str(path) for path in folders]})
+
+
+def finish(
+    trials: Sequence[Trial],
+    evaluation: EvaluationSettings | None,
+    failures: Mapping[Path, str],
+    out: Path,
+    about: Mapping[str, Any],
+) -> Path:
+    """Evaluate the trials, write `results.json` and `report.html` into `out`; the report's path."""
+    results = measure_trials(trials, evaluation, failures, out / "evaluations")
+    out.mkdir(parents=True, exist_ok=True)
+    results |= {"date": time.strftime("%Y-%m-%d"), **about}
+    write_json(out / "results.json", results)
+    return write_comparison(results, out)
+
+
+def measure_trials(
+    trials: Sequence[Trial],
+    evaluation: EvaluationSettings | None,
+    failures: Mapping[Path, str],
+    cache: Path,
+) -> Results:
+    """The results of trials that are trained, all evaluated on the same tokens with one `skip`."""
+    finished = [trial for trial in trials if run_state(trial.folder) == "finished"]
+    evaluations: dict[Path, dict[str, Any]] = {}
+    text: dict[str, Any] = {}
+    if evaluation and finished:
+        evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
+        evaluations = evaluate_trials(finished, heldout, evaluation, cache)
+        text = {
+            "documents": [Path(path).name for path in evaluation.documents],
+            "instances": {domain: len(each.ids) for domain, each in heldout.items()},
+            "length": evaluation.length,
+            "skip": evaluation.skip,
+        }
+    return {**compare_trials(trials, evaluations, failures), "heldout": text}
+
+
+def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:
+    """The settings with the length and `skip` of all cells, those that may fail included."""
+    skip = max(first_segment(cell.run.config(1, 0)) for cell in cells)
+    length = min(cell.run.length for cell in cells)
+    return replace(
+        evaluation,
+        skip=skip if evaluation.skip is None else evaluation.skip,
+        length=evaluation.length or length,
+    )
+
+
+def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
+    """InputError, before anything is trained, for held-out text that cannot be used."""
+    documents = list(read_documents(evaluation.documents, ReadOptions(evaluation.fields)))
+    assert evaluation.length is not None
+    assert evaluation.skip is not None
+    for corpora in {cell.run.corpus for cell in cells}:
+        corpus = read_corpora(corpora)
+        tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+        labels = {cell.run.label_names(corpus.instances) for cell in cells if cell.run.corpus == corpora}
+        for names in labels:
+            texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
+            check_lengths(texts, evaluation.skip)
+
+
+def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:
+    """What `--dry-run` lists: every cell with its parameters, training FLOPs and tokens, and its state."""
+    cells, states = settings.cells(), dict[int, str]()
+    small = out / f"tiny-corpus-{cells[0].run.length}"
+    if settings.has_small_corpus and small.exists():
+        cells = [replace(cell, run=replace(cell.run, corpus=(small.resolve(),))) for cell in cells]
+    if cells[0].run.corpus:
+        vocabulary = read_corpora(cells[0].run.corpus).vocab_size
+        states = {i: run_state(trial.folder) for i, trial in enumerate(place_cells(cells, out / "runs"))}
+    elif settings.has_small_corpus:
+        vocabulary = SMALL_VOCABULARY
+    else:
+        vocabulary = VOCABULARY.get(cells[0].run.model.block, VOCABULARY["llama"])
+    return [_described(cell, vocabulary, states.get(i, "new")) for i, cell in enumerate(cells)]
+
+
+def _described(cell: Cell, vocabulary: int, state: str) -> dict[str, Any]:
+    run = cell.run
+    total, active = (config := run.config(vocabulary, 0)).parameters()
+    tokens = run.steps * run.batch_size * run.length
+    return {
+        "cell": cell.variant,
+        "seed": as_argument(cell.seed),
+        "parameters": total,
+        "active": active,
+        "tokens": tokens,
+        "petaflop": f"{tokens * config.flops_per_token(run.length) / 1e15:.3g}",
+        "state": state,
+    }

@@ -1,0 +1,141 @@
+"""What is measured of a cell: its training, from `metrics.jsonl`, and its held-out perplexity."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.analyze.curves import Floats, column, routed_steps, utilisation
+from loriini.atomic import write_json
+from loriini.compare.running import Trial, run_state, training_seconds
+from loriini.errors import InputError
+from loriini.evaluate.perplexity import HeldOut
+from loriini.evaluate.runs import EvaluationSettings, evaluate_on
+from loriini.jobs.artifact import digest
+from loriini.model.loading import model_folder
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import RUN, read_run
+
+CURVE_POINTS = 100
+LAST_SHARE = 0.1
+"""Share of the steps, at the end of training, over which its measures are averaged."""
+AXES = ("tokens", "flops", "seconds")
+"""What a learning curve can be drawn over."""
+
+
+def training_measures(trial: Trial) -> dict[str, Any]:
+    """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
+
+    - `training_loss`: mean of the last tenth of the steps; None where none of them was finite.
+    - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense phase included.
+    - `seconds`: of training steps alone; evaluations, checkpoints and pauses are not counted.
+    - `curve`: means of `loss` over at most CURVE_POINTS windows of steps; `tokens`, `flops` and `seconds` at
+      the end of each.
+
+    InputError for a run without metrics.
+    """
+    metrics = read_metrics(trial.folder / METRICS)
+    if not metrics:
+        raise InputError(f"{trial.folder}: has no {METRICS}, so nothing to compare; train it first")
+    run, written = read_run(trial.folder / RUN)
+    configs = {n: run.config(written["vocab_size"], 0, n) for n in {m["experts"] for m in metrics}}
+    flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
+    tokens = column(metrics, "tokens")
+    spent = {
+        "tokens": tokens,
+        "flops": np.cumsum(np.diff(tokens, prepend=0) * [flops[m["experts"]] for m in metrics]),
+        "seconds": np.cumsum(training_seconds(metrics)),
+    }
+    total, active = run.config(written["vocab_size"], 0).parameters()
+    return {
+        "state": run_state(trial.folder),
+        "corpus_digest": written["corpus_digest"],
+        "vocab_size": written["vocab_size"],
+        "parameters": {"total": total, "active": active},
+        "flops_per_token": flops[metrics[-1]["experts"]],
+        "steps": len(metrics),
+        **{axis: float(values[-1]) for axis, values in spent.items()},
+        "tokens_per_second": float(np.median(column(metrics[len(metrics) // 2 :], "tokens_per_second"))),
+        "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
+        "skipped_steps": sum(m["skipped"] for m in metrics),
+        "curve": learning_curve(column(metrics, "loss"), spent),
+        **use_of_experts(metrics),
+    }
+
+
+def last_part(metrics: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The last tenth of the steps, at least one."""
+    return metrics[-max(1, round(LAST_SHARE * len(metrics))) :]
+
+
+def mean_or_none(values: Any) -> float | None:
+    """The mean of the values that are not None; None if there is none."""
+    finite = [value for value in values if value is not None]
+    return fmean(finite) if finite else None
+
+
+def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[float | None]]:
+    """Means of the loss over windows of steps, and what was spent by the end of each window."""
+    windows = np.array_split(np.arange(len(loss)), min(CURVE_POINTS, len(loss)))
+    means = [mean_or_none(x for x in loss[window].tolist() if math.isfinite(x)) for window in windows]
+    ends = [window[-1] for window in windows]
+    return {"loss": means, **{axis: values[ends].tolist() for axis, values in spent.items()}}
+
+
+def use_of_experts(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
+
+    - `experts_in_use`: exp of the load's entropy, E where the load is even.
+    - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
+    - `experts_in_doubt`: exp of the confidence entropy, that of the softmax of the scores.
+    - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1).
+    """
+    routed = routed_steps(metrics)
+    if not routed:
+        return {}
+    last, windows = last_part(list(routed)), utilisation(routed)[1]  # type: ignore[arg-type]
+    entropies = {
+        "experts_in_use": "load_entropy",
+        "experts_per_decision": "gate_entropy",
+        "experts_in_doubt": "confidence_entropy",
+    }
+    measured = {name: float(np.exp(column(last, key)).mean()) for name, key in entropies.items()}
+    count = max(1, round(LAST_SHARE * len(windows)))
+    return {
+        "experts": routed[-1]["experts"],
+        "utilisation": float(windows[-count:].mean()),
+        **measured,
+        **{key: np.round(column(last, key).mean(0), 4).tolist() for key in ("gate_entropy", "load_entropy")},
+    }
+
+
+def evaluate_trials(
+    trials: Sequence[Trial], heldout: Mapping[str, HeldOut], settings: EvaluationSettings, cache: Path
+) -> dict[Path, dict[str, Any]]:
+    """Each finished run's evaluation with `instance_losses`, by folder; those in `cache` are reused.
+
+    An evaluation is reused for the same model, tokens and settings.
+    """
+    text = {domain: sha256(h.ids.numpy().tobytes()).hexdigest() for domain, h in heldout.items()}
+    found = {}
+    for trial in trials:
+        if run_state(trial.folder) != "finished":
+            continue
+        weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in model_files(trial.folder))
+        key = digest([text, settings.skip, settings.routing, weights])
+        path = cache / f"{trial.folder.name}-{key[:8]}.json"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, evaluate_on(trial.folder, heldout, settings))
+        found[trial.folder] = json.loads(path.read_text())
+    return found
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The weights of a run's model."""
+    return list(model_folder(folder).glob("*.safetensors"))

@@ -1,0 +1,192 @@
+"""The report of a comparison, made from its results alone."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze.page import Html
+from loriini.analyze.report import REPORT, write_page
+from loriini.analyze.wording import interval, large, listing, percent
+from loriini.compare import figures
+from loriini.compare.sections import (
+    NONE,
+    Variant,
+    cells,
+    estimate,
+    grid,
+    how,
+    learning,
+    not_causal_section,
+    use_of_experts,
+)
+from loriini.compare.seeds import t_factor
+from loriini.evaluate.intervals import OVERALL, Difference
+
+KINDS = ("seeds", "instances")
+"""The intervals of a difference: over seeds, and over held-out text."""
+
+
+def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
+    """Write `report.html` into `out` and return its path."""
+    shown = [v for v in results["variants"] if v["chosen"]]
+    sections = {
+        "Perplexity": perplexity(results, shown),
+        "By domain": by_domain(results, shown),
+        "Learning": learning(results, shown),
+        "Use of experts": use_of_experts(shown),
+        "Not causal": not_causal_section(shown),
+        "Grid": grid(results),
+        "Cells": cells(results),
+        "How it was made": how(results),
+    }
+    title = f"Loriini: {listing([v['name'] for v in shown])}"
+    return write_page(out / REPORT, title, opening(results, shown), sections.items())
+
+
+def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
+    """The finding, no more than the intervals support, and what makes the runs unequal."""
+    count = len(results["cells"])
+    seeds = max(len(v["seeds"]) for v in shown)
+    trained = f"{count} {'training' if count == 1 else 'trainings'}, "
+    trained += f"{seeds} {'seed' if seeds == 1 else 'seeds'} of each of {len(results['variants'])} variants. "
+    text = results["heldout"]
+    scored = (
+        f"Every model predicts the same held-out tokens, the first {text['skip']} of each instance left out "
+        "for all. "
+        if text and text["skip"]
+        else "Every model predicts the same held-out tokens. "
+        if text
+        else "No held-out text was given, so only the trainings are compared. "
+    )
+    return p.join(
+        p.element("p", "Loriini · a comparison", class_="kicker"),
+        p.element("h1", headline(results, shown)),
+        p.paragraph(trained, scored, uncertainty(shown)),
+        p.items(results["remarks"]) if results["remarks"] else "",
+    )
+
+
+def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
+    """Who predicts unseen text better than the baseline, where all intervals agree on it."""
+    compared = [v for v in shown if "difference" in v]
+    baseline = results["baseline"]
+    if not compared:
+        names = listing([v["name"] for v in shown])
+        return f"{names}: no differences to show" if results["heldout"] else f"Training of {names}"
+    if len(compared) == 1:
+        (variant,) = compared
+        change = percent(variant["difference"][OVERALL]["change"])
+        verdict = verdict_of(variant)
+        if verdict == "no clear difference":
+            return f"No clear difference between {variant['name']} and {baseline}: perplexity {change}"
+        return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
+    groups = {
+        said: [v["name"] for v in compared if verdict_of(v) == verdict]
+        for verdict, said in (
+            ("better", f"better than {baseline}"),
+            ("worse", f"worse than {baseline}"),
+            ("no clear difference", f"no clear difference to {baseline}"),
+        )
+    }
+    return (
+        f"On unseen text, {'; '.join(f'{said}: {listing(names)}' for said, names in groups.items() if names)}"
+    )
+
+
+def verdict_of(variant: Variant) -> str:
+    """`better` or `worse` than the baseline where every interval that there is excludes 0 on that side."""
+    found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
+    known = [difference for difference in found if difference.low == difference.low]  # not NaN
+    if known and all(difference.high < 0 for difference in known):
+        return "better"
+    return "worse" if known and all(difference.low > 0 for difference in known) else "no clear difference"
+
+
+def uncertainty(shown: Sequence[Variant]) -> str:
+    """What the intervals cover, and how wide a few seeds make them."""
+    compared = [v for v in shown if "difference" in v]
+    if not compared:
+        return ""
+    seeds = min(len(v["paired_seeds"]) for v in compared)
+    if seeds < 2:
+        return (
+            "There is one seed, so the intervals cover the choice of held-out text only: another seed gives "
+            "another difference, easily by a per cent or more in short trainings."
+        )
+    several = " Each interval stands for itself: among many variants some differ by chance."
+    return (
+        f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {t_factor(seeds):.1f} "
+        "standard deviations to each side; more seeds make it narrower. A variant is called better or worse "
+        "only if both the interval over seeds and that over held-out text exclude 0."
+        + (several if len(compared) > 2 else "")
+    )
+
+
+def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+    """Mean perplexity of the causal variants, and their differences to the baseline."""
+    causal = [v for v in shown if "perplexity" in v and v["causality"] != "none"]
+    if not causal:
+        return None
+    compared = [v for v in causal if "difference" in v]
+    rows = [
+        [
+            v["name"],
+            estimate(v["perplexity"][OVERALL]),
+            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NONE] * 3),
+            large(v["parameters"]["active"]),
+            large(v["parameters"]["total"]),
+        ]
+        for v in causal
+    ]
+    header = ["", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters"]
+    explained = p.note(
+        "Perplexity is the mean over domains; after ± half of the 95 % interval over seeds. Differences are "
+        f"to {results['baseline']}. The interval over seeds covers initialisation and order of the batches; "
+        "that over held-out text covers the choice of this text, for these trainings. Active: parameters "
+        "used for a token."
+    )
+    if not compared:
+        return p.join(p.table(header, rows), explained)
+    caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
+    return p.join(
+        p.table(header, rows),
+        explained,
+        p.figure(figures.differences(compared, results["baseline"]), caption),
+    )
+
+
+def difference_cells(difference: Mapping[str, Any]) -> list[str]:
+    """The change and both of its intervals."""
+    found = (Difference.from_dict(difference[kind]) for kind in KINDS)
+    intervals = [interval(each) if each.low == each.low else "one seed" for each in found]
+    return [percent(difference["change"]), *intervals]
+
+
+def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+    """Perplexity, differences and bits per byte of each domain."""
+    causal = [v for v in shown if "perplexity" in v and v["causality"] != "none"]
+    if not causal:
+        return None
+    domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL]
+    compared = [v for v in causal if "difference" in v]
+    tables = [
+        p.element("h3", "Perplexity"),
+        domain_table(causal, domains, lambda v, domain: estimate(v["perplexity"][domain])),
+        p.element("h3", "Bits per byte, all tokens"),
+        domain_table(causal, domains, lambda v, domain: estimate(v["bits_per_byte"][domain], 3)),
+    ]
+    if compared:
+        header = ["", "domain", "difference", "over seeds", "over held-out text"]
+        rows = [
+            [v["name"], domain, *difference_cells(v["difference"][domain])]
+            for v in compared
+            for domain in domains
+        ]
+        tables += [p.element("h3", f"Difference to {results['baseline']}"), p.table(header, rows)]
+    return p.join(*tables)
+
+
+def domain_table(variants: Sequence[Variant], domains: Sequence[str], cell: Any) -> Html:
+    """A row for each variant and a column for each domain."""
+    return p.table(["", *domains], ([v["name"], *(cell(v, domain) for domain in domains)] for v in variants))

@@ -1,0 +1,279 @@
+"""The results of a comparison as one JSON object: every cell, and every variant over its seeds."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.analyze.wording import listing
+from loriini.compare.measures import AXES, LAST_SHARE, training_measures
+from loriini.compare.running import Trial
+from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
+from loriini.evaluate.intervals import OVERALL, differences_by_domain
+from loriini.train.metrics import METRICS
+
+Cells = Sequence[Mapping[str, Any]]
+Results = dict[str, Any]
+Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
+"""(variant, seed) → each held-out instance's loss by domain."""
+
+SCORES = ("perplexity", "perplexity_all", "bits_per_byte", "tokens")
+EQUAL_ACTIVE = 1.05
+"""Ratio of active parameters up to which two models count as of equal size."""
+
+
+def compare_trials(
+    trials: Sequence[Trial],
+    evaluations: Mapping[Path, Mapping[str, Any]],
+    failures: Mapping[Path, str],
+) -> Results:
+    """`cells`, `variants`, `baseline` and `remarks` of the trials; see docs/compare.md for their keys.
+
+    `evaluations` (with `instance_losses`) and `failures` are by folder.
+    """
+    cells = [
+        cell_result(trial, evaluations.get(trial.folder), failures.get(trial.folder)) for trial in trials
+    ]
+    losses = {
+        (trial.cell.variant, trial.cell.seed): evaluations[trial.folder]["instance_losses"]
+        for trial in trials
+        if trial.folder in evaluations
+    }
+    variants = [summarize(own) for own in by_variant(cells).values()]
+    choose_best(variants)
+    baseline = next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
+    if baseline:
+        for variant in variants:
+            if variant["causality"] != "none":
+                add_differences(variant, baseline, by_variant(cells), losses)
+        add_equal_budgets(variants, baseline, by_variant(cells))
+    return without_nan(
+        {
+            "cells": cells,
+            "variants": variants,
+            "baseline": baseline and baseline["name"],
+            "remarks": list(remarks(cells)),
+        }
+    )
+
+
+def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str | None) -> dict[str, Any]:
+    """One cell: what it is, what its training measured, and its scores on held-out text."""
+    cell = trial.cell
+    row: dict[str, Any] = {
+        "name": cell.variant,
+        "design": cell.run.name,
+        "settings": dict(cell.settings),
+        "seed": cell.seed,
+        "folder": trial.folder.name,
+        "causality": cell.causality,
+        "training_causality": cell.training_causality,
+        "length": cell.run.length,
+        "batch_size": cell.run.batch_size,
+        "planned_steps": cell.run.steps,
+    }
+    if (trial.folder / METRICS).exists() or failure is None:
+        row |= training_measures(trial)
+    if failure is not None:
+        row |= {"state": "failed", "error": failure}
+    if evaluation:
+        row |= {name: evaluation[name] for name in SCORES if name != "tokens"}
+        row["mean_perplexity"] = fmean(evaluation["perplexity"].values())
+        row["heldout_tokens"] = evaluation["tokens"]
+        row["skip"] = evaluation["skip"]
+    return row
+
+
+def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
+    """The cells of each variant, in their order."""
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    for cell in cells:
+        found[cell["name"]].append(cell)
+    return dict(found)
+
+
+def summarize(cells: Cells) -> dict[str, Any]:
+    """A variant: means and intervals over the seeds that finished."""
+    first = next((cell for cell in cells if "parameters" in cell), cells[0])
+    finished = [cell for cell in cells if cell.get("state") == "finished"]
+    scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
+    same = ("name", "design", "settings", "causality", "training_causality")
+    use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_in_doubt")
+    variant: dict[str, Any] = {
+        **{key: first[key] for key in same},
+        **{key: first[key] for key in ("parameters", "flops_per_token") if key in first},
+        "seeds": [cell["seed"] for cell in cells],
+        "finished_seeds": [cell["seed"] for cell in finished],
+        "diverged_seeds": [cell["seed"] for cell in cells if cell.get("state") == "diverged"],
+        "failed_seeds": [cell["seed"] for cell in cells if cell.get("state") == "failed"],
+        **{
+            key: fmean(cell[key] for cell in finished if key in cell)
+            for key in use
+            if key in first and finished
+        },
+    }
+    trained = [cell["training_loss"] for cell in finished if is_finite(cell["training_loss"])]
+    if trained:
+        variant["training_loss"] = over_seeds(trained).to_dict()
+    if scored:
+        means = {OVERALL: geometric([cell["mean_perplexity"] for cell in scored]).to_dict()}
+        for domain in scored[0]["perplexity"]:
+            means[domain] = geometric([cell["perplexity"][domain] for cell in scored]).to_dict()
+        variant["perplexity"] = means
+        variant["bits_per_byte"] = {
+            domain: over_seeds([cell["bits_per_byte"][domain] for cell in scored]).to_dict()
+            for domain in scored[0]["bits_per_byte"]
+        }
+    return variant
+
+
+def is_finite(value: float | None) -> bool:
+    """Whether there is a number, neither NaN nor infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def choose_best(variants: Sequence[dict[str, Any]]) -> None:
+    """Mark variants as `chosen`: of those that differ in `optimizer.` settings alone, the best.
+
+    The best has the lowest training loss in the last tenth of its steps, which needs no held-out text;
+    `edge` names the settings whose chosen value is the smallest or largest of several.
+    """
+    families = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
+    for variant in variants:
+        kept = tuple(item for item in variant["settings"].items() if not item[0].startswith("optimizer."))
+        families[variant["design"], kept].append(variant)
+    for family in families.values():
+        best = min(family, key=lambda v: v.get("training_loss", {}).get("mean", math.inf))
+        for variant in family:
+            variant["chosen"] = variant is best
+        best["edge"] = [
+            name for name in best["settings"] if name.startswith("optimizer.") and at_edge(name, best, family)
+        ]
+
+
+def at_edge(name: str, best: Mapping[str, Any], family: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a number of the best variant is the smallest or largest that was tried."""
+    try:
+        tried = {float(variant["settings"][name]) for variant in family}
+    except ValueError:
+        return False
+    return len(tried) > 1 and float(best["settings"][name]) in (min(tried), max(tried))
+
+
+def add_differences(
+    variant: dict[str, Any], baseline: Mapping[str, Any], cells: Mapping[str, Cells], losses: Losses
+) -> None:
+    """Add `difference` to the baseline, by domain and over all, with an interval for each uncertainty."""
+    scores, other = (
+        {cell["seed"]: cell for cell in cells[v["name"]] if is_finite(cell.get("mean_perplexity"))}
+        for v in (variant, baseline)
+    )
+    seeds = sorted(scores.keys() & other.keys())
+    if variant is baseline or not seeds:
+        return
+    mine, theirs = (
+        mean_losses({seed: losses[v["name"], seed] for seed in seeds}, seeds) for v in (variant, baseline)
+    )
+    instances = differences_by_domain(theirs, mine)
+    difference = {}
+    for domain, over_text in instances.items():
+        over_training = paired_by_seed(
+            {seed: perplexity_of(other[seed], domain) for seed in seeds},
+            {seed: perplexity_of(scores[seed], domain) for seed in seeds},
+        )
+        difference[domain] = {
+            "change": over_training.change,
+            "seeds": over_training.to_dict(),
+            "instances": over_text.to_dict(),
+        }
+    variant["difference"] = difference
+    variant["paired_seeds"] = seeds
+
+
+def perplexity_of(cell: Mapping[str, Any], domain: str) -> float:
+    """A domain's perplexity, or the mean over domains for OVERALL."""
+    value = cell["mean_perplexity"] if domain == OVERALL else cell["perplexity"][domain]
+    return float(value)
+
+
+def add_equal_budgets(
+    variants: Sequence[dict[str, Any]], baseline: Mapping[str, Any], cells: Mapping[str, Cells]
+) -> None:
+    """Add `equal`: training loss at the tokens, FLOPs and seconds that every chosen variant spent.
+
+    The loss is the mean over the last tenth of the budget; differences to the baseline are paired by seed.
+    """
+    shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
+    finished = {v["name"]: [c for c in cells[v["name"]] if c.get("state") == "finished"] for v in shown}
+    if baseline["name"] not in finished:
+        return
+    for axis in AXES:
+        budget = min(cell[axis] for own in finished.values() for cell in own)
+        losses = {
+            name: {cell["seed"]: loss_at(cell["curve"], axis, budget) for cell in own}
+            for name, own in finished.items()
+        }
+        for variant in shown:
+            mine, theirs = losses[variant["name"]], losses[baseline["name"]]
+            paired = [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
+            found = {"budget": budget, "loss": over_seeds(list(mine.values())).to_dict()}
+            if variant is not baseline and paired:
+                found["difference"] = over_seeds(paired).to_dict()
+            variant.setdefault("equal", {})[axis] = found
+
+
+def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: float) -> float:
+    """Mean training loss over the last tenth of a budget; NaN where no loss there was finite."""
+    spent = np.array(curve[axis], np.float64)
+    loss = np.array(curve["loss"], np.float64)
+    near = loss[(spent > (1 - LAST_SHARE) * budget) & (spent <= budget * (1 + 1e-9))]
+    near = near if len(near) else loss[[np.searchsorted(spent, budget)]]
+    return float(np.mean(near[np.isfinite(near)])) if np.isfinite(near).any() else math.nan
+
+
+def remarks(cells: Cells) -> Iterator[str]:
+    """What makes the runs unequal, so that a difference may have another cause than the design."""
+    trained = [cell for cell in cells if "parameters" in cell]
+    finished = [cell for cell in trained if cell["state"] == "finished"]
+    for key, what in (
+        ("tokens", "tokens of training"),
+        ("planned_steps", "steps"),
+        ("batch_size", "instances in a batch"),
+        ("length", "tokens of context"),
+        ("corpus_digest", "the corpus"),
+    ):
+        values = defaultdict[Any, list[str]](list)
+        for cell in finished if key == "tokens" else trained:
+            values[cell[key]].append(cell["name"])
+        if len(values) > 1:
+            named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
+            shown = (
+                f"{value:,.0f} ({names})" if value != str(value) else names for value, names in named.items()
+            )
+            yield f"The runs differ in {what}: {'; '.join(shown)}."
+    active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
+    if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
+        listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
+        yield f"Parameters active for a token differ: {listed}."
+    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
+    if len(set(seeds.values())) > 1:
+        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
+        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
+    for cell in cells:
+        if cell.get("state") in ("diverged", "failed", "started"):
+            state = {"started": "is not finished"}.get(cell["state"], cell["state"])
+            reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
+            yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
+
+
+def without_nan(value: Any) -> Any:
+    """A JSON value with null for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,218 @@
+"""Training of a comparison's cells as processes of this machine, each a resumable run folder."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from loriini.compare.cells import Cell
+from loriini.errors import InputError
+from loriini.jobs.lock import folder_lock
+from loriini.progress import Advance, inform, progress, warn
+from loriini.train.corpora import read_corpora
+from loriini.train.folder import claim_run
+from loriini.train.interrupt import Interrupted, deferred_interrupts
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import RUN, read_run
+
+State = Literal["new", "started", "finished", "diverged"]
+DONE = ("finished", "diverged")
+LOG = "train.log"
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cell and the folder of its run."""
+
+    cell: Cell
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.variant}, seed {self.cell.seed}"
+
+
+def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
+    """The cells with their run folders in `folder`: one made for the same settings, or a new one.
+
+    InputError for a cell that its corpus does not fit.
+    """
+    trials, opened = [], cache(read_corpora)
+    for cell in cells:
+        corpus = opened(cell.run.corpus, cell.run.corpus_weights)
+        try:
+            cell.run.check(cell.run.label_names(corpus.instances))
+        except InputError as error:
+            raise InputError(f"{cell.variant}: {error}") from error
+        if cell.run.length > corpus.instances.length:
+            raise InputError(
+                f"{cell.variant}: the context is {cell.run.length} tokens, but the corpus was cut into "
+                f"{corpus.instances.length}; prepare it with --length {cell.run.length}"
+            )
+        name = cell.folder_name(corpus)
+        made = sorted(folder.glob(f"*-seed{cell.seed}-{name.rpartition('-')[2]}"))
+        trials.append(Trial(cell, made[0] if made else folder / name))
+    return trials
+
+
+def run_state(folder: Path) -> State:
+    """How far the run in a folder is; `diverged`: stopped for gradients that were not finite."""
+    if (folder / "model").exists():
+        return "finished"
+    if not (folder / RUN).exists():
+        return "new"
+    most = read_run(folder / RUN)[0].guard.max_skips
+    last = read_metrics(folder / METRICS)[-most:]
+    return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
+
+
+def train_trials(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
+    """Train what is not done, `jobs` at once with the cores divided among them; the reasons of failures.
+
+    The others continue when one fails. A run that diverges is no failure. InputError when `jobs` are more
+    than the cores; Interrupted after SIGINT or SIGTERM, once every running cell is saved.
+    """
+    if not 1 <= jobs <= available_cores():
+        raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
+    left = [trial for trial in trials if run_state(trial.folder) not in DONE]
+    inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
+    with progress("cells", len(trials)) as advance:
+        advance(len(trials) - len(left))
+        return _Processes(left, jobs, advance).run() if left else {}
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_of(jobs: int) -> int:
+    """Threads of each of `jobs` processes: an equal share of the cores, at most OMP_NUM_THREADS."""
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    share = available_cores() // jobs
+    return max(1, min(share, int(most)) if most.isdigit() else share)
+
+
+class _Processes:
+    """`loriini train --resume` for each of the trials, as many at once as there are jobs."""
+
+    def __init__(self, trials: Sequence[Trial], jobs: int, advance: Advance) -> None:
+        self.waiting, self.jobs, self.advance = deque(trials), jobs, advance
+        self.count, self.ended = len(trials), 0
+        self.running: list[tuple[Trial, subprocess.Popen[bytes]]] = []
+        self.failures: dict[Path, str] = {}
+
+    def run(self) -> dict[Path, str]:
+        with deferred_interrupts() as interrupted:
+            try:
+                while self.waiting or self.running:
+                    self._start()
+                    time.sleep(POLL_SECONDS)
+                    if interrupted():
+                        raise Interrupted(
+                            f"{self.ended} of {self.count} cells ended, those at work are saved; "
+                            "run the same command again to resume"
+                        )
+                    self._collect()
+            finally:
+                self._stop()
+        return self.failures
+
+    def _start(self) -> None:
+        """Start waiting trials while there is room; those that another process trains wait on."""
+        for _ in range(len(self.waiting)):
+            if len(self.running) == self.jobs:
+                return
+            trial = self.waiting.popleft()
+            if run_state(trial.folder) in DONE:  # by another process
+                self._end(trial)
+            elif _is_locked(trial.folder):
+                self.waiting.append(trial)
+            else:
+                self.running.append((trial, start_training(trial, threads_of(self.jobs))))
+
+    def _collect(self) -> None:
+        for pair in list(self.running):
+            trial, process = pair
+            code = process.poll()
+            if code is None:
+                continue
+            self.running.remove(pair)
+            if code != 0 and run_state(trial.folder) not in DONE:
+                self.failures[trial.folder] = last_line(trial.folder / LOG) or f"exit code {code}"
+            self._end(trial)
+
+    def _end(self, trial: Trial) -> None:
+        """Report a trial that ended, in a line."""
+        self.ended += 1
+        self.advance()
+        left = f"{self.count - self.ended} left"
+        if reason := self.failures.get(trial.folder):
+            warn(f"{trial.name} failed, {left}: {reason}")
+        else:
+            inform(f"{trial.name}: {summary(trial.folder)} ({left})")
+
+    def _stop(self) -> None:
+        """End what still runs; every process saves first."""
+        for _, process in self.running:
+            process.terminate()
+        for _, process in self.running:
+            process.wait()
+
+
+def start_training(trial: Trial, threads: int) -> "subprocess.Popen[bytes]":
+    """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
+    run = trial.cell.run
+    claim_run(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
+    with open(trial.folder / LOG, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "loriini", "train", "--resume", str(trial.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+        )
+
+
+def summary(folder: Path) -> str:
+    """How a run ended: its last loss and its seconds of training."""
+    metrics = read_metrics(folder / METRICS)
+    if run_state(folder) == "diverged":
+        return f"diverged after {len(metrics)} steps"
+    seconds = sum(training_seconds(metrics))
+    loss = metrics[-1]["loss"]
+    return f"finished, loss {math.nan if loss is None else loss:.3f}, {seconds:.0f} s"
+
+
+def training_seconds(metrics: Sequence[dict[str, float]]) -> list[float]:
+    """Seconds of each step, evaluations and checkpoints not counted."""
+    before, seconds = 0.0, []
+    for step in metrics:
+        seconds.append((step["tokens"] - before) / step["tokens_per_second"])
+        before = step["tokens"]
+    return seconds
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log that is not empty."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether another process is training in a folder."""
+    if not folder.exists():
+        return False
+    try:
+        with folder_lock(folder):
+            return False
+    except InputError:
+        return True

@@ -1,0 +1,217 @@
+"""Sections of a comparison's report: learning, experts, the grid, every cell, settings."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze.page import Html
+from loriini.analyze.wording import duration, large, listing
+from loriini.compare import figures
+from loriini.evaluate.intervals import OVERALL
+
+Variant = Mapping[str, Any]
+"""An object of the results' `variants`."""
+
+NONE = "–"
+AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
+
+
+def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
+    """A mean and half of its interval: 12.34 ± 0.56."""
+    mean, low, high = (found[key] for key in ("mean", "low", "high"))
+    if mean is None:
+        return NONE
+    half = "" if low is None or high is None else f" ± {(high - low) / 2:.{digits}f}"
+    return f"{mean:.{digits}f}{half}"
+
+
+def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
+    """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
+    curves = {
+        v["name"] + remark(v): [c for c in results["cells"] if c["name"] == v["name"] and "curve" in c]
+        for v in shown
+    }
+    curves = {name: own for name, own in curves.items() if own}
+    if not curves:
+        return None
+    caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
+    machine = results.get("machine")
+    captions = {
+        "tokens": caption,
+        "flops": "The same over computation: forward and backward, attention and merging included.",
+        "seconds": "The same over time spent in training steps, without evaluation and checkpoints"
+        + (
+            f": {machine['processor']}, trainings at once {machine['jobs']}, threads of each "
+            f"{machine['threads']}."
+            if machine
+            else "; runs do not record their machine."
+        ),
+    }
+    drawn = (p.figure(figures.learning_curves(curves, axis), text) for axis, text in captions.items())
+    return p.join(p.pair(*drawn), budgets(results, shown))
+
+
+def remark(variant: Variant) -> str:
+    """A mark behind the name of a variant whose training loss does not compare."""
+    return " (sees later tokens)" if variant["training_causality"] == "none" else ""
+
+
+def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
+    """Training loss at equal tokens, FLOPs and seconds, and differences paired by seed."""
+    compared = [v for v in shown if "equal" in v]
+    if not compared:
+        return p.join()
+    rows = []
+    for v in compared:
+        cells = []
+        for axis in AXIS_UNITS:
+            found = v["equal"][axis]
+            cells += [
+                estimate(found["loss"], 3),
+                signed(found["difference"]) if "difference" in found else NONE,
+            ]
+        rows.append([v["name"], *cells])
+    budget = compared[0]["equal"]
+    header = ["", *(text for unit in AXIS_UNITS.values() for text in (f"loss, {unit}", "difference"))]
+    amounts = (
+        large(budget["tokens"]["budget"]),
+        large(budget["flops"]["budget"]),
+        duration(budget["seconds"]["budget"]),
+    )
+    return p.join(
+        p.element("h3", "Training loss at equal budgets"),
+        p.table(header, rows),
+        p.note(
+            f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
+            f"all spent; nats a token. Differences are to {results['baseline']}, paired by seed, with half "
+            "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
+            "had not yet come down. Variants whose training sees later tokens are left out."
+        ),
+    )
+
+
+def signed(found: Mapping[str, float | None]) -> str:
+    """A difference with its sign and half of its interval."""
+    text = estimate(found, 3)
+    return text.replace("-", "−") if text.startswith(("-", NONE)) else f"+{text}"
+
+
+def use_of_experts(shown: Sequence[Variant]) -> Html | None:
+    """How the variants used their experts at the end of training."""
+    routed = [v for v in shown if "utilisation" in v]
+    if not routed:
+        return None
+    rows = [
+        [
+            v["name"],
+            f"{v['experts']:.0f}",
+            f"{100 * v['utilisation']:.0f} %",
+            *(f"{v[key]:.2f}" for key in ("experts_in_use", "experts_per_decision", "experts_in_doubt")),
+        ]
+        for v in routed
+    ]
+    header = ["", "experts", "utilisation", "in use", "per decision", "in doubt"]
+    return p.join(
+        p.table(header, rows),
+        p.note(
+            "Means over layers, seeds and the last tenth of the steps. Utilisation: experts active at least "
+            "once in ten steps (chosen by a unit; where every unit gets every expert, a weight above twice "
+            "the even share). In use: the exponential of the entropy of the load, all experts if it is "
+            "even. Per decision: that of the gates. In doubt: that of the softmax of the scores, 1 if "
+            "decisions are certain."
+        ),
+    )
+
+
+def not_causal_section(shown: Sequence[Variant]) -> Html | None:
+    """Perplexity of variants whose tokens see later ones, apart from the others."""
+    leaking = [v for v in shown if v["causality"] == "none"]
+    if not leaking:
+        return None
+    rows = [
+        [
+            v["name"],
+            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NONE,
+            large(v["parameters"]["active"]) if "parameters" in v else NONE,
+        ]
+        for v in leaking
+    ]
+    return p.join(
+        p.paragraph(
+            p.strong("These perplexities are not comparable with the others': "),
+            "a token's experts depend on its whole sequence, the tokens to be predicted included.",
+        ),
+        p.table(["", "perplexity (sees later tokens)", "active parameters"], rows),
+    )
+
+
+def grid(results: Mapping[str, Any]) -> Html | None:
+    """Every point of the grid, and how the best settings were chosen."""
+    variants = results["variants"]
+    if all(v["chosen"] for v in variants) and not any(v["settings"] for v in variants):
+        return None
+    rows = [
+        [
+            v["name"],
+            estimate(v["training_loss"], 3) if "training_loss" in v else NONE,
+            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NONE,
+            ("chosen" if v["chosen"] else "") + (" (sees later tokens)" if v["causality"] == "none" else ""),
+        ]
+        for v in variants
+    ]
+    return p.join(p.table(["", "training loss", "perplexity", ""], rows), p.note(*choice(variants)))
+
+
+def choice(variants: Sequence[Variant]) -> Iterator[str]:
+    """How the best of a sweep was chosen, and whether the sweep was wide enough."""
+    if all(v["chosen"] for v in variants):
+        yield "Every point of the grid is a variant of its own in the other sections."
+        return
+    yield (
+        "Of points that differ in the optimizer's settings alone, the one with the lowest training loss in "
+        "the last tenth of its steps stands for the design in the other sections. The held-out text had no "
+        "part in the choice, so its intervals hold for the chosen points."
+    )
+    for v in variants:
+        if v.get("edge"):
+            yield f" {v['name']} is at the edge of what was tried; a wider grid may hold a better value."
+
+
+def cells(results: Mapping[str, Any]) -> Html:
+    """Every training, with its folder."""
+    rows = [
+        [
+            c["name"],
+            str(c["seed"]),
+            c.get("state", NONE) + (f": {c['error']}" if "error" in c else ""),
+            f"{c['steps']:,}" if "steps" in c else NONE,
+            large(c["tokens"]) if "tokens" in c else NONE,
+            f"{c['training_loss']:.3f}" if c.get("training_loss") is not None else NONE,
+            f"{c['mean_perplexity']:.2f}" if c.get("mean_perplexity") is not None else NONE,
+            duration(c["seconds"]) if "seconds" in c else NONE,
+            c["folder"],
+        ]
+        for c in results["cells"]
+    ]
+    header = ["", "seed", "state", "steps", "tokens", "training loss", "perplexity", "time", "folder"]
+    return p.table(header, rows)
+
+
+def how(results: Mapping[str, Any]) -> Html:
+    """The settings that made the comparison."""
+    text, machine = results["heldout"], results.get("machine", {})
+    rows = {
+        "recipe": results.get("recipe"),
+        "overrides": " ".join(results.get("overrides", [])),
+        "grid": " ".join(f"{name}={','.join(values)}" for name, values in results.get("grid", {}).items()),
+        "corpus": listing(results.get("corpus", [])),
+        "runs": listing(results.get("runs", [])),
+        "held-out documents": listing(text.get("documents", [])),
+        "held-out instances": ", ".join(
+            f"{name} {count:,}" for name, count in text.get("instances", {}).items()
+        ),
+        "tokens skipped in an instance": str(text["skip"]) if text else None,
+        "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),
+        "date": results.get("date"),
+    }
+    return p.table(["setting", "value"], ([name, value] for name, value in rows.items() if value))

@@ -1,0 +1,63 @@
+"""Intervals over seeds, and differences paired by seed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from loriini.evaluate.intervals import CONFIDENCE, Difference
+
+InstanceLosses = Mapping[str, Sequence[float]]
+"""Domain → mean negative log-likelihood of each held-out instance."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its confidence interval; None where there is a single seed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    def to_dict(self) -> dict[str, float | None]:
+        return {"mean": self.mean, "low": self.low, "high": self.high}
+
+
+def t_factor(seeds: int) -> float:
+    """Half the width of the interval of a mean over seeds, in standard deviations between seeds."""
+    return float(stdtrit(seeds - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(seeds)
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean of one value a seed, with Student's t interval."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return Estimate(mean)
+    half = t_factor(len(values)) * float(np.std(values, ddof=1))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def geometric(values: Sequence[float]) -> Estimate:
+    """The geometric mean of perplexities, with the t interval of their logarithms."""
+    found = over_seeds([math.log(value) for value in values])
+    return Estimate(*(None if x is None else math.exp(x) for x in (found.mean, found.low, found.high)))  # type: ignore[arg-type]
+
+
+def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
+    """The relative difference b / a - 1 of perplexities by seed, over the seeds that both have.
+
+    The t interval is that of the mean of log b - log a; NaN with a single seed. It covers the seed
+    (initialisation and order of the batches), not the choice of held-out text.
+    """
+    found = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
+    low, high = (math.nan if x is None else math.expm1(x) for x in (found.low, found.high))
+    return Difference(math.expm1(found.mean), low, high)
+
+
+def mean_losses(by_seed: Mapping[int, InstanceLosses], seeds: Sequence[int]) -> dict[str, Any]:
+    """Every instance's loss, averaged over seeds."""
+    first = by_seed[seeds[0]]
+    return {domain: np.mean([by_seed[seed][domain] for seed in seeds], axis=0) for domain in first}

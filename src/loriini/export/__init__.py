@@ -1,0 +1,1 @@
+"""Export of trained models: Hugging Face folders, architectures that other programs serve, GGUF files."""

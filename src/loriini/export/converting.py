@@ -1,0 +1,120 @@
+"""Conversion of a model to the formats of the table, and what decides for those without a router."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from loriini.errors import InputError
+from loriini.export.gguf_file import not_gguf
+from loriini.export.merged import needs_prompt, prompt_gates, to_llama
+from loriini.export.served import SERVED, to_served
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.labels import labels_of
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What routes a model once, for the formats that have no router."""
+
+    prompt_BL: Tensor | None = None
+    labels_B: Tensor | None = None
+
+
+Convert = Callable[[LoriiniForCausalLM, Decision], PreTrainedModel]
+
+
+def as_it_is(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+    """The model itself."""
+    return model
+
+
+def as_llama(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+    """A Llama of the experts that a prompt or a label chooses."""
+    config = model.config
+    if model.device.type == "meta":  # any experts do, to see whether their shapes are a Llama's
+        return to_llama(model, [torch.eye(config.num_experts)[0]] * config.num_hidden_layers)
+    ids_BL = torch.zeros(1, 1, dtype=torch.long) if decision.prompt_BL is None else decision.prompt_BL
+    return to_llama(model, prompt_gates(model, ids_BL.to(model.device), decision.labels_B))
+
+
+def as_served(name: str, model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+    """The mixture `name` of SERVED."""
+    return to_served(model, name)
+
+
+def for_gguf(model: LoriiniForCausalLM, decision: Decision) -> PreTrainedModel:
+    """The first of the other formats that llama.cpp has; InputError with the reason of the nearest one."""
+    routed = model.config.num_experts > 1 and model.config.routing.unit == "token"
+    reasons, nearest = [], None
+    for name in SERVED if routed else ["llama"]:
+        try:
+            converted = CONVERTERS[name](model, decision)
+        except InputError as error:
+            reasons.append(str(error))
+            continue
+        nearest = not_gguf(converted.config)
+        if nearest is None:
+            return converted
+    raise InputError(nearest or reasons[0])
+
+
+CONVERTERS: dict[str, Convert] = {
+    "hf": as_it_is,
+    "llama": as_llama,
+    **{name: partial(as_served, name) for name in SERVED},
+    "gguf": for_gguf,
+}
+"""A function for each of FORMATS."""
+
+
+def formats_of(config: LoriiniConfig) -> list[str]:
+    """The formats that a model of this configuration can be exported to."""
+    with torch.device("meta"):
+        model = LoriiniForCausalLM(config)
+    found = []
+    for name, converter in CONVERTERS.items():
+        try:
+            converter(model, Decision())
+        except InputError:
+            continue
+        found.append(name)
+    return found
+
+
+def convert(model: LoriiniForCausalLM, to: str, decision: Decision) -> PreTrainedModel:
+    """The model in a format; InputError with the reason and the formats that would do."""
+    try:
+        return CONVERTERS[to](model, decision)
+    except InputError as error:
+        others = " or ".join(formats_of(model.config))
+        raise InputError(f"this model cannot be exported as {to}: {error}; use --to {others}") from None
+
+
+def decide(
+    model: LoriiniForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str | None,
+    label: str | None,
+) -> Decision:
+    """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
+    config = model.config
+    if label and not config.routed_by_label:
+        raise InputError(f"--label {label}: this model does not route by label; leave it out")
+    labels_B = labels_of(model, label, 1)
+    if not needs_prompt(config):
+        if prompt:
+            raise InputError("--prompt: this model's experts do not depend on a prompt; leave it out")
+        return Decision(None, labels_B)
+    ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False)["input_ids"]
+    if not ids:
+        raise InputError("a prompt chooses the experts of this model; give --prompt TEXT or --prompt-file F")
+    if len(ids) > config.max_position_embeddings:
+        raise InputError(
+            f"the prompt has {len(ids)} tokens and the model's context {config.max_position_embeddings}; "
+            "shorten it"
+        )
+    return Decision(torch.tensor([ids], device=model.device), labels_B)

@@ -1,0 +1,157 @@
+"""Export of a run or a model folder: convert, compare, write."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from loriini.atomic import atomic, write_json
+from loriini.errors import InputError
+from loriini.export.checkpoints import load_checkpoint
+from loriini.export.converting import Decision, convert, decide
+from loriini.export.formats import FORMATS
+from loriini.export.gguf_file import FILE, write_gguf
+from loriini.export.merged import not_a_llama
+from loriini.export.weights import logit_difference
+from loriini.model import LoriiniForCausalLM
+from loriini.model.card import TrainingRecord, model_card
+from loriini.model.loading import load_model, model_folder
+from loriini.model.saving import CARD, save_model_folder
+from loriini.model.sparsify import soft_to_top_k
+from loriini.train.record import training_record
+
+SETTINGS = "export.json"
+DTYPES = ("float32", "bfloat16", "float16")
+TOLERANCE = 1e-3
+"""The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """What is exported: a format, a number type, and the decision of formats without a router."""
+
+    to: str
+    dtype: str | None = None
+    """Of the written weights; None: as trained."""
+    step: int | None = None
+    """The step of the checkpoint; None: the final model."""
+    top_k: int | None = None
+    """Narrow a soft mixture to its top k experts first."""
+    combination: str | None = None
+    """How the narrowed mixture combines its experts; None: by parameters, as before."""
+    prompt: str | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.prompt or self.label) and not FORMATS[self.to].decided:
+            raise InputError(f"--prompt and --label are for formats without a router, not --to {self.to}")
+        if self.combination and self.top_k is None:
+            raise InputError("--combination is that of --top-k; give both, or leave it out")
+
+
+def export_run(run: Path, settings: ExportSettings, out: Path, device: str | None = None) -> Path:
+    """Export a run, or a Hugging Face model folder, into the folder `out`; returns what was written.
+
+    An export of the same model with the same settings is left as it is. Raises InputError for any other
+    existing `out`, and for a model that the format does not have.
+    """
+    source = _source(run, settings.step)
+    there = {**asdict(settings), "source": source}
+    if _is_exported(out, there):
+        return _written(out, settings)
+    if settings.step is None:
+        model, tokenizer = load_model(run, device)
+        folder = model_folder(run).parent
+    else:
+        model, tokenizer = load_checkpoint(run, settings.step)
+        folder = run
+    record = training_record(folder, settings.step)
+    return export_model(model, tokenizer, settings, out, record, source)
+
+
+def export_model(
+    model: LoriiniForCausalLM,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: ExportSettings,
+    out: Path,
+    record: TrainingRecord | None = None,
+    source: Any = None,
+) -> Path:
+    """Export a model that is in memory; see `export_run`. Its weights may be cast to `settings.dtype`."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists and is not empty; choose another --out")
+    if settings.top_k is not None:
+        try:
+            model = soft_to_top_k(model, settings.top_k, settings.combination or "parameters")
+        except ValueError as error:
+            raise InputError(f"--top-k {settings.top_k}: {error}; leave it out") from error
+    decision = Decision()
+    if FORMATS[settings.to].decided and not not_a_llama(model.config):
+        decision = decide(model, tokenizer, settings.prompt, settings.label)
+    elif settings.prompt or settings.label:
+        raise InputError("--prompt, --label: this model routes every token by itself; leave them out")
+    exported = convert(model, settings.to, decision)
+    difference = 0.0 if exported is model else compare(model, exported, decision)
+    if settings.dtype:
+        exported = exported.to(getattr(torch, settings.dtype))
+    card = model_card(model.config, record, _how(exported, model, difference))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(out) as folder:
+        if settings.to == "gguf":
+            folder.mkdir()
+            dtype = settings.dtype or str(exported.dtype).removeprefix("torch.")
+            write_gguf(exported, tokenizer, dtype, folder / FILE)
+            (folder / CARD).write_text(card, encoding="utf-8")
+        else:
+            save_model_folder(exported, tokenizer, card, folder)
+        write_json(
+            folder / SETTINGS, {**asdict(settings), "source": source, "max_logit_difference": difference}
+        )
+    return _written(out, settings)
+
+
+def compare(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: Decision) -> float:
+    """The largest difference of a logit between model and export. RuntimeError if in float32 it is large."""
+    difference, scale = logit_difference(model, exported, decision.prompt_BL, decision.labels_B)
+    if model.dtype == torch.float32 and difference > TOLERANCE * max(1.0, scale):
+        raise RuntimeError(f"the exported model's logits differ by {difference:.1e}; nothing was written")
+    return difference
+
+
+def _how(exported: PreTrainedModel, model: LoriiniForCausalLM, difference: float) -> str | None:
+    """The model card's line on the export; None for the model as it is."""
+    if exported is model:
+        return None
+    kind = type(exported).__name__.removesuffix("ForCausalLM")
+    return f"as {kind}; the largest difference of a logit to the model's was {difference:.1e} ({model.dtype})"
+
+
+def _source(run: Path, step: int | None) -> list[Any]:
+    """The files of the model, by place, size and time of change."""
+    if step is not None:
+        return [str(run.resolve()), step]
+    files = sorted(model_folder(run).glob("*.safetensors"))
+    stats = [(file, file.stat()) for file in files]
+    return [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+
+
+def _is_exported(out: Path, settings: dict[str, Any]) -> bool:
+    """Whether `out` holds the export of these settings; InputError if it holds another's."""
+    path = out / SETTINGS
+    if not path.exists():
+        return False
+    there = json.loads(path.read_text())
+    there.pop("max_logit_difference", None)
+    changed = sorted(name for name in settings.keys() | there.keys() if there.get(name) != settings.get(name))
+    if changed:
+        raise InputError(
+            f"{out}: holds another export (different: {', '.join(changed)}); choose another --out"
+        )
+    return True
+
+
+def _written(out: Path, settings: ExportSettings) -> Path:
+    return out / FILE if settings.to == "gguf" else out

@@ -1,0 +1,178 @@
+"""GGUF files, which llama.cpp and the programs around it load.
+
+Written with the `gguf` package: llama.cpp's own converter knows no tokenizer that it has not seen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from loriini.errors import InputError
+from loriini.export.gguf_tokenizer import gguf_vocabulary
+
+FILE = "model.gguf"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture of llama.cpp."""
+
+    name: str
+    interleaved: bool = False
+    """Whether rotary positions pair neighbouring dimensions, not those half a head apart."""
+    required: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of transformers' that llama.cpp takes for granted."""
+
+
+ARCHITECTURES = {
+    "llama": Architecture("llama", interleaved=True),
+    "mixtral": Architecture("llama", interleaved=True),
+    "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True}),
+    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False}),
+    "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}),
+}
+"""By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""
+
+TENSORS = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+"""llama.cpp's names of tensors by transformers', without layers and suffixes."""
+
+FLOAT32_ONLY = ("norm", "ffn_gate_inp", "bias")
+"""Parts of the names of tensors that are float32 whatever the file's type."""
+
+
+def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, path: Path) -> None:
+    """Write a model of ARCHITECTURES and its tokenizer into one file, with matrices of `dtype`.
+
+    InputError where llama.cpp has no such model or tokenizer, or the `gguf` package is missing.
+    """
+    try:
+        import gguf
+    except ModuleNotFoundError:
+        raise InputError("--to gguf needs the gguf package: pip install 'loriini[gguf]'") from None
+    config = model.config
+    if reason := not_gguf(config):
+        raise InputError(reason)
+    vocabulary = gguf_vocabulary(tokenizer, config.vocab_size)
+    architecture = ARCHITECTURES[config.model_type]
+    kind = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]
+    writer = gguf.GGUFWriter(path, architecture.name)
+    writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
+    _add_settings(writer, config)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    writer.add_token_merges(vocabulary.merges)
+    for role in ("bos", "eos", "pad"):
+        if (token := getattr(tokenizer, f"{role}_token_id")) is not None:
+            getattr(writer, f"add_{role}_token_id")(token)
+    writer.add_add_bos_token(False)
+    for name, tensor in gguf_tensors(model, architecture):
+        array = tensor.float().cpu().numpy()
+        small = array.ndim == 1 or any(part in name for part in FLOAT32_ONLY)
+        quantization = gguf.GGMLQuantizationType["F32" if small else kind]
+        writer.add_tensor(name, gguf.quants.quantize(array, quantization), raw_dtype=quantization)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def not_gguf(config: PretrainedConfig) -> str | None:
+    """Why llama.cpp has no model of a transformers configuration; None if it has."""
+    if config.model_type not in ARCHITECTURES:
+        return f"no {config.model_type} is written for llama.cpp, which computes it differently"
+    for name, required in ARCHITECTURES[config.model_type].required.items():
+        if (value := getattr(config, name)) != required:
+            return f"llama.cpp has {config.model_type} with {name}={required} only, and this has {value}"
+    if (kind := config.rope_parameters["rope_type"]) != "default":
+        return f"rotary positions of type {kind} are not written"
+    return None
+
+
+def _add_settings(writer: Any, config: PretrainedConfig) -> None:
+    """The architecture's metadata."""
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if config.model_type != "llama":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if width := getattr(config, "moe_intermediate_size", None):
+        writer.add_expert_feed_forward_length(width)
+    if width := getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(width)
+
+
+def gguf_tensors(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor by llama.cpp's name."""
+    config = model.config
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            continue  # llama.cpp then takes the embedding
+        stem, suffix = _stem(name)
+        layer = ""
+        if stem.startswith("model.layers."):
+            number, stem = stem.removeprefix("model.layers.").split(".", 1)
+            layer = f"blk.{number}."
+        if stem == "mlp.experts.gate_up_proj":
+            gate, up = weight.chunk(2, dim=1)
+            yield f"{layer}{TENSORS['mlp.experts.gate_proj']}.weight", gate
+            yield f"{layer}{TENSORS['mlp.experts.up_proj']}.weight", up
+            continue
+        theirs = TENSORS[stem]
+        if architecture.interleaved and theirs in heads:
+            weight = interleave_rotary(weight, heads[theirs])
+        yield f"{layer}{theirs}.{suffix}", weight.squeeze(0) if stem == "mlp.shared_expert_gate" else weight
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """A tensor's name without its suffix, and the suffix, `weight` where there is none."""
+    stem, _, suffix = name.rpartition(".")
+    return (stem, suffix) if suffix in ("weight", "bias") else (name, "weight")
+
+
+def interleave_rotary(weight: Tensor, heads: int) -> Tensor:
+    """Queries' or keys' rows so ordered that dimensions half a head apart become neighbours."""
+    halves = weight.unflatten(0, (heads, 2, -1))
+    return torch.transpose(halves, 1, 2).reshape(weight.shape)

@@ -1,0 +1,179 @@
+"""Sparse designs as the mixtures of transformers that vLLM, SGLang and llama.cpp serve.
+
+The reverse of `model.pretrained`. A design qualifies by what it computes in evaluation, not by its name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import (
+    MixtralForCausalLM,
+    OlmoeForCausalLM,
+    PhimoeForCausalLM,
+    PreTrainedModel,
+    Qwen2MoeForCausalLM,
+    Qwen3MoeForCausalLM,
+)
+
+from loriini.errors import InputError
+from loriini.export.weights import build, shared_settings, swiglu_weights, weights_outside_experts
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.mixture import Mixture
+from loriini.routing import RoutingConfig
+from loriini.routing.scorer import RandomScorer, standard_normal
+
+
+@dataclass(frozen=True)
+class Served:
+    """A mixture of transformers."""
+
+    model: type[PreTrainedModel]
+    title: str
+    gates: Mapping[str, Mapping[str, Any]]
+    """The gates it can have, by our names, and its settings for each."""
+    router: str = "gate"
+    """The name of its routers."""
+    experts: str = "num_experts"
+    """The name of its setting of the number of experts."""
+    width: str = "intermediate_size"
+    """The name of its setting of the experts' width."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shares_experts: bool = False
+
+
+BY_NORMALIZING: Mapping[str, Mapping[str, Any]] = {
+    "softmax_all": {"norm_topk_prob": False},
+    "softmax_selected": {"norm_topk_prob": True},
+}
+
+SERVED = {
+    "mixtral": Served(MixtralForCausalLM, "Mixtral", {"softmax_selected": {}}, experts="num_local_experts"),
+    "olmoe": Served(OlmoeForCausalLM, "OLMoE", BY_NORMALIZING),
+    "phimoe": Served(
+        PhimoeForCausalLM, "Phi-3.5-MoE", {"sparse_mixer": {}}, router="router", experts="num_local_experts"
+    ),
+    "qwen2_moe": Served(
+        Qwen2MoeForCausalLM,
+        "Qwen2-MoE",
+        BY_NORMALIZING,
+        width="moe_intermediate_size",
+        settings={"qkv_bias": False},
+        shares_experts=True,
+    ),
+    "qwen3_moe": Served(Qwen3MoeForCausalLM, "Qwen3-MoE", BY_NORMALIZING, width="moe_intermediate_size"),
+}
+
+
+TINY = 1e-7
+"""Not 0 in float16."""
+
+
+@torch.no_grad()
+def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
+    """The model as the architecture `name` of SERVED, with the same logits.
+
+    Weights other than the experts' gate and up are shared, not copied. InputError with the reason for a
+    model that computes another function.
+    """
+    kind, config = SERVED[name], model.config
+    k, gates = top_k_of_tokens(config)
+    if gates not in kind.gates:
+        raise InputError(f"its gates are {gates}, and {kind.title} has {' or '.join(kind.gates)}")
+    if config.num_shared_experts and not kind.shares_experts:
+        raise InputError(f"it has shared experts, and {kind.title} has none")
+    if name == "phimoe" and k != 2:
+        raise InputError(f"its top k is {k}, and {kind.title}'s is 2")
+    settings = {
+        **shared_settings(kind.model, config),
+        **kind.settings,
+        **kind.gates[gates],
+        kind.experts: config.num_experts,
+        kind.width: config.expert_width,
+        "num_experts_per_tok": k,
+        "router_aux_loss_coef": config.routing.load_balance,
+    }
+    weights = weights_outside_experts(model)
+    for layer, mixture in enumerate(model.model.mixtures):
+        prefix = f"model.layers.{layer}.mlp"
+        experts = swiglu_weights(mixture.experts.stacked())
+        weights[f"{prefix}.{kind.router}.weight"] = router_weight(mixture, layer)
+        weights[f"{prefix}.experts.gate_up_proj"] = torch.cat([experts["gate_proj"], experts["up_proj"]], 1)
+        weights[f"{prefix}.experts.down_proj"] = experts["down_proj"]
+        if kind.shares_experts:
+            shared = shared_expert(mixture)
+            settings["shared_expert_intermediate_size"] = len(shared["shared_expert.up_proj.weight"])
+            weights.update({f"{prefix}.{part}": weight for part, weight in shared.items()})
+    if name == "phimoe":
+        settings["router_jitter_noise"] = config.routing.jitter
+    return build(kind.model, settings, weights, model.device)
+
+
+def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
+    """k and the gates of a model that routes every token to its top k by a linear router, in evaluation.
+
+    Gates that are the same for this k are named alike. InputError with the reason for any other model.
+    """
+    r = config.routing
+    reasons = [
+        (config.num_experts == 1, "it is dense"),
+        (config.block == "gpt2", "block=gpt2 has no gated experts and no rotary positions"),
+        (r.unit != "token", f"it routes by {r.unit}, not by token"),
+        (r.scope == "global" and not r.fixed, "its first layer decides for all (scope=global)"),
+        (r.scorer not in ("linear", "frozen", "random"), f"its router is not linear (scorer={r.scorer})"),
+        (r.selection in ("top_p", "positive"), f"the number of experts varies (selection={r.selection})"),
+        (r.balance_bias != 0, "its selection has a bias (balance_bias)"),
+    ]
+    for refused, reason in reasons:
+        if refused and not (reason.startswith("its router") and r.fixed):
+            raise InputError(reason)
+    k = selected_experts(r, config.num_experts)
+    return k, equal_gates(r, k, config.num_experts)
+
+
+def selected_experts(routing: RoutingConfig, num_experts: int) -> int:
+    """The number of experts that every token has in evaluation."""
+    if routing.selection == "expert_choice":
+        return min(num_experts, max(1, round(routing.capacity_factor)))
+    return num_experts if routing.selection == "all" else min(routing.top_k, num_experts)
+
+
+def equal_gates(routing: RoutingConfig, k: int, num_experts: int) -> str:
+    """The gates of a design, `softmax_selected` where they are the same function."""
+    only_one = k == 1 and routing.gates in ("softmax_twice", "sigmoid", "uniform")
+    everyone = k == num_experts and routing.gates == "softmax_all"
+    return "softmax_selected" if routing.fixed or only_one or everyone else routing.gates
+
+
+def router_weight(mixture: Mixture, layer: int) -> Tensor:
+    """The linear router (E, D) of a layer: a random one's as drawn in evaluation, zeros for fixed gates."""
+    config = mixture.config
+    scorer = None if mixture.router is None else mixture.router.scorer
+    like = cast(Tensor, mixture.experts.down_proj)
+    if scorer is None:
+        return like.new_zeros(config.num_experts, config.hidden_size)
+    if isinstance(scorer, RandomScorer):
+        draw = torch.zeros((), dtype=torch.long, device=like.device)
+        normal = standard_normal(draw, layer, config.num_experts, config.hidden_size)
+        return (scorer.settings.std * normal).to(like.dtype)
+    return cast(Tensor, scorer.weight).detach()
+
+
+def shared_expert(mixture: Mixture) -> dict[str, Tensor]:
+    """Qwen2-MoE's shared expert, by its names; zeros, 8 wide, for a model without.
+
+    Its output is multiplied by the sigmoid of a gate, which is 1/2 where the gate's weights are tiny, so the
+    output projection is doubled. They are not zero because llama.cpp divides by the gate.
+    """
+    like = cast(Tensor, mixture.experts.down_proj)
+    hidden_size = mixture.config.hidden_size
+    if mixture.shared is None:
+        up, down = like.new_zeros(8, hidden_size), like.new_zeros(hidden_size, 8)
+        ffn = {"gate_proj": up, "up_proj": up.clone(), "down_proj": down}
+    else:
+        ffn = {name: w[0] for name, w in swiglu_weights(mixture.shared.stacked()).items()}
+        ffn["down_proj"] = 2 * ffn["down_proj"]
+    weights = {f"shared_expert.{name}.weight": weight for name, weight in ffn.items()}
+    return {**weights, "shared_expert_gate.weight": like.new_full((1, hidden_size), TINY)}

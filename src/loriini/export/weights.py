@@ -1,0 +1,83 @@
+"""Models of transformers built from the weights of ours, and compared with them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from loriini.errors import InputError
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+
+NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_version", "num_experts"})
+"""Settings that configurations share by name only."""
+
+
+def shared_settings(kind: type[PreTrainedModel], config: LoriiniConfig) -> dict[str, Any]:
+    """The settings that a transformers model has in common with ours."""
+    names = kind.config_class().to_dict().keys() - NOT_SHARED
+    return {name: value for name, value in config.to_dict().items() if name in names}
+
+
+def weights_outside_experts(model: LoriiniForCausalLM) -> dict[str, Tensor]:
+    """Embeddings, attention, norms and head, by names that are transformers' too."""
+    return {k: v for k, v in model.state_dict().items() if ".mlp." not in k and k != "model.draws"}
+
+
+def swiglu_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`gate_proj`, `up_proj` and `down_proj` of gated experts; a factorised gate is multiplied out."""
+    gate = weights["gate_proj"]
+    if "low_proj" in weights:
+        gate = (gate.float() @ weights["low_proj"].float()).to(gate.dtype)
+    return {"gate_proj": gate, "up_proj": weights["up_proj"], "down_proj": weights["down_proj"]}
+
+
+def build(
+    kind: type[PreTrainedModel], settings: Mapping[str, Any], weights: Mapping[str, Tensor], device: Any
+) -> PreTrainedModel:
+    """A transformers model that shares these weights. InputError where it has others, or other shapes."""
+    config = kind.config_class(**settings)
+    dtype = weights["model.embed_tokens.weight"].dtype
+    with torch.device("meta"):
+        model = kind._from_config(config, dtype=dtype)
+    with torch.device(device):
+        model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its buffers are computed, not loaded
+    given = {name: tuple(weight.shape) for name, weight in weights.items()}
+    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    if reason := _difference(given, wanted):
+        raise InputError(reason)
+    model.load_state_dict(weights, assign=True)
+    model.tie_weights()
+    return model.requires_grad_(False).eval()
+
+
+def _difference(given: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> str | None:
+    """How the weights of two models differ, by the first one that does; None where they fit."""
+    if missing := sorted(wanted.keys() - given.keys()):
+        return f"that architecture also has {missing[0]}"
+    if surplus := sorted(given.keys() - wanted.keys()):
+        return f"that architecture has no {surplus[0]}"
+    for name, shape in wanted.items():
+        if given[name] != shape:
+            return f"{name} is {list(given[name])}, and {list(shape)} in that architecture"
+    return None
+
+
+@torch.no_grad()
+def logit_difference(
+    model: LoriiniForCausalLM, exported: PreTrainedModel, prompt_BL: Tensor | None, labels_B: Tensor | None
+) -> tuple[float, float]:
+    """The largest difference of a logit, over the prompt and random tokens after it, and the largest logit.
+
+    With a prompt the model is routed by it, as in generation.
+    """
+    vocab_size, context = model.config.vocab_size, model.config.max_position_embeddings
+    generator = torch.Generator().manual_seed(0)
+    ids_BL = torch.randint(vocab_size, (1, min(context, 32)), generator=generator).to(model.device)
+    routing: dict[str, Any] = {"routing_labels": labels_B}
+    if prompt_BL is not None:
+        ids_BL = torch.cat([prompt_BL, ids_BL], dim=1)[:, :context]
+        routing["prompt_lengths"] = torch.tensor([prompt_BL.shape[1]])
+    ours, theirs = model(ids_BL, **routing).logits, exported(ids_BL).logits
+    return float((ours - theirs).abs().max()), float(ours.abs().max())

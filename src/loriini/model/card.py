@@ -1,0 +1,154 @@
+"""The model card: `README.md` beside the weights, from the configuration and what the run recorded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loriini.model.configuration import LoriiniConfig
+from loriini.routing import DESIGNS, RoutingConfig
+
+CAUSALITY = {
+    "strict": "strict: no token's prediction depends on later tokens.",
+    "after_first_segment": "after segment 1: in the first {0.segment_length} tokens experts are chosen by "
+    "all of these tokens, so perplexities count the tokens after them.",
+    "none": "none: experts are chosen by the whole sequence, later tokens included. Perplexities do not "
+    "compare with a causal model's; text generation routes by the prompt.",
+}
+
+LORY = """@article{zhong2024lory,
+  title  = {Lory: Fully Differentiable Mixture-of-Experts for Autoregressive Language Model Pre-training},
+  author = {Zhong, Zexuan and Xia, Mengzhou and Chen, Danqi and Lewis, Mike},
+  year   = {2024},
+  eprint = {2405.03133}, archivePrefix = {arXiv}
+}"""
+CHOICES = """@article{fan2024towards,
+  title  = {Towards an empirical understanding of MoE design choices},
+  author = {Fan, Dongyang and Messmer, Bettina and Jaggi, Martin},
+  year   = {2024},
+  eprint = {2402.13089}, archivePrefix = {arXiv}
+}"""
+AOE = """@article{lv2025autonomy,
+  title  = {Autonomy-of-Experts Models},
+  author = {Lv, Ang and Xie, Ruobing and Qian, Yining and Wu, Songhao and Sun, Xingwu and Kang, Zhanhui and
+            Wang, Di and Yan, Rui},
+  year   = {2025},
+  eprint = {2501.13074}, archivePrefix = {arXiv}
+}"""
+SOFTWARE = """@software{loriini,
+  title = {Loriini: pre-training mixture-of-experts language models}
+}"""
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What a run recorded of its training; None and empty: not known."""
+
+    name: str
+    step: int
+    steps: int
+    tokens: int | None = None
+    loss: float | None = None
+    perplexity: Mapping[str, float] = field(default_factory=dict)
+    """Held-out perplexity by domain at `step`, without the tokens of segment 1."""
+
+
+HOW_TO_LOAD = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(folder{0})
+tokenizer = AutoTokenizer.from_pretrained(folder)"""
+NEEDS_LORIINI = "# pip install loriini\n"
+
+
+def model_card(
+    config: LoriiniConfig, record: TrainingRecord | None = None, exported_as: str | None = None
+) -> str:
+    """The card as Markdown. `exported_as` says how weights of another architecture came from the model."""
+    name = record.name if record else "A Loriini model"
+    total, active = config.parameters()
+    facts = {
+        "design": describe_design(config),
+        "causality": CAUSALITY[config.routing.causality].format(config.routing),
+        "exported": exported_as,
+        "parameters": f"{total:,} in all, {active:,} active for a token"
+        + (" (before the export)" if exported_as else ""),
+        "context": f"{config.max_position_embeddings:,} tokens",
+        "vocabulary": f"{config.vocab_size:,} tokens",
+        **(_training(record) if record else {}),
+    }
+    load = HOW_TO_LOAD.format("" if exported_as else ", trust_remote_code=True")
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "tags: [loriini, mixture-of-experts]",
+        "# license: add yours; that of the training text may bind you",
+        "---",
+        f"# {name}",
+        "",
+        *(f"- **{title}**: {fact}" for title, fact in facts.items() if fact),
+        "",
+        "## How to load",
+        "",
+        f"```python\n{'' if exported_as else NEEDS_LORIINI}{load}\n```",
+        "",
+        "## How to cite",
+        "",
+        "```bibtex",
+        *(SOFTWARE, *_papers(config)),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def describe_design(config: LoriiniConfig) -> str:
+    """The routing design in one line."""
+    if config.num_experts == 1:
+        return f"dense, one FFN a layer, block {config.block}"
+    r = config.routing
+    names = [name for name, design in DESIGNS.items() if _same_routing(design, r)]
+    unit = f"segment of {r.segment_length} tokens" if r.unit == "segment" else r.unit
+    chosen = {
+        "all": "all",
+        "top_k": f"the top {r.top_k}",
+        "top_p": f"the top p = {r.top_p:g}",
+        "expert_choice": f"expert choice (capacity factor {r.capacity_factor:g})",
+        "positive": "those of positive score",
+    }[r.selection]
+    shared = f" and {r.num_shared_experts} shared" if r.num_shared_experts else ""
+    return (
+        f"{names[0] if names else 'a design of its own'}: one decision for each {unit} in "
+        f"{'every' if r.scope == 'layer' else 'the first'} layer; scorer {r.scorer}; {chosen} of "
+        f"{config.num_experts} experts{shared}; gates {r.gates}; combined by their {r.combination}; "
+        f"block {config.block}"
+    )
+
+
+def _same_routing(design: RoutingConfig, routing: RoutingConfig) -> bool:
+    """Whether two designs differ in nothing but the length of segments and the weights of their losses."""
+    ignored = ("segment_length", "load_balance", "confidence_entropy", "router_z", "gate_l1", "balance_bias")
+    fields = design.to_dict().keys() - set(ignored)
+    return all(getattr(design, name) == getattr(routing, name) for name in fields)
+
+
+def _training(record: TrainingRecord) -> dict[str, str]:
+    finished = record.step == record.steps
+    facts = {"steps": f"{record.step:,}" if finished else f"{record.step:,} of {record.steps:,}"}
+    if record.tokens is not None:
+        facts["training tokens"] = f"{record.tokens:,}"
+    if record.loss is not None:
+        facts["training loss at the last step"] = f"{record.loss:.3f}"
+    if record.perplexity:
+        listed = ", ".join(f"{domain} {value:.2f}" for domain, value in record.perplexity.items())
+        facts["held-out perplexity"] = listed
+    return facts
+
+
+def _papers(config: LoriiniConfig) -> list[str]:
+    """The paper whose design this is, as BibTeX."""
+    r = config.routing
+    if config.num_experts == 1:
+        return []
+    if r.scorer == "activation_norm":
+        return [AOE]
+    if r.combination == "parameters" or r.segmented:
+        return [LORY]
+    return [CHOICES] if r.unit == "sequence" or r.scorer in ("frozen", "random", "mlp") else []

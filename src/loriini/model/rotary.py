@@ -1,0 +1,60 @@
+"""Checks of `rope_parameters`, the settings of rotary positions, which transformers only warns of."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from loriini.fields import Positive, mismatch
+
+REQUIRED = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Kinds of scaling that a Llama's rotary positions have, and the settings that each needs."""
+
+NUMBERS = {
+    "rope_theta",
+    "factor",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "low_freq_factor",
+    "high_freq_factor",
+    "short_mscale",
+    "long_mscale",
+}
+LISTS = {"short_factor", "long_factor"}
+"""One number for each frequency, of which a head has half its width."""
+OTHERS = {"rope_type", "type", "truncate"}
+
+
+def rotary_problem(parameters: Mapping[str, Any], head_dim: int) -> str | None:
+    """What is wrong with `rope_parameters`; None if a Llama can have them."""
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind not in REQUIRED:
+        return f"rope_type is {kind!r}; it must be one of: {', '.join(REQUIRED)}"
+    if missing := [name for name in REQUIRED[kind] if parameters.get(name) is None]:
+        return f"rope_type={kind} needs {' and '.join(missing)}"
+    known = NUMBERS | LISTS | OTHERS
+    for name, value in parameters.items():
+        if name == "partial_rotary_factor" and value != 1:
+            return f"partial_rotary_factor is {value}; all of a head is rotated here"
+        if name not in known | {"partial_rotary_factor"}:
+            nearest = get_close_matches(name, known, 1)
+            return f"rope_parameters has no {name!r}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+        if value is None:
+            continue
+        if name in NUMBERS and (wanted := mismatch(value, Positive)):
+            return f"rope_parameters.{name} is {value!r}; it must be {wanted}"
+        if name in LISTS:
+            right = isinstance(value, list) and len(value) == head_dim // 2
+            if not right or any(mismatch(number, Positive) for number in value):
+                return f"rope_parameters.{name} must be a list of {head_dim // 2} numbers above 0"
+    return None

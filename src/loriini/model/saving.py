@@ -1,0 +1,30 @@
+"""A model as a Hugging Face folder: weights, configuration, tokenizer and model card."""
+
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from loriini.atomic import atomic
+
+CARD = "README.md"
+
+
+def save_model_folder(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: str, folder: Path
+) -> None:
+    """Write a model, with its tokenizer and card, atomically.
+
+    Sets the tokenizer's `model_max_length` to the context. Padding is the tokenizer's padding token or else
+    its EOS token, in tokenizer, configuration and generation settings alike.
+    """
+    logging.disable_progress_bar()
+    tokenizer.model_max_length = model.config.max_position_embeddings
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for settings in (model.config, model.generation_config):
+        settings.pad_token_id = tokenizer.pad_token_id
+    with atomic(folder) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        (temporary / CARD).write_text(card, encoding="utf-8")

@@ -1,0 +1,35 @@
+"""Small files saved beside a model's weights, by which transformers finds Loriini where nobody imported it.
+
+With `trust_remote_code=True` transformers imports the classes that `auto_map` in `config.json` names from
+these files, which import them from the installed package, or say in one line what to install.
+"""
+
+from pathlib import Path
+
+AUTO_MAP = {
+    "AutoConfig": "configuration_loriini.LoriiniConfig",
+    "AutoModel": "modeling_loriini.LoriiniModel",
+    "AutoModelForCausalLM": "modeling_loriini.LoriiniForCausalLM",
+}
+"""`auto_map` of a saved configuration."""
+
+SHIM = '''"""Part of a model saved by Loriini: its classes are those of the installed package."""
+
+try:
+    from loriini.model import {names}
+except ModuleNotFoundError as error:
+    if error.name != "loriini":
+        raise
+    raise ImportError("this model needs the package loriini; install it with: pip install loriini") from None
+'''
+
+
+def write_shim(folder: Path) -> None:
+    """Write the modules that AUTO_MAP names into a model's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names_of: dict[str, list[str]] = {}
+    for reference in AUTO_MAP.values():
+        module, name = reference.split(".")
+        names_of.setdefault(module, []).append(name)
+    for module, names in names_of.items():
+        (folder / f"{module}.py").write_text(SHIM.format(names=", ".join(sorted(names))))

@@ -1,0 +1,42 @@
+"""A figure or table of a paper as something to reproduce."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PaperRun:
+    """A model that a paper trained, in terms of the package."""
+
+    recipe: str
+    """From `loriini recipes`."""
+    design: str = ""
+    """From `loriini designs`; empty: the recipe's."""
+    overrides: tuple[str, ...] = ()
+    """As for `loriini train`."""
+    evaluate: tuple[str, ...] = ()
+    """As for `loriini evaluate`, where runs differ in it."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A figure or table: what it shows, what the paper finds, and the runs that it needs."""
+
+    id: str
+    title: str
+    source: str
+    """Where the paper shows and discusses it."""
+    finding: str
+    """What the paper finds, in a sentence."""
+    x: str
+    """The figure's horizontal axis, or what the columns of a table are."""
+    y: str
+    """The figure's vertical axis, or what the cells of a table are."""
+    runs: Mapping[str, PaperRun]
+    """By the row of the published values, or the name of the curve."""
+    texts: tuple[str, ...] = ()
+    """What the runs are trained on; if several, every run on each, and the columns have their names."""
+    drawn: str = ""
+    """What is only drawn, without its numbers."""
+    note: str = ""
+    """What the paper leaves open or contradicts."""

@@ -1,0 +1,116 @@
+"""Runs from files: JSON or TOML, such as the `run.json` of another run, and Python files named as such."""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
+from difflib import get_close_matches
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, get_origin, get_type_hints
+
+from loriini.errors import InputError
+from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.override import type_text
+from loriini.train.run import Run, read_run, value_from_json
+
+READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
+
+
+def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
+    """The run of a JSON or TOML file, which has the fields of `run.json`.
+
+    `recipe` names the recipe whose settings the file changes; without it the rest are `Run`'s defaults, and
+    the name is the file's. `routing` is a design's name, or a table of a `design` and fields that differ
+    from it. InputError for a file that cannot be read, and for fields and values that no run has; only a
+    `run.json` that training wrote may have unknown fields.
+    """
+    try:
+        values = READERS[path.suffix](path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not {path.suffix[1:].upper()} ({reason}); correct it") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: not the fields of a run; see `loriini train --help`")
+    if "corpus_digest" in values:
+        return read_run(path)[0]
+    try:
+        if not values.keys() & {"recipe", "routing"}:
+            raise InputError("routing is missing; name a design of `loriini designs`, or a recipe")
+        base = recipe(str(values.pop("recipe"))) if "recipe" in values else Run(path.stem, DESIGNS["dense"])
+        run: Run = _changed(base, values, "")
+        return run
+    except (InputError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).removeprefix("--").split())
+        raise InputError(f"{path}: {reason}") from error
+
+
+def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
+    """A configuration with a table's values; InputError for fields that it does not have."""
+    hints = get_type_hints(type(config))
+    changes = {}
+    for name, value in values.items():
+        where = f"{section}{name}"
+        if name not in hints:
+            nearest = get_close_matches(name, hints, 1)
+            hint = f"; the nearest is {section}{nearest[0]}" if nearest else ""
+            raise InputError(f"{where}: no such setting{hint}; `loriini train RECIPE --help` lists all")
+        part = getattr(config, name)
+        if isinstance(part, RoutingConfig):
+            changes[name] = _routing(part, value)
+        elif is_dataclass(part):
+            if not isinstance(value, dict):
+                raise InputError(f"{where} is {value!r}; it must be a table of settings")
+            changes[name] = _changed(part, value, f"{where}.")
+        elif get_origin(hints[name]) is tuple and not isinstance(value, list):
+            raise InputError(f"{where} is {value!r}; it must be a list")
+        else:
+            try:
+                changes[name] = value_from_json(hints[name], value)
+            except TypeError:
+                raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
+    return replace(config, **changes)
+
+
+def _routing(base: RoutingConfig, value: Any) -> RoutingConfig:
+    """A design from its name, or from a table of fields that change a `design`, by default `base`."""
+    values = {"design": value} if isinstance(value, str) else value
+    if not isinstance(values, dict):
+        raise InputError(f"routing is {value!r}; it must be a design's name or a table of settings")
+    fields = dict(values)
+    name = fields.pop("design", None)
+    if name is not None and name not in DESIGNS:
+        raise InputError(f"routing is {name!r}; it must be one of: {', '.join(DESIGNS)}")
+    design: RoutingConfig = _changed(base if name is None else DESIGNS[name], fields, "routing.")
+    return design
+
+
+def python_recipe(path: Path, name: str) -> Run:
+    """The run `name` of a Python file, which is executed: a `Run`, or a function that returns one."""
+    spec = spec_from_file_location(path.stem, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InputError(f"{path}: no such Python file; check the path")
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"{path}: cannot be executed ({reason}); correct it") from error
+    if not hasattr(module, name):
+        known = [key for key, value in vars(module).items() if isinstance(value, Run)]
+        hint = f"; it has {', '.join(known)}" if known else ""
+        raise InputError(f"{path}: has no {name!r}{hint}; name a Run or a function that returns one")
+    return as_run(getattr(module, name), f"{path}:{name}")
+
+
+def as_run(value: Any, source: str) -> Run:
+    """A run, or what a function without arguments returns; InputError where that is none."""
+    try:
+        run = value() if callable(value) else value
+    except Exception as error:
+        raise InputError(f"{source}: fails ({type(error).__name__}: {error}); correct it") from error
+    if not isinstance(run, Run):
+        raise InputError(f"{source}: is a {type(run).__name__}; it must be a Run or a function returning one")
+    return run

@@ -1,0 +1,50 @@
+"""A recipe with another routing design, at the same active size."""
+
+from dataclasses import replace
+
+from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.run import Run
+
+EXPERTS = 8
+"""Experts of a mixture whose recipe is a dense model."""
+
+
+def with_design(run: Run, design: str) -> Run:
+    """`run` with a named design in place of its own; it keeps its segment length. See `with_routing`."""
+    routing = replace(DESIGNS[design], segment_length=run.routing.segment_length)
+    return with_routing(replace(run, name=design), routing, dense=design == "dense")
+
+
+def with_routing(run: Run, routing: RoutingConfig, dense: bool = False) -> Run:
+    """`run` with another routing at the same active size.
+
+    A mixture has as many experts as the run's own, or EXPERTS if that is a dense model; a dense model has
+    one. The FFNs that a token passes through are together as wide as in `run`, up to a multiple of 8, and
+    every other setting is kept. The dense warm-up is dropped where the design does not admit it.
+    """
+    before = run.model.num_experts
+    experts = 1 if dense else before if before > 1 else EXPERTS
+    width = run.model.intermediate_size
+    ratio = active_ffns(run.routing, before) / active_ffns(routing, experts)
+    share = run.warmup.dense_share if experts > 1 and routing.preserves_dense else 0.0
+    return replace(
+        run,
+        routing=routing,
+        model=replace(
+            run.model,
+            num_experts=experts,
+            intermediate_size=width if ratio == 1 else max(8, 8 * round(width * ratio / 8)),
+        ),
+        warmup=replace(run.warmup, dense_share=share),
+    )
+
+
+def active_ffns(routing: RoutingConfig, num_experts: int) -> float:
+    """FFNs that a token passes through; `top_k`, where the selection makes their number vary."""
+    if num_experts == 1:
+        return 1
+    if routing.combination == "parameters":
+        return 1 + routing.num_shared_experts
+    varies = routing.selection in ("top_p", "positive")
+    chosen = min(routing.top_k, num_experts) if varies else routing.experts_per_unit(num_experts)
+    return chosen + routing.num_shared_experts

@@ -1,0 +1,44 @@
+"""Models and tokenizers by folder or by their id on the Hugging Face Hub."""
+
+import re
+from pathlib import Path
+
+from loriini.errors import InputError
+
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
+"""ORG/NAME, or ORG/NAME@REVISION."""
+
+FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
+"""What a model or tokenizer is read from: never code, never pickled weights."""
+TOKENIZER_FILES = ("token*", "special_tokens_map.json", "vocab*", "merges.txt", "*.model")
+
+
+def is_hub_id(name: str | Path) -> bool:
+    """Whether a name that is no local path has the form of an id on the Hub."""
+    return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
+
+
+def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
+    """`name` itself if it is a path or cannot be an id, else the folder of the files downloaded from the Hub.
+
+    A folder that was downloaded before is used without a connection. InputError for an id that is neither
+    there nor on the Hub.
+    """
+    if not is_hub_id(name):
+        return Path(name)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    repository, _, revision = str(name).partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(files)))
+    except LocalEntryNotFoundError:
+        reason = "the Hub cannot be reached, and it was not downloaded before"
+    except HfHubHTTPError as error:
+        reason = f"the Hub answers: {str(error).strip().splitlines()[-1]}"
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+    raise InputError(
+        f"{name}: no such folder here, and no download from the Hugging Face Hub ({reason}); "
+        "check the name, go online, or give a folder"
+    )

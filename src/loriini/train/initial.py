@@ -1,0 +1,235 @@
+"""The weights that a run starts from: another run's, one of its checkpoints', or a pretrained model's."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from loriini.corpus.tokenizer import read_tokenizer
+from loriini.errors import InputError
+from loriini.jobs import artifact
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
+from loriini.model.loading import model_folder, read_config, read_model, readable
+from loriini.progress import inform
+from loriini.snapshot import is_hub_id, local_folder
+from loriini.train.checkpoint import STATE, damage_of, newest_checkpoint, read_state, read_weights
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.override import override
+from loriini.train.run import RUN, ModelShape, Run, read_run
+
+CHANGEABLE_SHAPE = frozenset(
+    {
+        "rope_theta",
+        "rope_scaling",
+        "max_position_embeddings",
+        "dropout",
+        "initializer_range",
+        "recompute_merge",
+    }
+)
+"""Fields of `ModelShape` that fit any weights, so that overrides may change them."""
+TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
+"""Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
+
+
+class InitialModel:
+    """A model to start from, by a run's folder, a checkpoint's, a Hugging Face folder or a Hub id.
+
+    `context` is the length of the run that starts from it. Nothing is read before it is asked for; then
+    InputError where there is no such model.
+    """
+
+    def __init__(self, name: str, context: int) -> None:
+        self.name, self.context = name, context
+        self._model: LoriiniForCausalLM | None = None
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the weights are."""
+        return weights_folder(self.name)
+
+    @cached_property
+    def config(self) -> LoriiniConfig:
+        """The model's configuration."""
+        with readable(self.folder):
+            if self.is_checkpoint:
+                return checkpoint_config(self.folder)
+            return read_config(self.folder, self.context)
+
+    @property
+    def is_checkpoint(self) -> bool:
+        return (self.folder / STATE).exists()
+
+    @property
+    def dense(self) -> bool:
+        return self.config.num_experts == 1
+
+    def digest(self) -> str:
+        """A hash of the weights and their configuration."""
+        if self.is_checkpoint:
+            return artifact.digest(read_state(self.folder)["sha256"])
+        files = sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")])
+        return artifact.digest({path.name: artifact.file_hash(path) for path in files})
+
+    def load(self, expected: str | None = None) -> None:
+        """Read the weights, unless they were read already.
+
+        InputError where a tensor is missing or of the wrong shape, or where the digest is not as `expected`.
+        """
+        if self._model is not None:
+            return
+        if expected is not None and self.digest() != expected:
+            raise InputError(f"{self.folder}: not the weights that the run began with; start another run")
+        logging.disable_progress_bar()
+        with readable(self.folder):
+            if self.is_checkpoint:
+                self._model = LoriiniForCausalLM(self.config)
+                read_weights(self.folder, self._model)
+            else:
+                self._model = read_model(self.folder, self.context)
+
+    def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
+        """The weights as a model of `config`, in float32; they are not kept here."""
+        self.load()
+        assert self._model is not None
+        model, self._model = self._model.float().train(), None
+        if self.dense and config.num_experts > 1:
+            return copy_into_experts(model, config)
+        if not self.dense:
+            theirs = self.config.routing
+            own = "design and routers kept; --routing asks for another design"
+            kept = "routers kept" if keeps_routers(theirs, config.routing) else "routers newly initialised"
+            inform(f"{self.name}: {own if theirs == config.routing else kept}")
+        return change_design(model, config)
+
+    def check_labels(self, names: Sequence[str]) -> None:
+        """InputError where the experts are of other labels than the `names` that route the run."""
+        theirs = self.config.label_names or []
+        if self.config.routed_by_label and theirs and names and list(names) != list(theirs):
+            raise InputError(
+                f"{self.name} has experts for {', '.join(theirs)}, but the corpus has {', '.join(names)}; "
+                "prepare it with these domains"
+            )
+
+    def check_vocabulary(self, corpus: TrainingCorpus) -> None:
+        """InputError for a corpus whose token ids mean something else than the model's."""
+        rows, tokenizer = self.config.vocab_size, self.tokenizer_folder
+        source = self.name if is_hub_id(self.name) else tokenizer or "FOLDER"
+        remedy = f"prepare the corpus with `loriini prepare … --tokenizer {source}`"
+        if corpus.vocab_size > rows:
+            raise InputError(
+                f"the corpus has {corpus.vocab_size} tokens, but {self.name} embeds {rows}; {remedy}"
+            )
+        if tokenizer is None:
+            if corpus.vocab_size != rows:
+                raise InputError(
+                    f"the corpus has {corpus.vocab_size} tokens and {self.name}, which has no tokenizer to "
+                    f"compare, embeds {rows}; {remedy}"
+                )
+        elif read_tokenizer(tokenizer).get_vocab() != read_tokenizer(corpus.tokenizer).get_vocab():
+            raise InputError(f"the corpus's tokenizer is not that of {self.name}; {remedy}")
+
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        """The folder of the model's tokenizer, for a checkpoint that of its corpus; None without one."""
+        folders = [self.folder]
+        if self.is_checkpoint:
+            folders = [path / "tokenizer" for path in read_run(run_file(self.folder))[0].corpus]
+        found = (folder for folder in folders if any((folder / name).exists() for name in TOKENIZERS))
+        return next(found, None)
+
+
+def weights_folder(name: str) -> Path:
+    """The folder of a model's weights: a Hugging Face folder, or a checkpoint. InputError where none is."""
+    path = local_folder(name)
+    if not path.is_dir():
+        raise InputError(
+            f"--init {name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
+        )
+    if (path / STATE).exists():
+        if problem := damage_of(path, read_state(path).get("sha256")):
+            raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
+        return path
+    if (path / RUN).exists() and not (path / "model").is_dir():
+        found = newest_checkpoint(path / "checkpoints")
+        if found is None:
+            raise InputError(
+                f"--init {path}: a run without a checkpoint yet; train it first, or give another"
+            )
+        return found[0]
+    return model_folder(path)
+
+
+def run_file(checkpoint: Path) -> Path:
+    """The `run.json` of the run that wrote a checkpoint."""
+    return checkpoint.resolve().parent.parent / RUN
+
+
+def checkpoint_config(folder: Path) -> LoriiniConfig:
+    """The configuration of the model in a run's checkpoint."""
+    run, values = read_run(run_file(folder))
+    dense = run.is_dense_at(int(read_state(folder)["progress"]["step"]))
+    return run.config(values["vocab_size"], eos_token_id=0, num_experts=1 if dense else None)
+
+
+def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool = True) -> Run:
+    """The run that starts from a model, with overrides on top.
+
+    Its architecture is the model's; of a dense model, the experts are the run's. With `keep_design` a mixture
+    keeps its routing design, and there is no dense warm-up, unless overrides say otherwise. InputError for
+    overrides that contradict the model, and for a design that its weights do not fit.
+    """
+    initial = InitialModel(name, run.length)
+    digest = initial.digest()
+    resolved = run.init_digest == digest  # the run of a `run.json`
+    shape = run.model if resolved else initial_shape(run, initial)
+    based = replace(run, model=shape, init=name, init_digest=digest)
+    if keep_design:
+        based = replace(based, warmup=replace(run.warmup, dense_share=0.0))
+        if not initial.dense:
+            based = replace(based, routing=initial.config.routing)
+    changed = override(based, overrides)
+    fixed = {each.name for each in fields(ModelShape)} - CHANGEABLE_SHAPE
+    for each in sorted(fixed - set(OF_THE_EXPERTS if initial.dense else ())):
+        asked, theirs = getattr(changed.model, each), getattr(shape, each)
+        if asked != theirs:
+            raise InputError(f"--model.{each} {asked}: {name} has {theirs}; leave it out")
+    check_start(changed, initial)
+    return changed
+
+
+def initial_shape(run: Run, initial: InitialModel) -> ModelShape:
+    """The architecture of the model, with the run's experts where it has none, for the run's context."""
+    shape = ModelShape.of_config(initial.config)
+    longest = initial.config.max_position_embeddings
+    if initial.config.block != "gpt2":
+        longest = max(longest, run.length)
+    changes: dict[str, Any] = {"max_position_embeddings": longest}
+    if initial.dense:
+        changes |= {each: getattr(run.model, each) for each in OF_THE_EXPERTS}
+    return replace(shape, **changes)
+
+
+def check_start(run: Run, initial: InitialModel) -> None:
+    """InputError for a design that the weights do not fit."""
+    if not initial.dense and run.copy_step:
+        raise InputError(f"{initial.name} is a mixture, so nothing is copied; set --warmup.dense_share 0")
+    try:
+        config = run.config(initial.config.vocab_size, eos_token_id=0)
+    except ValueError as error:
+        raise InputError(f"{initial.name} in this design: {error}") from error
+    if initial.dense and config.num_experts > 1 and (problem := copy_problem(initial.config, config)):
+        raise InputError(
+            f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
+        )
+    theirs, ours = initial.config.routing, run.routing
+    if not initial.dense and theirs.num_shared_experts != ours.num_shared_experts:
+        raise InputError(
+            f"--routing.num_shared_experts {ours.num_shared_experts}: {initial.name} has "
+            f"{theirs.num_shared_experts}; set it to that"
+        )

@@ -1,0 +1,27 @@
+"""What a run's folder says about its training, for the model card."""
+
+from pathlib import Path
+
+from loriini.model.card import TrainingRecord
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import RUN, read_run
+
+EVALUATION = "evaluation.jsonl"
+
+
+def training_record(folder: Path, step: int | None = None) -> TrainingRecord | None:
+    """The record of a run after `step`, by default its last; None for a folder that is no run."""
+    if not (folder / RUN).exists():
+        return None
+    run, _ = read_run(folder / RUN)
+    step = run.steps if step is None else step
+    metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
+    measured = next((m for m in read_metrics(folder / EVALUATION) if m["step"] == step), {})
+    return TrainingRecord(
+        name=run.name,
+        step=step,
+        steps=run.steps,
+        tokens=metrics.get("tokens"),
+        loss=metrics.get("loss"),
+        perplexity=measured.get("perplexity", {}),
+    )

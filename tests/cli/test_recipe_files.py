@@ -1,0 +1,190 @@
+"""Runs from files, from Python files named as such, and from other packages."""
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.calls import TRAIN, Made, assert_refused, call
+from loriini.errors import InputError
+from loriini.recipes import RECIPES, find_recipe
+from loriini.routing import DESIGNS
+from runs import metrics
+
+TOML = """
+recipe = "tiny-lory"
+steps = 3
+
+[routing]
+design = "prefix"
+segment_length = 16
+
+[model]
+qk_norm = "head"
+rope_scaling = {rope_type = "linear", factor = 2.0}
+
+[optimizer]
+betas = [0.9, 0.99]
+"""
+PYTHON = """
+from dataclasses import replace
+from loriini.recipes import RECIPES
+
+mine = replace(RECIPES["tiny-lory"], name="mine", steps=3)
+
+def made():
+    return replace(mine, name="made")
+
+number = 3
+
+def fails():
+    raise RuntimeError("no")
+"""
+
+
+def test_a_toml_changes_a_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML)
+    run, base = find_recipe(str(path)), RECIPES["tiny-lory"]
+    assert (run.name, run.steps, run.length) == (base.name, 3, base.length)
+    assert (run.routing.unit, run.routing.segment_length) == ("prefix", 16)
+    assert run.model.hidden_size == base.model.hidden_size
+    assert run.model.rope_scaling == {"rope_type": "linear", "factor": 2.0}
+    assert run.optimizer.betas == (0.9, 0.99)
+    assert run.config(512, 0).rope_parameters["factor"] == 2.0
+
+
+def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"routing": "mixtral", "corpus": ["here"], "model": {"num_experts": 8}}))
+    run = find_recipe(str(path))
+    assert (run.name, run.steps, run.routing) == ("mine", 1000, DESIGNS["mixtral"])
+    assert (run.corpus, run.model.num_experts) == ((Path("here"),), 8)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not the fields of a run"),
+        ("{}", "routing is missing; name a design"),
+        ({"routing": "lory", "stepps": 3}, "stepps: no such setting; the nearest is steps"),
+        (
+            {"routing": "lory", "model": {"dorpout": 0}},
+            "model.dorpout: no such setting; the nearest is model.dropout",
+        ),
+        ({"routing": {"unti": "token"}}, "routing.unti: no such setting; the nearest is routing.unit"),
+        ({"routing": {"design": "rory"}}, "routing is 'rory'; it must be one of: dense"),
+        ({"routing": {"unit": "word"}}, "routing.unit is 'word'; it must be one of: token"),
+        ({"routing": 3}, "routing is 3; it must be a design's name or a table"),
+        ({"routing": "lory", "steps": "many"}, "steps is many; it must be an integer"),
+        ({"routing": "lory", "model": 3}, "model is 3; it must be a table of settings"),
+        ({"routing": "lory", "corpus": "here"}, "corpus is 'here'; it must be a list"),
+        ({"routing": "lory", "corpus": [3]}, "corpus is [3]; it must be"),
+        (
+            {"routing": "lory", "model": {"rope_scaling": "yarn"}},
+            "model.rope_scaling is yarn; it must be a dict",
+        ),
+        ({"recipe": "tiny-lori"}, "no recipe is named 'tiny-lori'; did you mean tiny-lory"),
+        ({"recipe": "mine.py:mine"}, "no recipe is named 'mine.py:mine'"),
+    ],
+    ids=str,
+)
+def test_a_file_that_is_no_run_is_one_line(
+    content: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(PYTHON)
+    Path("mine.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(InputError) as refused:
+        find_recipe("mine.json")
+    assert str(refused.value).startswith("mine.json: ")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.toml: cannot be read"):
+        find_recipe(str(tmp_path / "absent.toml"))
+    (tmp_path / "mine.toml").write_text("steps = ")
+    with pytest.raises(InputError, match=r"mine\.toml: not TOML"):
+        find_recipe(str(tmp_path / "mine.toml"))
+
+
+def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "recipes.py"
+    path.write_text(PYTHON)
+    assert find_recipe(f"{path}:mine").name == "mine"
+    assert find_recipe(f"{path}:made").name == "made"
+    for name, message in {
+        "other": "has no 'other'; it has mine",
+        "number": "is a int; it must be a Run",
+        "fails": "fails .RuntimeError: no.",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            find_recipe(f"{path}:{name}")
+    with pytest.raises(InputError, match=r"name one of its runs, as .*:NAME"):
+        find_recipe(str(path))
+    with pytest.raises(InputError, match="no such Python file"):
+        find_recipe(f"{tmp_path / 'absent.py'}:mine")
+    path.write_text("import absent_package")
+    with pytest.raises(InputError, match=r"cannot be executed .ModuleNotFoundError"):
+        find_recipe(f"{path}:mine")
+
+
+def test_recipes_of_other_packages_are_entry_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other_package.py").write_text(PYTHON)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entries = {
+        "theirs": "other_package:made",
+        "broken": "absent_package:run",
+        "tiny-lory": "other_package:made",
+    }
+    found = [EntryPoint(name, value, "loriini.recipes") for name, value in entries.items()]
+    monkeypatch.setattr("loriini.recipes.entry_points", lambda group: found)
+    assert find_recipe("theirs").name == "made"
+    assert find_recipe("tiny-lory") == RECIPES["tiny-lory"]
+    with pytest.raises(InputError, match="recipe broken: absent_package:run cannot be imported"):
+        find_recipe("broken")
+    with pytest.raises(InputError, match="did you mean theirs"):
+        find_recipe("their")
+    listed = call(capsys, "recipes", "--json")
+    names = [row["name"] for row in json.loads(listed.out)]
+    assert names == [*RECIPES, "theirs"]
+    assert "recipe broken" in listed.err
+
+
+def test_a_run_json_is_a_recipe(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its corpus; the same losses come out, and overrides go on top."""
+    file, again = made.run / "run.json", tmp_path / "again"
+    assert call(capsys, "train", file, "--out", again).code == 0
+    assert metrics(again) == metrics(made.run)
+    values = json.loads(file.read_text())
+    (tmp_path / "older.json").write_text(json.dumps({**values, "a_field_of_an_earlier_version": 1}))
+    more = ("--out", tmp_path / "longer", "--steps", 2)
+    assert call(capsys, "train", tmp_path / "older.json", *more).code == 0
+    assert len(metrics(tmp_path / "longer")) == 2
+
+
+def test_a_file_has_help_and_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TOML)
+    helped = call(capsys, "train", path, "--help")
+    assert helped.code == 0
+    assert f"overrides of {path}" in helped.out
+    assert helped.out.partition("--steps ")[2].partition("--")[0].rstrip().endswith("(3)")
+    dry = json.loads(call(capsys, "train", path, "--dry-run", "--json").out)
+    assert dry["name"] == "tiny-lory"
+    assert_refused(call(capsys, "train", path, "--dry-run", "--stepps", 3), "the nearest is --steps")
+
+
+def test_a_file_needs_a_corpus_unless_it_names_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text('{"routing": "lory"}')
+    assert_refused(call(capsys, "train", path, "--out", tmp_path / "run", *TRAIN), "mine.json needs a corpus")

@@ -1,0 +1,92 @@
+"""Designs × grid × seeds as runs: what each gets, which are the same, and in which folder they lie."""
+
+from dataclasses import replace
+
+import pytest
+
+from compare.conftest import Compared
+from loriini.compare.cells import Cell, base_run, make_cells, parse_grid
+from loriini.compare.running import place_cells
+from loriini.errors import InputError
+from loriini.recipes import RECIPES, with_design
+from loriini.recipes.redesign import active_ffns
+from loriini.routing import DESIGNS
+
+TINY = base_run("tiny")
+
+
+def names(cells: list[Cell]) -> list[tuple[str, int]]:
+    return [(cell.variant, cell.seed) for cell in cells]
+
+
+def test_every_design_keeps_the_active_size() -> None:
+    for base in (TINY, RECIPES["0.3b-dense"], RECIPES["tiny-mixtral"]):
+        width = base.model.intermediate_size * active_ffns(base.routing, base.model.num_experts)
+        for design in DESIGNS:
+            run = with_design(base, design)
+            assert (run.model.num_experts == 1) == (design == "dense")
+            own = run.model.intermediate_size * active_ffns(run.routing, run.model.num_experts)
+            assert own == pytest.approx(width, rel=0.05)
+            assert run.routing.segment_length == base.routing.segment_length
+            assert run.copy_step == 0 or run.routing.preserves_dense
+            assert (run.steps, run.optimizer, run.length) == (base.steps, base.optimizer, base.length)
+
+
+def test_a_design_varies_over_the_settings_that_it_depends_on() -> None:
+    grid = parse_grid(["routing.segment_length=32,64", "optimizer.learning_rate=1e-3,2e-3"])
+    cells = make_cells(("dense", "lory", "mixtral"), TINY, ["--steps=30"], grid, seeds=2)
+    rates = ("learning_rate=1e-3", "learning_rate=2e-3")
+    lory = [f"lory segment_length={length} {rate}" for length in (32, 64) for rate in rates]
+    variants = [f"dense {rates[0]}", f"dense {rates[1]}", *lory, *(f"mixtral {rate}" for rate in rates)]
+    assert names(cells) == [(name, seed) for seed in (0, 1) for name in variants]
+    last = cells[5].run
+    assert (last.routing.segment_length, last.optimizer.learning_rate, last.steps) == (64, 2e-3, 30)
+
+
+def test_overrides_change_the_design_and_its_width() -> None:
+    (cell,) = make_cells(("mixtral",), TINY, ["--routing.top_k=4", "--seed=7"], {}, seeds=1)
+    assert (cell.run.routing.top_k, cell.run.model.intermediate_size, cell.seed) == (4, 44 // 8 * 8 + 8, 7)
+    (dense,) = make_cells(("dense",), TINY, ["--routing.top_k=4", "--model.num_experts=16"], {}, seeds=1)
+    assert dense.run == replace(with_design(TINY, "dense"), name="dense")
+
+
+@pytest.mark.parametrize(
+    ("designs", "overrides", "grid", "message"),
+    [
+        (["lorry"], [], [], "lorry: neither a design nor a run's folder; the nearest is lory"),
+        (["lory"], ["--stepz=1"], [], "--stepz: no such setting; the nearest is --steps"),
+        (["lory"], ["--routing=dense"], [], "--routing: the designs are the first arguments"),
+        (["lory"], [], ["routing.segment_lenth=8"], "the nearest is --routing.segment_length"),
+        (["lory"], [], ["optimizer.lr=8"], "--grid optimizer.lr: --optimizer.lr: no such setting"),
+        (["lory"], [], ["steps=ten"], "--grid steps: --steps ten: it is not of type int"),
+        (["lory"], [], ["seed=1,2"], "--grid seed: give --seeds N"),
+        (["lory"], [], ["speed.compile=true"], "--grid speed.compile: it does not change what is trained"),
+        (["lory"], [], ["steps"], "it looks like routing.segment_length=64,128"),
+        (["lory"], [], ["steps=1", "steps=2"], "steps was given before"),
+        (["lory"], [], ["routing.load_balance=1"], "lory: --routing.load_balance=1: load_balance is const"),
+        (["dense", "lory"], [], ["length=32"], "lory: the context of 32 tokens is no longer than a segment"),
+    ],
+)
+def test_what_no_run_admits_is_refused(
+    designs: list[str], overrides: list[str], grid: list[str], message: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        make_cells(designs, TINY, overrides, parse_grid(grid), seeds=1)
+    assert message in str(refused.value)
+
+
+def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -> None:
+    run = replace(TINY, corpus=(compared.corpus,), length=32, routing=replace(TINY.routing, segment_length=8))
+    (cell,) = make_cells(("lory",), run, [], {}, seeds=1)
+    (placed,) = place_cells([cell], compared.out / "nowhere")
+    assert placed.folder.name.startswith("lory-seed0-")
+    in_grid = replace(cell, variant="lory segment_length=8", settings={"routing.segment_length": "8"})
+    placed.folder.mkdir(parents=True)
+    assert place_cells([in_grid], compared.out / "nowhere") == [replace(placed, cell=in_grid)]
+    watched = replace(cell, run=replace(cell.run, watch=replace(cell.run.watch, every=3)))
+    assert place_cells([watched], compared.out / "nowhere")[0].folder == placed.folder
+    for changed in (replace(cell.run, steps=61), replace(cell.run, seed=1), with_design(run, "prefix")):
+        (other,) = place_cells([replace(cell, run=changed)], compared.out / "nowhere")
+        assert other.folder != placed.folder
+    with pytest.raises(InputError, match=r"the context is 64 tokens, but the corpus was cut into 32"):
+        place_cells([replace(cell, run=replace(cell.run, length=64))], compared.out)

@@ -1,0 +1,125 @@
+"""The report: what it claims, what it keeps apart, and that it needs nothing from outside."""
+
+import copy
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compare.conftest import Compared
+from loriini.compare.report import headline, verdict_of, write_comparison
+
+
+def variant(
+    name: str, seeds: tuple[float | None, ...], instances: tuple[float | None, ...]
+) -> dict[str, Any]:
+    intervals = {
+        kind: {"change": -0.03, "low": low, "high": high}
+        for kind, (low, high) in (("seeds", seeds), ("instances", instances))
+    }
+    return {"name": name, "difference": {"all": {"change": -0.03, **intervals}}}
+
+
+BETTER = variant("lory", (-0.05, -0.01), (-0.04, -0.02))
+WORSE = variant("relu", (0.05, 0.09), (0.04, 0.08))
+UNCLEAR = [
+    variant("aoe", (-0.05, 0.01), (-0.04, -0.02)),
+    variant("aoe", (-0.05, -0.01), (-0.04, 0.02)),
+    variant("aoe", (0.01, 0.05), (-0.04, -0.02)),
+    variant("aoe", (None, None), (None, None)),
+]
+ONE_SEED = variant("lory", (None, None), (-0.04, -0.02))
+
+
+def test_the_headline_claims_what_every_interval_supports() -> None:
+    results = {"baseline": "dense", "heldout": {"skip": 8}}
+    dense = {"name": "dense"}
+    assert [verdict_of(v) for v in (BETTER, WORSE, ONE_SEED)] == ["better", "worse", "better"]
+    assert {verdict_of(v) for v in UNCLEAR} == {"no clear difference"}
+    assert headline(results, [dense, BETTER]) == (
+        "lory predicts unseen text better than dense: perplexity −3.0 %"
+    )
+    assert headline(results, [dense, UNCLEAR[0]]).startswith("No clear difference between aoe and dense")
+    assert headline(results, [dense, BETTER, WORSE, UNCLEAR[0]]) == (
+        "On unseen text, better than dense: lory; worse than dense: relu; no clear difference to dense: aoe"
+    )
+
+
+def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: Compared) -> None:
+    page = compared.page
+    sections = re.findall(r"<h2>(.*?)</h2>", page)
+    assert sections == [
+        "Perplexity",
+        "By domain",
+        "Learning",
+        "Use of experts",
+        "Not causal",
+        "Cells",
+        "How it was made",
+    ]
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert not re.search(r"url\((?!#)", page)
+    assert "<script" not in page
+    assert page.count('role="img" aria-label="') == page.count("<svg") == 4
+    for words in ("the first 8 of each instance left out", "With 2 seeds a 95 % interval reaches 9.0", "odd"):
+        assert words in page
+
+
+def test_non_causal_designs_stand_apart(compared: Compared) -> None:
+    part = {text.split("</h2>")[0]: text for text in compared.page.split("<h2>")[1:]}
+    assert "not comparable" in part["Not causal"]
+    assert "smear" in part["Not causal"]
+    for name in ("Perplexity", "By domain"):
+        assert "smear" not in part[name]
+    assert "smear (sees later tokens)" in part["Learning"]
+
+
+def test_markup_is_closed_and_headings_nest(compared: Compared) -> None:
+    class Checked(HTMLParser):
+        open: list[str] = []  # noqa: RUF012
+
+        def handle_starttag(self, tag: str, attributes: Any) -> None:
+            if tag not in ("meta", "path", "use", "br"):
+                self.open.append(tag)
+
+        def handle_startendtag(self, tag: str, attributes: Any) -> None:
+            pass
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag not in ("meta", "path", "use", "br"):
+                assert self.open.pop() == tag
+
+    parser = Checked()
+    parser.feed(compared.page)
+    assert parser.open == []
+    levels = [int(level) for level in re.findall(r"<h(\d)", compared.page)]
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_sweep_names_how_its_best_was_chosen(compared: Compared, tmp_path: Path, seeds: int) -> None:
+    results = compared.results
+    lory = next(v for v in results["variants"] if v["name"] == "lory")
+    other = copy.deepcopy(lory)
+    for v, rate, edge in ((lory, "1e-3", ["optimizer.learning_rate"]), (other, "2e-3", [])):
+        v |= {"name": f"lory learning_rate={rate}", "settings": {"optimizer.learning_rate": rate}}
+        v |= {"edge": edge, "chosen": v is lory, "paired_seeds": list(range(seeds))}
+    page = write_comparison({**results, "variants": [*results["variants"], other]}, tmp_path).read_text()
+    assert "the lowest training loss in the last tenth of its steps" in page
+    assert "lory learning_rate=1e-3 is at the edge of what was tried" in page
+    assert page.count("lory learning_rate=2e-3") == 1  # in the grid's table alone
+    assert ("There is one seed, so the intervals cover" in page) == (seeds == 1)
+
+
+def test_names_and_errors_are_text(compared: Compared, tmp_path: Path) -> None:
+    results = compared.results
+    results["cells"][0] |= {"error": "<script>alert(1)</script>", "state": "failed"}
+    results["remarks"] = ["<b>bold</b>"]
+    page = write_comparison(results, tmp_path).read_text()
+    assert "&lt;script&gt;" in page
+    assert "&lt;b&gt;bold" in page
+    assert "<script" not in page

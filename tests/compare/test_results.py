@@ -1,0 +1,241 @@
+"""Results: every cell and variant, scored on the same tokens, compared only where they compare."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli.calls import assert_refused, call
+from compare.conftest import Compared, compare_here, overrides, train_here
+from loriini.compare import job
+from loriini.compare.existing import existing_trials
+from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
+from loriini.compare.running import Trial
+from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import RUN
+
+
+def test_every_cell_is_scored_on_the_same_tokens(compared: Compared) -> None:
+    results = compared.results
+    cells = {(cell["name"], cell["seed"]): cell for cell in results["cells"]}
+    assert [*cells] == [(name, seed) for seed in (0, 1) for name in ("dense", "lory", "smear")]
+    assert {cell["skip"] for cell in cells.values()} == {results["heldout"]["skip"]} == {8}
+    settings = EvaluationSettings((str(compared.heldout),))
+    folders = [compared.folder(name, 1) for name in ("dense", "lory")]
+    for folder, expected in zip(folders, evaluate_runs(folders, settings), strict=True):
+        cell = next(cell for cell in results["cells"] if cell["folder"] == folder.name)
+        for key in ("perplexity", "perplexity_all", "bits_per_byte"):
+            assert cell[key] == pytest.approx(expected[key])
+        assert cell["heldout_tokens"] == expected["tokens"]
+
+
+def test_a_cell_holds_what_its_training_measured(compared: Compared) -> None:
+    folder = compared.folder("lory", 0)
+    metrics = read_metrics(folder / METRICS)
+    cell = next(cell for cell in compared.results["cells"] if cell["folder"] == folder.name)
+    assert (cell["state"], cell["steps"], cell["tokens"]) == ("finished", 12, 12 * 2 * 32)
+    assert cell["training_loss"] == metrics[-1]["loss"]  # a tenth of twelve steps is one
+    assert cell["curve"]["loss"] == [m["loss"] for m in metrics]
+    assert cell["seconds"] == pytest.approx(sum(64 / m["tokens_per_second"] for m in metrics))
+    # one dense step of twelve, then the mixture, whose merging costs more
+    assert [m["experts"] for m in metrics] == [1] + 11 * [3]
+    dense = next(cell for cell in compared.results["cells"] if cell["name"] == "dense")
+    expected = 64 * (dense["flops_per_token"] + 11 * cell["flops_per_token"])
+    assert cell["flops_per_token"] > dense["flops_per_token"]
+    assert cell["flops"] == pytest.approx(expected) == cell["curve"]["flops"][-1]
+    assert cell["experts_per_decision"] == pytest.approx(math.exp(metrics[-1]["gate_entropy"][0]), rel=1e-3)
+
+
+def test_differences_have_an_interval_over_seeds_and_one_over_text(compared: Compared) -> None:
+    lory = compared.of("lory")
+    cells = {(c["name"], c["seed"]): c for c in compared.results["cells"]}
+    for domain in ("odd", "even"):
+        logs = [
+            math.log(cells["lory", seed]["perplexity"][domain] / cells["dense", seed]["perplexity"][domain])
+            for seed in (0, 1)
+        ]
+        found = lory["difference"][domain]
+        assert found["change"] == pytest.approx(math.expm1(fmean(logs)))
+        half = 12.7062 * abs(logs[0] - logs[1]) / 2
+        assert found["seeds"]["high"] == pytest.approx(math.expm1(fmean(logs) + half), rel=1e-4)
+        assert found["instances"]["change"] == pytest.approx(found["change"])
+        assert found["instances"]["low"] <= found["change"] <= found["instances"]["high"]
+    overall = [cells["lory", s]["mean_perplexity"] / cells["dense", s]["mean_perplexity"] for s in (0, 1)]
+    assert lory["difference"]["all"]["change"] == pytest.approx(math.sqrt(math.prod(overall)) - 1)
+    assert "difference" not in compared.of("dense")
+
+
+def test_what_is_not_causal_is_compared_with_nothing(compared: Compared) -> None:
+    smear = compared.of("smear")
+    assert smear["causality"] == "none"
+    assert "perplexity" in smear
+    assert "difference" not in smear
+    assert "equal" not in smear
+
+
+def test_budgets_are_those_that_all_spent(compared: Compared) -> None:
+    equal = {name: compared.of(name)["equal"] for name in ("dense", "lory")}
+    cells = [cell for cell in compared.results["cells"] if cell["name"] != "smear"]
+    for axis in ("tokens", "flops", "seconds"):
+        budget = min(cell[axis] for cell in cells)
+        assert equal["dense"][axis]["budget"] == equal["lory"][axis]["budget"] == budget
+    last = [fmean(cell["curve"]["loss"][-2:]) for cell in cells]  # the last tenth of 768 tokens: two steps
+    paired = [a - b for a, b in zip(last[1::2], last[::2], strict=True)]
+    assert equal["lory"]["tokens"]["difference"]["mean"] == pytest.approx(fmean(paired))
+    curve = {"tokens": [float(i) for i in range(1, 31)], "loss": [float(i) for i in range(1, 31)]}
+    assert loss_at(curve, "tokens", 20.0) == fmean([19.0, 20.0])
+    assert loss_at(curve, "tokens", 30.0) == fmean([28.0, 29.0, 30.0])
+
+
+def test_the_same_command_reuses_runs_and_evaluations(
+    compared: Compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = compared.results
+    monkeypatch.setattr("loriini.compare.measures.evaluate_on", None)
+    compare_here("dense", "lory", "smear", "--seeds", 2, "--out", compared.out, *compared.arguments)
+    assert compared.results == before
+
+
+def test_runs_that_are_there_are_grouped_by_seed(compared: Compared, tmp_path: Path) -> None:
+    folders = [compared.folder(name, seed) for name in ("dense", "lory") for seed in (0, 1)]
+    compare_here(*folders, "--heldout", compared.heldout, "--out", tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert [(v["name"], v["seeds"]) for v in results["variants"]] == [("dense", [0, 1]), ("lory", [0, 1])]
+    assert results["variants"][1]["difference"] == compared.of("lory")["difference"]
+    compare_here(*folders, "--out", tmp_path / "training")
+    page = (tmp_path / "training" / "report.html").read_text()
+    assert "Training of dense and lory" in page
+    assert "No held-out text was given" in page
+
+
+def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Path) -> None:
+    longer = [*compared.arguments, "--steps", "14"]
+    compare_here("lory", "--seeds", 1, "--out", tmp_path, *longer)
+    (cell,) = json.loads((tmp_path / "results.json").read_text())["cells"]
+    trials = existing_trials([compared.folder("lory", 0), tmp_path / "runs" / cell["folder"]])
+    assert [trial.cell.variant for trial in trials] == ["lory steps=12", "lory steps=14"]
+    results = compare_trials(trials, {}, {})
+    assert results["remarks"][:2] == [
+        "The runs differ in tokens of training: 768 (lory steps=12); 896 (lory steps=14).",
+        "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14).",
+    ]
+
+
+def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
+    (trial,) = existing_trials([compared.folder("lory", 0)])
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / RUN).write_text((trial.folder / RUN).read_text())
+    lines = (trial.folder / METRICS).read_text().splitlines()
+    skipped = [json.dumps({**json.loads(line), "loss": None, "skipped": True}) for line in lines]
+    (broken / METRICS).write_text("\n".join(skipped) + "\n")
+    results = compare_trials([trial, replace(trial, folder=broken)], {}, {})
+    assert results["cells"][1]["state"] == "diverged"
+    assert results["cells"][1]["training_loss"] is None
+    assert "lory, seed 0 diverged after 12 steps." in results["remarks"]
+    json.dumps(results, allow_nan=False)
+    alone = compare_trials([replace(trial, folder=broken)], {}, {})
+    assert alone["variants"][0]["finished_seeds"] == []
+
+
+def test_the_best_rate_is_chosen_by_training_loss() -> None:
+    def variant(design: str, rate: str, loss: float, segment: str = "8") -> dict[str, Any]:
+        settings = {"optimizer.learning_rate": rate, "routing.segment_length": segment}
+        return {"design": design, "settings": settings, "training_loss": {"mean": loss}}
+
+    rates = ("1e-3", "2e-3", "4e-3")
+    first = [variant("a", rate, loss) for rate, loss in zip(rates, (3, 2, 2.5), strict=True)]
+    second = [variant("b", rate, loss) for rate, loss in zip(rates, (3, 2, 1), strict=True)]
+    third = [variant("b", rate, loss, "16") for rate, loss in zip(rates, (1, 2, 3), strict=True)]
+    choose_best([*first, *second, *third])
+    chosen = [np.flatnonzero([v["chosen"] for v in family]).tolist() for family in (first, second, third)]
+    assert chosen == [[1], [2], [0]]
+    assert (first[1]["edge"], second[2]["edge"]) == ([], ["optimizer.learning_rate"])
+    assert not at_edge("optimizer.learning_rate", first[0], first[:1])
+
+
+def test_bad_input_is_refused_in_a_line(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    (tmp_path / "not-a-run").mkdir()
+    no_metrics, other_vocabulary = tmp_path / "no-metrics", tmp_path / "other"
+    dense = compared.folder("dense", 0)
+    for folder, change in ((no_metrics, {}), (other_vocabulary, {"vocab_size": 77})):
+        folder.mkdir()
+        (folder / RUN).write_text(json.dumps({**json.loads((dense / RUN).read_text()), **change}))
+    corpus, heldout = ("--corpus", compared.corpus), ("--heldout", compared.heldout)
+    for names, options, message in (
+        (["lorry"], [*heldout], "lorry: neither a design nor a run's folder; the nearest is lory"),
+        (
+            ["lory"],
+            ["--recipe", "tiny-lori", *heldout],
+            "no recipe is named 'tiny-lori'; did you mean tiny-lory",
+        ),
+        (["lory"], ["--recipe", "0.3b-dense", *heldout], "recipe 0.3b-dense needs a corpus"),
+        (["lory"], [*corpus, *heldout, "--stepz", 3], "--stepz: no such setting; the nearest is --steps"),
+        (["lory"], [*corpus, *heldout, "--grid", "stepz=3"], "--grid stepz: --stepz: no such setting"),
+        (["lory"], [*corpus, *heldout, "--seeds", 0], "--seeds 0: give at least 1"),
+        (["lory"], [*corpus, *heldout, *overrides(), "--jobs", 999], "--jobs 999: give 1 to"),
+        (["lory"], [*corpus], "--heldout is missing"),
+        (["lory"], [*corpus, "--heldout", empty, *overrides()], "empty.jsonl: no document found"),
+        (["lory"], [*corpus, *heldout, *overrides(), "--skip", 32], "the first 32 are skipped"),
+        (["lory", dense], [], "lory: give designs or folders of runs, not both"),
+        ([dense], ["--seeds", 2], "--seeds: these runs are trained already; leave it out"),
+        ([dense], ["--steps", 2], "--steps: these runs are trained already; leave it out"),
+        ([dense, dense], [], "given twice"),
+        ([tmp_path / "not-a-run"], [], "not-a-run: no run here (no run.json)"),
+        ([no_metrics], [], f"no-metrics: has no {METRICS}"),
+        ([dense, other_vocabulary], [], "its vocabulary is not that of"),
+    ):
+        ended = call(capsys, "compare", *names, "--out", tmp_path / "out", *options)
+        assert_refused(ended, message)
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_a_dry_run_lists_every_cell_with_its_state(
+    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ("--seeds", 3, "--out", compared.out, "--dry-run", *compared.arguments)
+    ended = call(capsys, "compare", "dense", "lory", *arguments)
+    head, *rows = [line.split() for line in ended.out.splitlines()]
+    assert head == ["cell", "seed", "parameters", "active", "tokens", "petaflop", "state"]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        (name, str(seed), "new" if seed == 2 else "finished")
+        for seed in range(3)
+        for name in ("dense", "lory")
+    ]
+    cell = next(cell for cell in compared.results["cells"] if cell["name"] == "lory")
+    total, active, tokens = (int(value.replace(",", "")) for value in rows[1][2:5])
+    assert {"total": total, "active": active} == cell["parameters"]
+    assert tokens == 768
+    small = call(capsys, "compare", "lory", "--dry-run", "--seeds", 1, "--out", tmp_path / "none")
+    assert small.out.splitlines()[1].endswith("new")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_failed_cell_is_named_and_the_others_are_reported(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_but_first(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
+        train_here(trials[1:])
+        return {trials[0].folder: "out of luck"}
+
+    for names, states in ((["lory"], ["failed"]), (["lory", "dense"], ["failed", "finished"])):
+        monkeypatch.setattr(job, "train_trials", all_but_first)
+        arguments = ("--seeds", 1, "--out", tmp_path, *compared.arguments)
+        ended = call(capsys, "compare", *names, *arguments)
+        assert ended.code == 1
+        failed = f"1 of {len(names)} cells failed (lory, seed 0: out of luck); the same command tries them"
+        assert failed in ended.err.splitlines()[-1]
+        results = json.loads((tmp_path / "results.json").read_text())
+        assert [cell["state"] for cell in results["cells"]] == states
+        assert "lory, seed 0 failed: out of luck." in (tmp_path / "report.html").read_text()

@@ -1,0 +1,142 @@
+"""Cells as processes: resumed, interrupted, failing and diverging; most with a stand-in for training."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compare.conftest import Compared, overrides
+from loriini.compare import running
+from loriini.compare.cells import base_run, make_cells
+from loriini.compare.running import Trial, place_cells, run_state, train_trials
+from loriini.errors import InputError
+from loriini.jobs.lock import folder_lock
+from loriini.train.interrupt import Interrupted
+from loriini.train.metrics import METRICS, read_metrics
+
+STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
+FINISH = f"open('{METRICS}', 'w').write('''{STEP % 'false'}'''); import os; os.mkdir('model')"
+DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
+FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
+SAVE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (open('saved', 'w').close(), sys.exit(130)))
+open('started', 'w').close()
+time.sleep(60)
+"""
+
+
+def trials(compared: Compared, out: Path, designs: tuple[str, ...] = ("dense", "lory")) -> list[Trial]:
+    base = replace(base_run("tiny"), corpus=(compared.corpus,))
+    joined = [f"{name}={value}" for name, value in zip(overrides()[::2], overrides()[1::2], strict=True)]
+    return place_cells(make_cells(designs, base, joined, {}, seeds=1), out)
+
+
+@contextmanager
+def training_is(*programs: str) -> Iterator[list[str]]:
+    """Run a program in the cell's folder instead of training, one after the other; yields the OMP threads."""
+    waiting, threads = list(programs), list[str]()
+
+    def start(command: list[str], **settings: object) -> "subprocess.Popen[bytes]":
+        threads.append(settings["env"]["OMP_NUM_THREADS"])  # type: ignore[index]
+        assert command[1:5] == ["-m", "loriini", "train", "--resume"]
+        return popen([sys.executable, "-c", waiting.pop(0)], cwd=command[-1], **settings)  # type: ignore[call-overload]
+
+    popen = subprocess.Popen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running.subprocess, "Popen", start)
+        patch.setattr(running, "available_cores", lambda: 4)
+        patch.delenv("OMP_NUM_THREADS", raising=False)
+        yield threads
+
+
+def test_a_cell_is_trained_by_the_command_and_left_when_it_is_done(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trial,) = trials(compared, tmp_path, ("lory",))
+    assert run_state(trial.folder) == "new"
+    assert train_trials([trial]) == {}
+    assert run_state(trial.folder) == "finished"
+    assert len(read_metrics(trial.folder / METRICS)) == trial.cell.run.steps
+    assert re.search(r"lory, seed 0: finished, loss \d\.\d+, \d+ s \(0 left\)", capsys.readouterr().err)
+    with training_is():  # nothing is started
+        assert train_trials([trial]) == {}
+
+
+def test_the_others_go_on_when_one_fails_or_diverges(
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three = trials(compared, tmp_path, ("dense", "lory", "prefix"))
+    with training_is(FAIL, DIVERGE, FINISH) as threads:
+        failures = train_trials(three, jobs=1)
+    assert failures == {three[0].folder: "loriini: no luck today"}
+    assert [run_state(trial.folder) for trial in three] == ["started", "diverged", "finished"]
+    lines = [line for line in capsys.readouterr().err.splitlines() if " left" in line and "cells" not in line]
+    assert lines == [
+        "warning: dense, seed 0 failed, 2 left: loriini: no luck today",
+        "lory, seed 0: diverged after 10 steps (1 left)",
+        "prefix, seed 0: finished, loss 2.500, 2 s (0 left)",
+    ]
+    assert threads == ["4", "4", "4"]
+    with training_is(FINISH):  # only what failed is tried again
+        assert train_trials(three, jobs=2) == {}
+
+
+def test_jobs_share_the_cores(compared: Compared, tmp_path: Path) -> None:
+    with training_is(FINISH, FINISH) as threads:
+        train_trials(trials(compared, tmp_path), jobs=2)
+        assert threads == ["2", "2"]
+        with pytest.raises(InputError, match=r"--jobs 5: give 1 to 4, the cores"):
+            train_trials([], jobs=5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_saves_every_cell(compared: Compared, tmp_path: Path, number: int) -> None:
+    two = trials(compared, tmp_path)
+
+    def interrupt_when_started() -> None:
+        while not all((trial.folder / "started").exists() for trial in two):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    with training_is(SAVE, SAVE):
+        threading.Thread(target=interrupt_when_started).start()
+        with pytest.raises(Interrupted, match=r"0 of 2 cells ended.* to resume"):
+            train_trials(two, jobs=2)
+    assert all((trial.folder / "saved").exists() for trial in two)
+
+
+def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tmp_path: Path) -> None:
+    first, second = trials(compared, tmp_path)
+    first.folder.mkdir(parents=True)
+    with folder_lock(first.folder), training_is(FINISH):
+
+        def finish_first() -> None:
+            while run_state(second.folder) != "finished":
+                time.sleep(0.01)
+            (first.folder / "model").mkdir()
+            (first.folder / METRICS).write_text(STEP % "false")
+
+        threading.Thread(target=finish_first).start()
+        assert train_trials([first, second]) == {}
+    assert not (first.folder / "run.json").exists()
+
+
+def test_an_interrupted_cell_is_resumed_with_its_own_settings(compared: Compared, tmp_path: Path) -> None:
+    (trial,) = trials(compared, tmp_path, ("lory",))
+    with training_is(FAIL):
+        train_trials([trial])
+    before = json.loads((trial.folder / "run.json").read_text())
+    assert before["steps"] == trial.cell.run.steps
+    (again,) = trials(compared, tmp_path, ("lory",))
+    assert again == trial

@@ -1,0 +1,32 @@
+"""Known mistakes of exports, for `mutations.py`: name, file, old text, new text, tests."""
+
+EXPORT_MISTAKES: tuple[tuple[str, str, str, str, str], ...] = (
+    (
+        "experts side by side in a Llama lose their gates",
+        "export/merged.py",
+        'part["down_proj"] * float(gates_E[i])',
+        'part["down_proj"]',
+        "tests/export/test_merged.py",
+    ),
+    (
+        "a GGUF file keeps the order of rotary dimensions",
+        "export/gguf_file.py",
+        "if architecture.interleaved and theirs in heads:",
+        "if not architecture.interleaved and theirs in heads:",
+        "tests/export/test_gguf.py",
+    ),
+    (
+        "gates that are not renormalised count as those that are",
+        "export/served.py",
+        "everyone = k == num_experts and",
+        "everyone = k <= num_experts and",
+        "tests/export/test_served.py",
+    ),
+    (
+        "a checkpoint of the dense phase is exported as a mixture",
+        "export/checkpoints.py",
+        "num_experts=1 if run.is_dense_at(step) else None",
+        "num_experts=None",
+        "tests/export/test_checkpoints.py",
+    ),
+)

@@ -1,0 +1,55 @@
+"""A checkpoint of an unfinished run is exported as the model that it holds."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from loriini.errors import InputError
+from loriini.export.checkpoints import load_checkpoint
+from loriini.export.export import ExportSettings, export_run
+from loriini.model.loading import load_model
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.corpora import read_corpora
+from loriini.train.loop import train
+from loriini.train.run import read_run
+from runs import COPIED_AT, prepared, stop, tiny_run
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of ten steps that was stopped after six, with a checkpoint of every second."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    corpus = prepared(folder / "corpus", length=32).folder
+    run = tiny_run(checkpoint=CheckpointConfig(every=2, keep=9), corpus=(corpus,))
+    stop(run, read_corpora(run.corpus), folder / "run", 6)
+    return folder / "run"
+
+
+def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -> None:
+    out = export_run(unfinished, ExportSettings("hf", step=6), tmp_path / "six")
+    assert AutoModelForCausalLM.from_pretrained(out).config.num_experts == 3
+    assert "- **steps**: 6 of 10\n- **training tokens**: 768\n" in (out / "README.md").read_text()
+    dense = export_run(unfinished, ExportSettings("llama", step=COPIED_AT), tmp_path / "dense")
+    assert json.loads((dense / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_the_last_step_is_the_final_model(unfinished: Path, tmp_path: Path) -> None:
+    run, _ = read_run(unfinished / "run.json")
+    train(run, read_corpora(run.corpus), tmp_path / "run")
+    model, tokenizer = load_checkpoint(tmp_path / "run", 10)
+    final, same = load_model(tmp_path / "run")
+    assert not model.training
+    assert tokenizer.get_vocab() == same.get_vocab()
+    assert model.config.eos_token_id == final.config.eos_token_id
+    for name, weight in final.state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
+
+
+def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--step 5: no checkpoint .*; there are: 2, 4, 6$"):
+        load_checkpoint(unfinished, 5)
+    with pytest.raises(InputError, match=r"no run here \(no run\.json\); --step needs the folder of a run"):
+        load_checkpoint(tmp_path, 5)

@@ -1,0 +1,183 @@
+"""A run or a model becomes a folder: weights, tokenizer, card; what is there is left or refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from export.exported import CLOSE
+from loriini import LoriiniForCausalLM
+from loriini.errors import InputError
+from loriini.export import export
+from loriini.export.export import ExportSettings, export_model, export_run
+from runs import EOS, VOCABULARY, tiny_run, trained, write_tokenizer
+from tiny import run, tiny_model
+
+PROMPT = [3, 1, 4, 1, 5, 9]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+def model_of(design: str, **changes: int) -> LoriiniForCausalLM:
+    context = {"max_position_embeddings": 32}
+    return tiny_model(design, vocab_size=VOCABULARY, eos_token_id=EOS, bos_token_id=EOS, **context, **changes)
+
+
+def words(ids: list[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:1]], ids=len)
+def test_a_llama_writes_the_text_that_the_model_writes(
+    prompt: list[int], tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = model_of("lory")
+    folder = export_model(model, tokenizer, ExportSettings("llama", prompt=words(prompt)), tmp_path / "llama")
+    llama = LlamaForCausalLM.from_pretrained(folder)
+    ids = AutoTokenizer.from_pretrained(folder)(words(prompt), return_tensors="pt")["input_ids"]
+    assert ids.tolist() == [prompt]
+    arguments = {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(ids)}
+    assert torch.equal(llama.generate(ids, **arguments), model.generate(ids, **arguments))
+    assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4
+
+
+@pytest.mark.parametrize("design", ["lory", "mixtral", "aoe", "random", "frozen", "global-top2"])
+def test_a_hugging_face_folder_loads_through_the_auto_classes(
+    design: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = model_of(design)
+    folder = export_model(model, tokenizer, ExportSettings("hf"), tmp_path / "hf")
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert isinstance(loaded, LoriiniForCausalLM)
+    ids = torch.tensor([PROMPT])
+    torch.testing.assert_close(run(loaded, ids).logits, run(model, ids).logits)
+    assert loaded.config.pad_token_id == loaded.generation_config.pad_token_id == EOS
+    assert loaded.generation_config.eos_token_id == EOS
+    read = AutoTokenizer.from_pretrained(folder)
+    assert read.get_vocab() == tokenizer.get_vocab()
+    assert (read.model_max_length, read.pad_token_id) == (32, EOS)
+
+
+def test_padding_by_the_end_of_text_leaves_its_embedding_trainable(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    export_model(model_of("lory"), tokenizer, ExportSettings("hf"), tmp_path / "hf")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    ids = torch.tensor([[*PROMPT, EOS, 3]])
+    loaded(ids, labels=ids).loss.backward()
+    assert loaded.model.embed_tokens.weight.grad[EOS].abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("to", ["hf", "mixtral"])
+def test_weights_have_the_type_asked_for(
+    to: str, dtype: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = model_of("mixtral")
+    expected = model(torch.tensor([PROMPT])).logits
+    folder = export_model(model, tokenizer, ExportSettings(to, dtype=dtype), tmp_path / "out")
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert loaded.dtype == getattr(torch, dtype)
+    tolerance = CLOSE if dtype == "float32" else {"rtol": 0.1, "atol": 0.5}
+    torch.testing.assert_close(loaded.float()(torch.tensor([PROMPT])).logits, expected, **tolerance)
+
+
+@pytest.mark.parametrize(
+    ("design", "settings", "reason"),
+    [
+        ("lory", ExportSettings("llama"), "a prompt chooses the experts of this model; give --prompt"),
+        ("lory", ExportSettings("llama", prompt=" "), "a prompt chooses the experts of this model"),
+        ("lory", ExportSettings("llama", prompt="w1 " * 33), "has 33 tokens and the model's context 32"),
+        ("mixtral", ExportSettings("gguf", prompt="w1"), "this model routes every token by itself"),
+        ("lory", ExportSettings("llama", prompt="w1", label="x"), "--label x: .* does not route by label"),
+        ("dense", ExportSettings("llama", prompt="w1"), "--prompt: .* do not depend on a prompt"),
+        ("label", ExportSettings("llama"), "this model routes by label; give one"),
+        ("mixtral", ExportSettings("llama"), "every token chooses its own experts"),
+        ("lory", ExportSettings("gguf", prompt="w1"), "its tokenizer is not a byte-level BPE"),
+        ("mixtral", ExportSettings("hf", top_k=2), "--top-k 2: only a soft mixture"),
+        ("lory", ExportSettings("hf", top_k=9), "--top-k 9: .* must be at most num_experts"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
+    design: str, settings: ExportSettings, reason: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = model_of(design, **({"num_experts": 1} if design == "dense" else {}))
+    with pytest.raises(InputError, match=reason):
+        export_model(model, tokenizer, settings, tmp_path / "out")
+    assert not any(tmp_path.iterdir())
+
+
+def test_options_without_effect_are_refused() -> None:
+    with pytest.raises(InputError, match="--prompt and --label are for formats without a router"):
+        ExportSettings("hf", prompt="w1")
+    with pytest.raises(InputError, match="--combination is that of --top-k"):
+        ExportSettings("hf", combination="outputs")
+
+
+def test_an_export_that_computes_something_else_is_not_written(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = model_of("lory")
+    monkeypatch.setattr(export, "convert", lambda *_: other)
+    with pytest.raises(RuntimeError, match="the exported model's logits differ"):
+        export_model(model_of("mixtral"), tokenizer, ExportSettings("mixtral"), tmp_path / "out")
+    assert not any(tmp_path.iterdir())
+
+
+def test_nothing_that_is_there_is_overwritten(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    model, file = model_of("lory"), tmp_path / "file"
+    (tmp_path / "empty").mkdir()
+    folder = export_model(model, tokenizer, ExportSettings("hf"), tmp_path / "empty")
+    file.write_text("mine")
+    for there in (folder, file):
+        with pytest.raises(InputError, match=f"{there}: exists and is not empty; choose another --out"):
+            export_model(model, tokenizer, ExportSettings("hf"), there)
+    assert file.read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
+
+
+def test_a_killed_export_is_written_again(tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    half = tmp_path / ".hf.unfinished"
+    half.mkdir()
+    (half / "half.safetensors").write_text("")
+    folder = export_model(model_of("lory"), tokenizer, ExportSettings("hf"), tmp_path / "hf")
+    assert not half.exists()
+    assert not (folder / "half.safetensors").exists()
+
+
+def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
+    folder = trained(tiny_run(steps=2), tmp_path)
+    settings = ExportSettings("llama", prompt="w1 w2")
+    out = export_run(folder, settings, tmp_path / "out")
+    before = (out / "model.safetensors").stat().st_mtime_ns
+    assert export_run(folder, settings, tmp_path / "out") == out
+    assert (out / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(InputError, match=r"holds another export \(different: prompt\); choose another --out"):
+        export_run(folder, ExportSettings("llama", prompt="w1"), tmp_path / "out")
+    (folder / "model" / "model.safetensors").touch()
+    with pytest.raises(InputError, match=r"\(different: source\)"):
+        export_run(folder, settings, tmp_path / "out")
+
+
+def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
+    folder = trained(tiny_run(steps=2), tmp_path)
+    measured = {"step": 2, "perplexity": {"sums": 12.345}, "mean_perplexity": 12.345}
+    (folder / "evaluation.jsonl").write_text(json.dumps(measured) + "\n")
+    written = (folder / "model" / "README.md").read_text()
+    assert "\n- **steps**: 2\n- **training tokens**: 256\n" in written
+    assert "lory: one decision for each segment of 8 tokens" in written
+    assert "after segment 1: in the first 8 tokens" in written
+    assert "# license: add yours" in written
+    assert "trust_remote_code=True" in written
+    out = export_run(folder, ExportSettings("llama", prompt="w1"), tmp_path / "out")
+    card = (out / "README.md").read_text()
+    assert "- **held-out perplexity**: sums 12.35\n" in card
+    assert "- **exported**: as Llama; the largest difference of a logit" in card
+    assert "trust_remote_code" not in card
+    assert "zhong2024lory" in card

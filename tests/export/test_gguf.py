@@ -1,0 +1,113 @@
+"""A GGUF file runs in llama.cpp and continues a prompt as the model does."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from export.exported import byte_tokenizer, case_name, model_of
+from loriini import DESIGNS, RoutingConfig
+from loriini.errors import InputError
+from loriini.export.export import ExportSettings, export_model
+from loriini.export.gguf_tokenizer import gguf_vocabulary
+
+gguf = pytest.importorskip("gguf", reason="GGUF files are written by the extra loriini[gguf]")
+
+PROMPT = "Is this <eos> noise, or is it_not?  A  test: äß 12 3456\n\n it's"
+MIXTRAL = DESIGNS["mixtral"]
+CASES: list[tuple[RoutingConfig, dict[str, Any], str]] = [
+    (DESIGNS["lory"], {}, "llama"),
+    (DESIGNS["sequence-top2"], {"num_key_value_heads": 1}, "llama"),
+    (MIXTRAL, {"num_key_value_heads": 1, "head_dim": 12}, "llama"),
+    (DESIGNS["frozen"], {"tie_word_embeddings": True}, "llama"),
+    (DESIGNS["token-ec2"], {"block": "olmoe"}, "olmoe"),
+    (replace(DESIGNS["switch"], scorer="linear"), {}, "qwen2moe"),
+    (replace(MIXTRAL, num_shared_experts=1, gates="softmax_all"), {}, "qwen2moe"),
+    (MIXTRAL, {"qk_norm": "head"}, "qwen3moe"),
+]
+
+
+def written(folder: Path, design: RoutingConfig, dtype: str = "float32", **settings: Any) -> tuple[Any, Path]:
+    tokenizer = byte_tokenizer(merges=40)
+    special = {"eos_token_id": 256, "bos_token_id": 256, "max_position_embeddings": 128}
+    model = model_of(design, vocab_size=len(tokenizer) + 3, **special, **settings)
+    prompt = PROMPT if design.unit != "token" else None
+    return model, export_model(model, tokenizer, ExportSettings("gguf", dtype, prompt=prompt), folder / "out")
+
+
+@pytest.mark.parametrize(("design", "settings", "architecture"), CASES, ids=case_name)
+@torch.no_grad()
+def test_llama_cpp_continues_as_the_model_does(
+    design: RoutingConfig, settings: dict[str, Any], architecture: str, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("xllamacpp", reason="llama.cpp for Python, in the extra loriini[test]")
+    model, path = written(tmp_path, design, **settings)
+    tokenizer = byte_tokenizer(merges=40)
+    ids = tokenizer(PROMPT, return_tensors="pt")["input_ids"]
+    settings = {"max_new_tokens": 10, "do_sample": False, "suppress_tokens": [256], "pad_token_id": 256}
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+    reader = gguf.GGUFReader(path)
+    assert reader.get_field("general.architecture").contents() == architecture
+
+    parameters = llama_cpp.CommonParams()
+    parameters.model.path = str(path)
+    parameters.n_ctx, parameters.n_parallel, parameters.cpuparams.n_threads = 128, 1, 1
+    parameters.warmup, parameters.fit_params = False, False
+    float32 = llama_cpp.ggml_type.GGML_TYPE_F32
+    parameters.cache_type_k, parameters.cache_type_v = float32, float32
+    request = {"prompt": PROMPT, "max_tokens": 10, "temperature": 0, "ignore_eos": True}
+    answer = llama_cpp.Server(parameters).handle_completions(request)
+    assert answer["usage"]["prompt_tokens"] == ids.shape[1]
+    assert answer["choices"][0]["text"] == tokenizer.decode(expected[0, ids.shape[1] :])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_matrices_have_the_type_asked_for_and_vectors_and_routers_are_float32(
+    dtype: str, tmp_path: Path
+) -> None:
+    model, path = written(tmp_path, MIXTRAL, dtype)
+    reader = gguf.GGUFReader(path)
+    types = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
+    wide = {"float16": "F16", "bfloat16": "BF16"}[dtype]
+    assert types["blk.0.ffn_up_exps.weight"] == types["token_embd.weight"] == wide
+    assert types["blk.0.attn_norm.weight"] == types["blk.1.ffn_gate_inp.weight"] == "F32"
+    down = next(t for t in reader.tensors if t.name == "blk.1.ffn_down_exps.weight")
+    read = gguf.quants.dequantize(down.data, down.tensor_type)
+    expected = model.model.mixtures[1].experts.down_proj.detach().float().numpy()
+    np.testing.assert_allclose(read, expected, rtol=1e-2, atol=1e-3)
+
+
+def test_ids_without_a_token_are_filled() -> None:
+    tokenizer = byte_tokenizer(merges=2)
+    vocabulary = gguf_vocabulary(tokenizer, 262)
+    assert vocabulary.merges == ["e e", "e t"]
+    assert vocabulary.tokens[256] == "<eos>"
+    assert vocabulary.tokens[259:] == ["[UNUSED259]", "[UNUSED260]", "[UNUSED261]"]
+    assert vocabulary.types[255:] == [1, 3, 1, 1, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("design", "settings", "reason"),
+    [
+        (DESIGNS["aoe"], {}, r"exported as gguf: its router is not linear .*; use --to hf$"),
+        (
+            MIXTRAL,
+            {"block": "olmoe"},
+            r"llama\.cpp has olmoe with norm_topk_prob=False only, and this has True; use --to hf or olmoe$",
+        ),
+        (
+            replace(MIXTRAL, gates="sparse_mixer"),
+            {"block": "phimoe"},
+            r"no phimoe is written for llama\.cpp, which computes it differently; use",
+        ),
+    ],
+    ids=case_name,
+)
+def test_models_that_llama_cpp_does_not_have_are_refused(
+    design: RoutingConfig, settings: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        written(tmp_path, design, **settings)

@@ -1,0 +1,81 @@
+"""A mixture that a prompt or a label decides once leaves as a Llama that holds the chosen experts only."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from export.exported import LLAMA_CASES, assert_equal, case_name, converted, decided_by, model_of
+from loriini import DESIGNS, RoutingConfig
+from loriini.errors import InputError
+from loriini.export.converting import Decision
+from loriini.model.sparsify import soft_to_top_k
+from tiny import random_ids, tiny_model
+
+
+@pytest.mark.parametrize(("design", "settings"), LLAMA_CASES, ids=case_name)
+@torch.no_grad()
+def test_the_logits_and_the_text_are_the_models_after_the_prompt(
+    design: RoutingConfig, settings: dict[str, Any]
+) -> None:
+    model = model_of(design, **settings)
+    decision = decided_by(model)
+    llama = converted(model, "llama", decision)
+    assert llama.config.model_type == "llama"
+    assert_equal(model, llama, decision)
+
+
+@torch.no_grad()
+def test_another_prompt_gives_another_llama() -> None:
+    model, ids = model_of(DESIGNS["lory"]), random_ids(1, 9)
+    llamas = [converted(model, "llama", decided_by(model, ids[:, :n])) for n in (2, 6)]
+    assert not torch.allclose(*(llama(ids).logits for llama in llamas), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("combination", "held"), [("parameters", 1), ("outputs", 2)], ids=["merged once", "side by side"]
+)
+def test_a_narrowed_mixture_holds_k_experts_after_its_prompt(combination: str, held: int) -> None:
+    sparse = soft_to_top_k(model_of(DESIGNS["lory"], num_experts=8), 2, combination)
+    decision = decided_by(sparse)
+    llama = converted(sparse, "llama", decision)
+    assert_equal(sparse, llama, decision)
+    bytes_of = [
+        sum(w.numel() * w.element_size() for name, w in model.named_parameters() if part in name)
+        for model, part in ((sparse, ".mlp.experts."), (llama, ".mlp."))
+    ]
+    assert bytes_of[1] == bytes_of[0] * held / 8
+    storages = {w.untyped_storage().data_ptr(): w.untyped_storage().nbytes() for w in llama.parameters()}
+    experts = sum(w.numel() * w.element_size() for w in sparse.model.mixtures[0].experts.parameters())
+    assert max(storages.values()) < experts  # and none of the rest is kept alive behind a view
+
+
+@pytest.mark.parametrize(
+    ("design", "settings", "reason"),
+    [
+        ("mixtral", {}, "every token chooses its own experts, .*; use --to hf or mixtral"),
+        ("aoe", {}, "every token chooses its own experts, .*; use --to hf$"),
+        ("lory", {"block": "gpt2"}, "block=gpt2 has no gated experts"),
+        ("lory", {"block": "olmoe"}, r"that architecture has no .*k_norm\.weight"),
+        ("lory", {"block": "phimoe"}, r"that architecture has no .*layernorm\.bias"),
+        ("lory", {"lm_head_bias": True}, r"that architecture has no lm_head\.bias"),
+        ("lory", {"qk_norm": "head"}, r"that architecture has no .*k_norm\.weight"),
+        ("lory", {"attention_out_bias": True}, r"that architecture has no .*o_proj\.bias"),
+    ],
+    ids=str,
+)
+def test_other_models_are_refused_with_what_works(design: str, settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InputError, match=f"^this model cannot be exported as llama: {reason}"):
+        converted(model_of(DESIGNS[design], **settings), "llama")
+
+
+@torch.no_grad()
+def test_layers_that_choose_different_numbers_of_experts_are_padded() -> None:
+    model = tiny_model(replace(DESIGNS["sequence-top2"], selection="top_p", top_p=0.5))
+    decision = decided_by(model)
+    routings = model(decision.prompt_BL, prompt_lengths=torch.tensor([6])).routings
+    counts = [int((routing.gates > 0).sum()) for routing in routings]
+    llama = converted(model, "llama", Decision(decision.prompt_BL))
+    assert llama.config.intermediate_size == max(counts) * 24
+    assert_equal(model, llama, decision)

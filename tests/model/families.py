@@ -1,0 +1,67 @@
+"""Tiny models of every family of transformers that ours reads, with random weights, norms and biases."""
+
+from typing import Any
+
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+from model.mixtures import SIZES, tiny_mixtral, tiny_olmoe, tiny_phimoe, with_random_vectors
+
+SPECIAL = {"bos_token_id": 0, "eos_token_id": 1}
+GPT2_SIZES = {"n_embd": 16, "n_inner": 24, "n_layer": 2, "n_head": 4, "n_positions": 32}
+QWEN3_MOE = {"head_dim": 8, "moe_intermediate_size": 12, "num_experts": 5, "num_experts_per_tok": 2}
+
+
+def tiny_llama(**changes: Any) -> PreTrainedModel:
+    return with_random_vectors(LlamaForCausalLM(LlamaConfig(**{**SIZES, **SPECIAL, **changes})).eval())
+
+
+def tiny_mistral(**changes: Any) -> PreTrainedModel:
+    config = MistralConfig(**{**SIZES, **SPECIAL, "sliding_window": None, **changes})
+    return with_random_vectors(MistralForCausalLM(config).eval())
+
+
+def tiny_qwen2(**changes: Any) -> PreTrainedModel:
+    return with_random_vectors(Qwen2ForCausalLM(Qwen2Config(**{**SIZES, **changes})).eval())
+
+
+def tiny_qwen3(**changes: Any) -> PreTrainedModel:
+    return with_random_vectors(Qwen3ForCausalLM(Qwen3Config(**{**SIZES, "head_dim": 8, **changes})).eval())
+
+
+def tiny_qwen3_moe(**changes: Any) -> PreTrainedModel:
+    config = Qwen3MoeConfig(**{**SIZES, **QWEN3_MOE, **changes})
+    return with_random_vectors(Qwen3MoeForCausalLM(config).eval())
+
+
+def tiny_gpt2(**changes: Any) -> PreTrainedModel:
+    config = GPT2Config(
+        **{"vocab_size": SIZES["vocab_size"], "initializer_range": 0.3, **GPT2_SIZES, **SPECIAL, **changes}
+    )
+    return with_random_vectors(GPT2LMHeadModel(config).eval())
+
+
+TINY_FAMILIES = {
+    "llama": tiny_llama,
+    "mistral": tiny_mistral,
+    "qwen2": tiny_qwen2,
+    "qwen3": tiny_qwen3,
+    "gpt2": tiny_gpt2,
+    "mixtral": tiny_mixtral,
+    "olmoe": tiny_olmoe,
+    "phimoe": tiny_phimoe,
+    "qwen3_moe": tiny_qwen3_moe,
+}

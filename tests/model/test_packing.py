@@ -1,0 +1,126 @@
+"""Several documents in a row: each is computed as if it were alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
+from loriini.model.context import packed_positions
+from tiny import EVERY, SEGMENT, gradients, label_arguments, over_blocks, random_ids, run, tiny_model
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+LENGTHS = [[3, 9, 1, 4], [17], [2 * SEGMENT, SEGMENT, 5]]
+"""The documents of each row, 17 tokens together."""
+
+
+def positions(rows: list[list[int]]) -> Tensor:
+    return torch.stack([torch.cat([torch.arange(n) for n in lengths]) for lengths in rows])
+
+
+def alone(model: LoriiniForCausalLM, ids: Tensor, rows: list[list[int]], **arguments: Any) -> Tensor:
+    """The naive twin: the logits (B, L, V) of one document at a time."""
+    labels = label_arguments(model, len(ids))
+    logits = []
+    for row, lengths in enumerate(rows):
+        of_row = {name: label[row : row + 1] for name, label in labels.items()}
+        parts = [model(part[None], **of_row).logits[0] for part in ids[row].split(lengths)]
+        logits.append(torch.cat(parts))
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize(("name", "block"), over_blocks(EVERY))
+def test_a_document_in_a_pack_has_the_logits_it_has_alone(name: str, block: str) -> None:
+    model, ids = tiny_model(name, block=block), random_ids(3, 17)
+    with torch.no_grad():
+        packed = run(model, ids, position_ids=positions(LENGTHS))
+        torch.testing.assert_close(packed.logits, alone(model, ids, LENGTHS), **CLOSE)
+    if DESIGNS[name].unit != "token":
+        real = packed.routings[0].valid.view(3, -1).sum(1).tolist()
+        segments = [[-(-n // SEGMENT) for n in lengths] for lengths in LENGTHS]
+        expected = [len(n) for n in LENGTHS] if DESIGNS[name].unit == "sequence" else list(map(sum, segments))
+        assert real == expected
+
+
+UNIFORM = replace(DESIGNS["lory"], segment_length=SEGMENT, first_segment="uniform")
+SKIPPED = replace(UNIFORM, first_segment="skip_loss")
+COMPARED = [name for name in EVERY if DESIGNS[name].selection != "expert_choice"]
+"""Expert choice compares all units of a batch in training."""
+
+
+@pytest.mark.parametrize("design", [*COMPARED, pytest.param(UNIFORM, id="uniform")])
+def test_a_pack_trains_as_its_documents_do(design: str | RoutingConfig) -> None:
+    model, ids = tiny_model(design).train(), random_ids(3, 17)
+    weights = torch.linspace(-1, 1, 61)
+    (run(model, ids, position_ids=positions(LENGTHS)).logits * weights).sum().backward()
+    found = gradients(model)
+    model.zero_grad()
+    model.model.draws.zero_()
+    (alone(model, ids, LENGTHS) * weights).sum().backward()
+    wanted = gradients(model)
+    assert found.keys() == wanted.keys()
+    for parameter, gradient in wanted.items():
+        torch.testing.assert_close(found[parameter], gradient, rtol=2e-3, atol=2e-3)
+
+
+def test_the_loss_leaves_out_segment_1_of_each_document() -> None:
+    model, ids = tiny_model(SKIPPED).train(), random_ids(3, 17)
+    out = run(model, ids, position_ids=positions(LENGTHS), shift_labels=ids)
+    counted = positions(LENGTHS) >= SEGMENT
+    expected = torch.nn.functional.cross_entropy(out.logits[counted], ids[counted])
+    torch.testing.assert_close(out.loss, expected)
+
+
+def test_documents_of_one_segment_have_no_loss_where_it_is_skipped() -> None:
+    model, ids = tiny_model(SKIPPED).train(), random_ids(1, 6)
+    loss = run(model, ids, position_ids=positions([[3, 3]]), shift_labels=ids).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert not any(gradient.any() for gradient in gradients(model).values())
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", ["lory", "smear", "mixtral", "segment-then-token"])
+def test_padding_around_packed_documents_changes_nothing(name: str, side: str) -> None:
+    model, ids = tiny_model(name), random_ids(3, 17)
+    places = (2, 0) if side == "left" else (0, 2)
+    mask = pad(torch.ones_like(ids), places)
+    with torch.no_grad():
+        expected = run(model, ids, position_ids=positions(LENGTHS)).logits
+        padded = run(
+            model, pad(ids, places), attention_mask=mask, position_ids=pad(positions(LENGTHS), places)
+        )
+    torch.testing.assert_close(padded.logits[mask.bool()].view_as(expected), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["lory", "mixtral", "prefix", "segment-then-token"])
+def test_a_documents_change_reaches_no_other(name: str) -> None:
+    model, ids = tiny_model(name), random_ids(1, 17)
+    rows = [LENGTHS[0]]
+    changed = ids.clone()
+    changed[0, 3:12] = ids[0, 3:12].flip(0)
+    with torch.no_grad():
+        before, after = (run(model, x, position_ids=positions(rows)).logits[0] for x in (ids, changed))
+    same = torch.ones(17, dtype=torch.bool)
+    same[3:12] = False
+    torch.testing.assert_close(after[same], before[same], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(after[~same], before[~same], atol=1e-2)
+
+
+def test_which_position_ids_are_of_packed_rows() -> None:
+    mask = torch.tensor([[0, 0, 1, 1, 1]])
+    assert packed_positions(torch.tensor([[1, 1, 0, 1, 2]]), mask) is None  # as transformers pads
+    assert packed_positions(torch.tensor([[7, 8, 9, 10, 11]]), None) is None
+    assert packed_positions(torch.tensor([[0], [3]]), None) is None
+    found = packed_positions(torch.tensor([[0, 0, 0, 1, 0], [0, 0, 0, 1, 2]]), mask.expand(2, -1))
+    assert found is not None
+    assert found.tolist() == [[-1, -1, 0, 1, 0], [-1, -1, 0, 1, 2]]
+
+
+@pytest.mark.parametrize("arguments", [{"use_cache": True}, {"prompt_lengths": torch.tensor([2, 2, 2])}])
+def test_what_packed_rows_cannot_have_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="one document a row"):
+        tiny_model("lory")(random_ids(3, 17), position_ids=positions(LENGTHS), **arguments)

@@ -1,0 +1,334 @@
+"""Runs that start from a model: its architecture and weights are taken, what does not fit is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, PreTrainedModel
+
+from loriini.errors import InputError
+from loriini.estimate.memory import GpuCluster
+from loriini.launch import dry_run, resume, train_recipe
+from loriini.model.loading import context_length, load_model
+from loriini.train.initial import InitialModel
+from loriini.train.metrics import METRICS, read_metrics
+from model.families import TINY_FAMILIES
+from runs import after_step, metrics, prepared, signal_self
+from tiny import tiny_model
+from together import in_one_group, job
+
+SMALL = ["--steps", "2", "--batch_size", "2", "--length", "16", "--routing.segment_length", "8"]
+SMALL += ["--precision", "fp32", "--checkpoint.every", "1", "--optimizer.warmup", "0"]
+SIZE = 300
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("corpora") / "sums", f"bpe:{SIZE}", length=16).folder
+
+
+@pytest.fixture(scope="module")
+def save(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Saves a tiny model of a family with the corpus's tokenizer, once."""
+    folders: dict[str, Path] = {}
+
+    def saved(family: str, **changes: Any) -> Path:
+        key = f"{family} {changes}"
+        if key not in folders:
+            torch.manual_seed(0)
+            folders[key] = tmp_path_factory.mktemp(family)
+            changes = {"vocab_size": SIZE, "initializer_range": 0.05, **changes}
+            TINY_FAMILIES[family](**changes).save_pretrained(folders[key])
+            AutoTokenizer.from_pretrained(corpus / "tokenizer").save_pretrained(folders[key])
+        return folders[key]
+
+    return saved
+
+
+@pytest.fixture(scope="module")
+def lory(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a mixture, copied from a dense model before its second step."""
+    out = tmp_path_factory.mktemp("lory") / "run"
+    train_recipe("tiny-lory", out, [corpus], [*SMALL, "--steps", "3", "--warmup.dense_share", "0.4"])
+    return out
+
+
+def first_loss(out: Path) -> float:
+    return float(next(iter(read_metrics(out / METRICS)))["loss"])
+
+
+def loss_of(model: PreTrainedModel, corpus: Path, batch: int = 2) -> float:
+    """The loss of a model on the first batch of a run with seed 0."""
+    from loriini.batches.loader import BatchLoader, Position
+    from loriini.train.corpora import read_corpora
+
+    ids = BatchLoader(read_corpora([corpus]).instances, batch, 0).at(Position(0))[0]
+    ids_BL = torch.from_numpy(ids)
+    return model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:]).loss.item()
+
+
+def recorded(out: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((out / "run.json").read_text())
+    return values
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
+def test_a_dense_model_is_copied_into_the_designs_experts(
+    family: str, corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = save(family, **({"resid_pdrop": 0.0} if family == "gpt2" else {}))
+    model = load_model(train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(folder)))[0]
+    dense = load_model(folder)[0]
+    assert first_loss(tmp_path / "run") == pytest.approx(loss_of(dense, corpus), rel=1e-5)
+    assert (model.config.num_experts, model.config.routing.unit) == (4, "segment")
+    for name in ("hidden_size", "num_key_value_heads", "qk_norm", "block", "rms_norm_eps"):
+        assert getattr(model.config, name) == getattr(dense.config, name)
+    values = recorded(tmp_path / "run")
+    assert context_length(tmp_path / "run", model.config) == 16 < model.config.max_position_embeddings
+    assert values["init"] == str(folder)
+    assert values["warmup"]["dense_share"] == 0
+
+
+def test_a_dense_model_goes_on_dense_and_then_as_a_mixture(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = str(save("llama"))
+    train_recipe("tiny-dense", tmp_path / "dense", [corpus], SMALL, init=folder)
+    train_recipe(
+        "tiny-lory", tmp_path / "both", [corpus], [*SMALL, "--warmup.dense_share", "0.5"], init=folder
+    )
+    losses = {name: [m["loss"] for m in metrics(tmp_path / name)] for name in ("dense", "both")}
+    assert losses["dense"][0] == losses["both"][0]
+    assert [m["experts"] for m in metrics(tmp_path / "both")] == [1, 4]
+
+
+def test_a_mixture_is_taken_with_its_design_and_routers(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save("olmoe")
+    train_recipe(
+        "tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--routing.load_balance", "0"], init=str(folder)
+    )
+    assert "routers kept" in capsys.readouterr().err
+    routing = recorded(tmp_path / "run")["routing"]
+    assert (routing["unit"], routing["top_k"], routing["gates"]) == ("token", 3, "softmax_all")
+    assert first_loss(tmp_path / "run") == pytest.approx(loss_of(load_model(folder)[0], corpus), rel=1e-5)
+
+
+def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
+    corpus: Path, lory: Path, tmp_path: Path
+) -> None:
+    steps = sorted((lory / "checkpoints").iterdir())
+    dense = [InitialModel(str(path), 16).dense for path in steps]
+    assert dense == [path.name == "step-00000001" for path in steps]
+    expected = loss_of(load_model(lory)[0].train(), corpus)
+    for i, source in enumerate((lory, lory / "model", steps[-1])):
+        out = tmp_path / str(i)
+        train_recipe("tiny-lory", out, [corpus], [*SMALL, "--steps", "1"], init=str(source))
+        assert first_loss(out) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_soft_mixture_is_narrowed_where_the_design_asks_for_it(
+    corpus: Path, lory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from loriini.model.sparsify import soft_to_top_k
+
+    asked = ["--routing", "lory-top2", "--routing.segment_length", "8", "--steps", "1"]
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *asked], init=str(lory))
+    assert "routers kept" in capsys.readouterr().err
+    expected = loss_of(soft_to_top_k(load_model(lory)[0].train(), 2), corpus)
+    assert first_loss(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_run_resumes_without_the_model_that_it_started_from(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(save("llama"), folder)
+    start = ("tiny-lory", tmp_path / "run", [corpus], SMALL)
+    whole = train_recipe("tiny-lory", tmp_path / "whole", [corpus], SMALL, init=str(folder))
+    with monkeypatch.context() as patch:
+        after_step(patch, 1, signal_self)
+        with pytest.raises(KeyboardInterrupt):
+            train_recipe(*start, init=str(folder))
+    shutil.rmtree(folder)
+    assert train_recipe(*start, init=str(folder)) == tmp_path / "run" / "model"
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert resume(tmp_path / "whole") == whole
+    with pytest.raises(InputError, match="no such folder"):
+        train_recipe("tiny-lory", tmp_path / "other", [corpus], SMALL, init=str(folder))
+
+
+def test_a_run_of_a_file_starts_from_its_model_and_is_repeated_from_its_run_json(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, file = save("llama"), tmp_path / "mine.json"
+    file.write_text(json.dumps({"recipe": "tiny-lory", "init": str(folder), "corpus": [str(corpus)]}))
+    train_recipe(str(file), tmp_path / "first", [], [*SMALL, "--model.rope_theta", "5e5"])
+    assert recorded(tmp_path / "first")["model"]["rope_theta"] == 5e5
+    assert recorded(tmp_path / "first")["model"]["hidden_size"] == 16
+    train_recipe(str(tmp_path / "first" / "run.json"), tmp_path / "again", [], [])
+    assert metrics(tmp_path / "again") == metrics(tmp_path / "first")
+
+
+def test_a_checkpoint_has_the_tokenizer_of_its_corpus(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Its embedding may have more rows than the tokenizer."""
+    padded = save("llama", vocab_size=SIZE + 4)
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(padded))
+    checkpoint = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    train_recipe("tiny-lory", tmp_path / "next", [corpus], SMALL, init=str(checkpoint))
+    assert recorded(tmp_path / "next")["model"]["vocab_size"] == SIZE + 4
+
+
+def test_weights_that_changed_before_the_first_checkpoint_are_refused(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(save("llama"), folder)
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(folder))
+    for done in ("model", "checkpoints"):
+        shutil.rmtree(tmp_path / "run" / done)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match="not the weights that the run began with"):
+        resume(tmp_path / "run")
+    with pytest.raises(InputError, match=r"holds another run \(different: init_digest\)"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides", "message"),
+    [
+        ("llama", ["--model.hidden_size", "32"], "--model.hidden_size 32: .* has 16; leave it out"),
+        ("llama", ["--model.qk_norm", "head"], "--model.qk_norm head: .* has None; leave it out"),
+        ("mixtral", ["--model.num_experts", "4"], "--model.num_experts 4: .* has 5; leave it out"),
+        (
+            "llama",
+            ["--routing", "switch"],
+            "is a dense model: .*gates that sum to 1.*; choose another design",
+        ),
+        ("llama", ["--model.low_rank", "8"], "experts of low_rank=8 are not copies"),
+        ("mixtral", ["--warmup.dense_share", "0.5"], "is a mixture, .*; set --warmup.dense_share 0"),
+        ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1: .* has 0"),
+        ("gpt2", ["--length", "64"], "64 tokens is longer than the model's 32 learned positions"),
+        ("gpt2", ["--routing", "aoe"], "need experts with a gate"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_design_or_override_that_contradicts_the_model_is_refused(
+    family: str, overrides: list[str], message: str, corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *overrides], init=str(save(family)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_estimates_the_models_architecture(save: Callable[..., Path]) -> None:
+    folder = save("llama")
+    found = dry_run("tiny-dense", [*SMALL, "--model.rope_theta", "5e5"], GpuCluster(), init=str(folder))
+    assert found.parameters_total == load_model(folder)[0].config.parameters()[0]
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "tokenizer"), [(SIZE - 1, False), (SIZE + 4, False), (SIZE + 4, True)]
+)
+def test_the_corpus_must_have_the_models_tokens(
+    vocab_size: int, tokenizer: bool, corpus: Path, tmp_path: Path
+) -> None:
+    """With the model's tokenizer beside it, rows of the embedding beyond the tokenizer's do no harm."""
+    folder = tmp_path / "llama"
+    TINY_FAMILIES["llama"](vocab_size=vocab_size).save_pretrained(folder)
+    start = ("tiny-dense", tmp_path / "run", [corpus], SMALL)
+    if tokenizer:
+        AutoTokenizer.from_pretrained(corpus / "tokenizer").save_pretrained(folder)
+        model = load_model(train_recipe(*start, init=str(folder)))[0]
+        assert model.config.vocab_size == vocab_size
+        return
+    remedy = f"embeds {vocab_size}; prepare the corpus with `loriini prepare … --tokenizer FOLDER`"
+    with pytest.raises(InputError, match=f"the corpus has {SIZE} tokens.*{remedy}"):
+        train_recipe(*start, init=str(folder))
+    assert not (tmp_path / "run").exists()
+
+
+def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:
+    tiny_model("label", label_names=["de", "en"]).save_pretrained(tmp_path)
+    initial = InitialModel(str(tmp_path), 16)
+    initial.check_labels(["de", "en"])
+    initial.check_labels([])
+    with pytest.raises(InputError, match="has experts for de, en, but the corpus has en, fr; prepare it"):
+        initial.check_labels(["en", "fr"])
+
+
+def test_another_tokenizer_of_the_same_size_is_refused(
+    corpus: Path, save: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "llama"
+    shutil.copytree(save("llama"), folder)
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    vocabulary = values["model"]["vocab"]
+    a, b = list(vocabulary)[-2:]
+    vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"tokenizer is not that of .*llama; prepare the corpus with"):
+        train_recipe("tiny-dense", tmp_path / "run", [corpus], SMALL, init=str(folder))
+
+
+def test_a_damaged_model_or_checkpoint_is_refused_and_nothing_written(
+    corpus: Path, save: Callable[..., Path], lory: Path, tmp_path: Path
+) -> None:
+    start = ("tiny-lory", tmp_path / "run", [corpus], SMALL)
+    folder, run = tmp_path / "llama", tmp_path / "lory"
+    shutil.copytree(save("llama"), folder)
+    shutil.copytree(lory, run)
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    checkpoint = sorted((run / "checkpoints").iterdir())[-1]
+    next(checkpoint.glob("*.safetensors")).write_bytes(b"short")
+    (tmp_path / "empty").mkdir()
+    for source, message in {
+        folder: r"it lacks 1 tensors, such as model\.norm\.weight",
+        checkpoint: "a damaged checkpoint .*; give another",
+        tmp_path / "absent": "no such folder; give a run, a checkpoint, a model's folder or a Hub id",
+        tmp_path / "empty": "no trained model here",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            train_recipe(*start, init=str(source))
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_of_other_sizes_than_its_run_is_refused(lory: Path, tmp_path: Path) -> None:
+    shutil.copytree(lory, tmp_path / "lory")
+    path = tmp_path / "lory" / "run.json"
+    values = json.loads(path.read_text())
+    values["model"]["intermediate_size"] = 88
+    path.write_text(json.dumps(values))
+    checkpoint = sorted((tmp_path / "lory" / "checkpoints").iterdir())[-1]
+    with pytest.raises(InputError, match=r"experts\.\w+ has shape .* instead of"):
+        InitialModel(str(checkpoint), 16).load()
+
+
+def train_in_a_group(corpus: Path, init: Path, out: Path, more: list[str]) -> None:
+    train_recipe("tiny-lory", out, [corpus], [*SMALL, *more], init=str(init))
+
+
+def test_several_processes_start_from_a_model(
+    corpus: Path, save: Callable[..., Path], lory: Path, tmp_path: Path
+) -> None:
+    cases = {"dense": (save("llama"), ["--parallel.experts", "2"]), "mixture": (lory, [])}
+    tasks = [(train_in_a_group, corpus, init, tmp_path / name, more) for name, (init, more) in cases.items()]
+    job(2, in_one_group, tasks)
+    for name, (init, _) in cases.items():
+        alone = tmp_path / f"{name} alone"
+        train_recipe("tiny-lory", alone, [corpus], SMALL, init=str(init))
+        found, expected = ([m["loss"] for m in metrics(out)] for out in (tmp_path / name, alone))
+        assert found == pytest.approx(expected, rel=1e-5)
