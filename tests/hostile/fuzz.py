@@ -1,6 +1,6 @@
 """Every reader on mutated files: it ends in documents, dropped records or one InputError, never otherwise.
 
-python tests/hostile/fuzz.py [COUNT] prints the table in `fuzz.txt`.
+python tests/hostile/fuzz.py [COUNT [FORMAT…]] prints the table in `fuzz.txt`.
 """
 
 import gzip
@@ -121,7 +121,7 @@ def _read(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    files = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    files, forms = int(sys.argv[1]) if len(sys.argv) > 1 else 200, sys.argv[2:] or SEEDS
     with TemporaryDirectory() as here:
-        for form in SEEDS:
+        for form in forms:
             print(json.dumps(fuzz(form, files, Path(here))), flush=True)

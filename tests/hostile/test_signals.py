@@ -41,10 +41,12 @@ def marked(mark: str) -> list[str]:
     return found
 
 
-def wait_until(condition: Any) -> None:
+def wait_until(condition: Any, process: Any = None) -> None:
+    """Wait while the process, if given, runs."""
     end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end
+        assert not process or process.poll() is None, process.stderr.read()
         time.sleep(0.02)
 
 
@@ -76,14 +78,14 @@ def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool,
         start_new_session=True,
     )
     out = tmp_path / "c"
-    wait_until(out.exists)
+    wait_until(out.exists, process)
     if moment == 1:
-        wait_until(lambda: len(marked(mark)) >= 2)
+        wait_until(lambda: len(marked(mark)) >= 2, process)
     elif moment == 2:
-        wait_until(lambda: len(marked(mark)) >= 4)
+        wait_until(lambda: len(marked(mark)) >= 4, process)
         time.sleep(0.5)
     elif moment == 3:
-        wait_until((out / "documents").exists)
+        wait_until((out / "documents").exists, process)
     (os.killpg if group else os.kill)(process.pid, number)
     error = process.communicate(timeout=SECONDS)[1].decode()
     wait_until(lambda: not marked(mark))

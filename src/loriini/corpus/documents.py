@@ -150,7 +150,7 @@ def _write(
         for i, shard in enumerate(shards)
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
-    filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"]["kept"]]
+    filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)

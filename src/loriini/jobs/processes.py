@@ -59,7 +59,8 @@ class ProcessExecutor:
         workers: list[_Worker] = []
         try:
             for _ in range(min(self.workers, len(tasks))):
-                workers.append(_start(waiting.popleft(), parts))
+                with _deferred_signals():
+                    workers.append(_start(waiting.popleft(), parts))
             busy = {worker.pipe: worker for worker in workers}
             while busy:
                 for pipe in wait(list(busy)):
@@ -81,7 +82,7 @@ def _start(task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with environment_variables(WORKER_ENVIRONMENT), _blocked_interrupts():
+    with environment_variables(WORKER_ENVIRONMENT):
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
@@ -129,14 +130,29 @@ def _work(pipe: Connection, parts: Path) -> None:
 
 
 @contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT and SIGHUP, for the processes started inside too: their parent receives and ends them."""
+def _deferred_signals() -> Iterator[None]:
+    """Signals that arrive inside are raised at its end; processes started inside get no SIGINT and SIGHUP.
+
+    A process that is interrupted while it starts prints a traceback; its parent is too, and ends it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    deferred = {n: handler for n, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     resource_tracker.ensure_running()  # starting it resets the mask
+    for number in deferred:
+        signal.signal(number, lambda number, frame: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
+    for arrived in received:
+        signal.raise_signal(arrived)
 
 
 @contextmanager
