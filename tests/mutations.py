@@ -299,10 +299,10 @@ MUTATIONS = (
         "tests/corpus/test_instances.py",
     ),
     Mutation(
-        "workers receive the terminal's signals",
-        "jobs/processes.py",
-        "signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP}",
-        "signal.SIG_BLOCK, set()",
+        "a hang-up of the terminal kills a command",
+        "cli/signals.py",
+        "ENDING = (signal.SIGTERM, signal.SIGHUP)",
+        "ENDING = (signal.SIGTERM,)",
         "tests/hostile/test_signals.py",
     ),
     Mutation(
