@@ -32,7 +32,8 @@ def test_every_tutorial_is_in_the_list_and_has_commands():
 
 @pytest.mark.tutorial
 def test_the_tutorials_commands_run(tmp_path):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
     programs = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
     for page in PAGES:
         for language, text in blocks(page):

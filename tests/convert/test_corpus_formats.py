@@ -112,7 +112,7 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
     refused({"input_ids": [[1, -2]]}, "holds the id -2")
     refused({"input_ids": [[1], None]}, "a row has no input_ids")
     refused({"input_ids": [[0.5]]}, "input_ids are float64, not integers")
-    refused({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "holds no documents")
+    refused({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "holds no tokens")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no parquet files here"):
         import_corpus(tmp_path / "back", tmp_path / "empty", tokenizer, 3)

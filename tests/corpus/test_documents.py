@@ -76,3 +76,11 @@ def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document"):
         write_documents(tmp_path / "documents", lambda _: [], {})
     assert not (tmp_path / "documents").exists()
+
+
+def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 1)
+    same = [Document(name, "one text", "x") for name in "abc"]
+    built = write_documents(tmp_path / "documents", lambda _: same, {})
+    assert [d.id for d in stored_documents(built)] == ["a"]
+    assert (built.counts["duplicates"], built.counts["shards"]) == (2, [1])

@@ -117,3 +117,12 @@ def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
         instances.write_instances(
             tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [1, 0, 1]), length=2
         )
+
+
+def test_ids_outside_the_vocabulary_are_refused() -> None:
+    nothing = instances.Pieces(np.zeros(3, int), np.zeros(0, int), np.zeros(0, np.int32))
+    ids = np.array([[1, 2, 3], [4, 5, 6]], np.uint16)
+    opened = instances.Instances(ids, nothing, np.zeros(2, np.uint16), ("a",), vocab_size=6, eos_token_id=0)
+    assert opened.read(np.array([0])).tolist() == [[1, 2, 3]]
+    with pytest.raises(InputError, match="holds the id 6 of 6; the corpus is damaged"):
+        opened.read(np.array([1]))

@@ -75,19 +75,28 @@ def lose(counts: dict[str, int], name: str) -> None:
 def test_counts_that_do_not_add_up_are_reported(
     copy: Path, stage: str, change: Callable[[dict[str, int]], None]
 ) -> None:
-    path = copy / stage / "manifest.json"
-    whole = path.read_text()
+    path, of_all = copy / stage / "manifest.json", copy / "manifest.json"
+    whole, recorded = path.read_text(), of_all.read_text()
     manifest = json.loads(whole)
     change(manifest["counts"])
     path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=rf"{stage}/manifest.json: .*changed after it was written"):
+        verify(copy)
+    del manifest["manifest"]  # as in the first versions
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=rf"{stage}: it is not the one that .*manifest.json records"):
+        verify(copy)
+    of_all.unlink()
     with pytest.raises(InputError, match=rf"{stage}: .* is [\d,]+, but .* is [\d,]+; remove the folders"):
         verify(copy)
     path.write_text(whole)
+    of_all.write_text(recorded)
 
 
 def test_a_stage_of_another_corpus_is_reported(corpus: Corpus, tmp_path: Path) -> None:
     other = topics.make(tmp_path / "other", replace(topics.SETTINGS, neighbors=3)).folder
     copy = Path(shutil.copytree(corpus.folder, tmp_path / "copy"))
+    (copy / "manifest.json").unlink()
     shutil.rmtree(copy / "neighbors")
     with pytest.raises(InputError, match="duplicates: it was not made of the neighbors that are here"):
         verify(copy)

@@ -10,6 +10,7 @@ from loriini.errors import InputError
 from loriini.sources import Dropped, ReadOptions, optional, read_documents, web
 from loriini.sources.document import Document
 from loriini.sources.dropped import ignore_dropped
+from loriini.sources.records import TOO_LONG
 
 PARAGRAPH = "Every parrot of the family drinks nectar, and its tongue is shaped like a brush for that. "
 PAGE = f"""<html><head><title>Lories</title><script>var x = 1</script></head>
@@ -113,7 +114,7 @@ def test_a_record_above_the_size_limit_is_skipped(
     path.write_bytes(small + frame(kind, 2, b"x" * 1001) + small)
     dropped: list[Dropped] = []
     assert [d.text for d in read(path, dropped)] == ["plain words"] * 2
-    expected = Dropped(None, f"{path}:2", "longer than 1 GiB", "a record of the web archive")
+    expected = Dropped(None, f"{path}:2", TOO_LONG, "a record of the web archive")
     assert dropped == ([expected] if kind == "response" else [])
 
 

@@ -33,9 +33,9 @@ def analyze_run(
     routed by itself, cut to the model's context. Returns the report's path. InputError for a dense model,
     and for documents that cannot be read or have no label where one is needed.
     """
+    model, tokenizer = load_model(run, device)
     if out is None and is_hub_id(run):
         raise InputError(f"{run}: a model of the Hub has no folder for the report; give --out DIR")
-    model, tokenizer = load_model(run, device)
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
     read = read_documents(documents, ReadOptions(fields))

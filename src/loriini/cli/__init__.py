@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from loriini.cli import compare, corpus, export, models, training
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
+from loriini.cli.signals import ending_signals
 from loriini.errors import InputError, Unfinished, WorkerDied, printable
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
     try:
         try:
-            _run(argv)
+            with ending_signals():
+                _run(argv)
         finally:
             sys.stdout.flush()  # here, where a closed pipe is caught
     except InputError as error:
@@ -86,6 +88,8 @@ def _remedy(error: OSError) -> str | None:
         return f"free some space, then {RESUME}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"grant access or choose another place, then {RESUME}"
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return "choose another path"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is where a folder must be; choose another place, or remove it"
     return None

@@ -29,7 +29,7 @@ def prepare_arguments(add: Add) -> None:
     option("--seed", type=int, help="seed of every random choice (0)")
     option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
     option("--min-characters", type=int, metavar="N", help="leave out shorter documents (0)")
-    option("--max-document-characters", type=int, metavar="N", help="leave out longer documents (none)")
+    option("--max-document-characters", type=int, metavar="N", help="leave out longer documents (10000000)")
     for field in ("text", "id", "domain"):
         option(f"--{field}-field", metavar="NAME", help=f"field of a record that holds its {field} ({field})")
 
@@ -80,9 +80,11 @@ def convert(arguments: argparse.Namespace) -> None:
     from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
     from loriini.convert.corpus_import import import_corpus
     from loriini.corpus.prepare import open_corpus
+    from loriini.corpus.verify import explained_damage
 
     if arguments.to in CORPUS_FORMATS:
-        print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
+        with explained_damage(arguments.source):
+            print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
     elif not arguments.tokenizer:
         raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
     else:
@@ -102,14 +104,15 @@ def inspect(arguments: argparse.Namespace) -> None:
     from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.corpus.inspection import inspect_corpus
     from loriini.corpus.prepare import open_corpus
-    from loriini.corpus.verify import verify
+    from loriini.corpus.verify import explained_damage, verify
 
     verified = verify(arguments.corpus) if arguments.verify else None
-    corpus = open_corpus(arguments.corpus)
-    if arguments.json:
-        print(json.dumps(inspect_corpus(corpus), indent=1))
-        return
-    numbers, page = inspect_and_write(corpus)
+    with explained_damage(arguments.corpus):
+        corpus = open_corpus(arguments.corpus)
+        if arguments.json:
+            print(json.dumps(inspect_corpus(corpus), indent=1))
+            return
+        numbers, page = inspect_and_write(corpus)
     values = {**summary(numbers), "page": page}
     if verified is not None:
         values["verified files"] = f"all {verified:,}"

@@ -58,7 +58,7 @@ def _write_megatron(instances: Instances, prefix: Path) -> None:
 
         def blocks() -> Iterator[NDArray[np.integer]]:
             for first in range(0, len(instances), rows):
-                block = instances.tokens_IL[first : first + rows]
+                block = instances.read(slice(first, first + rows))
                 yield block
                 advance(len(block))
 
@@ -95,7 +95,7 @@ def _rows(instances: Instances, ids_B: NDArray[np.int64]) -> pyarrow.RecordBatch
     held = slice(starts[0], starts[-1])
     ends = np.arange(len(ids_B) + 1, dtype=np.int32)
     lists = pyarrow.ListArray.from_arrays
-    tokens = instances.tokens_IL[ids_B].astype(np.int32)
+    tokens = instances.read(ids_B).astype(np.int32)
     columns = [
         lists(ends * tokens.shape[1], tokens.ravel()),
         pyarrow.array([instances.domain_names[i] for i in instances.domains_I[ids_B]]),

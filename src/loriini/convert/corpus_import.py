@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-import pyarrow.parquet
 from numpy.typing import NDArray
 
-from loriini.atomic import write_json
-from loriini.convert.corpus_export import BLOCK_TOKENS, ROWS_PER_BATCH, CorpusFormat
+from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
 from loriini.corpus.instances import write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash, write_manifest
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress
+from loriini.sources.columns import open_columns
+from loriini.sources.records import TOO_LONG, BadRecord
 
 TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
@@ -50,7 +50,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
     with folder_lock(out):
         stages = _import_stages(out, files, tokenizer, length)
         settings = {"source": str(source), "tokenizer": tokenizer, "length": length, "order": "given"}
-        write_json(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
+        write_manifest(out / MANIFEST, {**manifest_of(settings, stages), "shared_instance_cosine": {}})
     return open_corpus(out)
 
 
@@ -126,8 +126,8 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
             check_domains(len(names), files.source)
             domains.extend(indices)
             advance(len(lengths_N))
-    if not lengths:
-        raise InputError(f"{files.source}: holds no documents; check the path")
+    if not sum(lengths):
+        raise InputError(f"{files.source}: holds no tokens; check the path")
     write_document_arrays(folder, lengths, domains, sizes)
     return {
         "documents": len(lengths),
@@ -168,18 +168,18 @@ def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
     """The rows of parquet files. The default domain is a file's name up to its first `-` or `.`."""
     for path in files:
         try:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                present = file.schema_arrow.names
-                if "input_ids" not in present:
+            with open_columns(str(path), "parquet", ("input_ids", "domain")) as table:
+                if "input_ids" not in table.names:
                     raise InputError(
-                        f"{path}: no column input_ids (there are {', '.join(present)}); give a data set of "
-                        "tokens, or run `loriini prepare` on one of texts"
+                        f"{path}: no column input_ids (there are {', '.join(table.names)}); give a data set "
+                        "of tokens, or run `loriini prepare` on one of texts"
                     )
-                wanted = ["input_ids", *(["domain"] if "domain" in present else [])]
-                for batch in file.iter_batches(ROWS_PER_BATCH, columns=wanted):
+                for batch in table.batches:
+                    if batch is None:
+                        raise InputError(f"{path}: a row is {TOO_LONG}; cut it into several")
                     yield _block(batch, path)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise InputError(f"{path}: unreadable parquet ({error}); write it again") from error
+        except (BadRecord, OSError) as error:
+            raise InputError(f"{path}: {error}; write it again") from error
 
 
 def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
@@ -187,6 +187,8 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
     column = batch.column("input_ids")
     if column.null_count:
         raise InputError(f"{path}: a row has no input_ids; leave such rows out")
+    if not isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
+        raise InputError(f"{path}: its input_ids are {column.type}; write lists of integers")
     tokens_T = column.flatten().to_numpy(zero_copy_only=False)
     if not np.issubdtype(tokens_T.dtype, np.integer):
         raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")

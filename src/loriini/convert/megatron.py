@@ -76,7 +76,7 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     pointers_S = np.fromfile(index, "<i8", sequences, offset=places[1])
     bounds_N = np.fromfile(index, "<i8", bounds, offset=places[2])
     starts_S = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_S)])
-    if not np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize):
+    if (lengths_S < 0).any() or not np.array_equal(pointers_S, starts_S[:-1] * kind.itemsize):
         raise InputError(f"{index}: its sequences do not follow one another; write the data set again")
     if not bounds or bounds_N[0] != 0 or bounds_N[-1] != sequences or (np.diff(bounds_N) < 0).any():
         raise InputError(f"{index}: its document bounds do not cover its sequences; write the data set again")

@@ -45,6 +45,7 @@ from loriini.progress import Advance
 from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
@@ -111,10 +112,17 @@ def parse_line(line: bytes) -> Document:
 
 
 def _as_recorded(folder: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`settings` as the manifest in `folder` writes them: the first version could cut documents."""
-    if (folder / MANIFEST).exists() and load_artifact(folder).settings.get("max_characters", 0) is None:
-        return {**settings, "max_characters": None}
-    return settings
+    """`settings` as the manifest in `folder` has them, where an earlier version wrote other ones.
+
+    The first could cut documents (`max_characters`), the next had no limit to their length by default.
+    """
+    if not (folder / MANIFEST).exists():
+        return settings
+    recorded = load_artifact(folder).settings
+    unlimited = recorded.get("max_document_characters", 0) is None
+    if unlimited and settings.get("max_document_characters") == MAX_DOCUMENT_CHARACTERS:
+        settings = {**settings, "max_document_characters": None}
+    return {**settings, "max_characters": None} if recorded.get("max_characters", 0) is None else settings
 
 
 def _write(
@@ -142,7 +150,7 @@ def _write(
         for i, shard in enumerate(shards)
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
-    filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"]["kept"]]
+    filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.arrays import Ids
-from loriini.corpus.tokens import TOKEN_FILE, open_tokens
+from loriini.corpus.tokens import TOKEN_FILE, map_ids, open_tokens
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, link_or_copy, run_tasks
@@ -76,9 +76,19 @@ class Instances:
         """Tokens that are predicted in an instance: one fewer than it holds."""
         return self.tokens_IL.shape[1] - 1
 
-    def read(self, ids_B: Ids) -> NDArray[np.int64]:
-        """The tokens of some instances, copied to memory, int64 (B, length + 1)."""
-        return self.tokens_IL[ids_B].astype(np.int64)
+    def read(self, ids_B: Ids | slice) -> NDArray[np.int64]:
+        """The tokens of some instances, copied to memory, int64 (B, length + 1).
+
+        Raises InputError for one that is not in the vocabulary.
+        """
+        tokens_BL = self.tokens_IL[ids_B].astype(np.int64)
+        largest = int(tokens_BL.max(initial=0))
+        if largest >= self.vocab_size:
+            raise InputError(
+                f"{getattr(self.tokens_IL, 'filename', INSTANCE_FILE)}: holds the id {largest} of "
+                f"{self.vocab_size}; the corpus is damaged, check it with `loriini inspect --verify`"
+            )
+        return tokens_BL
 
     def positions(self, ids_B: Ids) -> NDArray[np.int64]:
         """Each token's position in its piece of a document, int64 (B, length + 1)."""
@@ -122,21 +132,17 @@ def check_enough(tokens: Artifact, count: int, length: int) -> None:
 
 
 def open_instances(artifact: Artifact) -> Instances:
-    """Map the arrays of an `instances` artifact; nothing is read yet."""
+    """Map the arrays of an `instances` artifact, unread. ValueError for other sizes than counted."""
     counts = artifact.counts
-    return Instances(
-        np.memmap(
-            artifact.path(INSTANCE_FILE),
-            dtype=counts["dtype"],
-            mode="r",
-            shape=(counts["instances"], artifact.settings["length"] + 1),
-        ),
-        Pieces(*(np.load(artifact.path(name), mmap_mode="r") for name in PIECES)),
-        np.load(artifact.path(MAJORITY_FILE), mmap_mode="r"),
-        tuple(counts["domains"]),
-        counts["vocab_size"],
-        counts["eos_token_id"],
-    )
+    count, width = counts["instances"], artifact.settings["length"] + 1
+    tokens = map_ids(artifact.path(INSTANCE_FILE), counts, count * width)
+    pieces = Pieces(*(np.load(artifact.path(name), mmap_mode="r") for name in PIECES))
+    domains_I = np.load(artifact.path(MAJORITY_FILE), mmap_mode="r")
+    sizes = (len(pieces), len(domains_I), len(pieces.documents_P), int(pieces.starts_I[-1]))
+    if sizes != (count, count, len(pieces.lengths_P), len(pieces.lengths_P)):
+        raise ValueError(f"{artifact.folder}: its arrays are not of one length")
+    names, vocab_size, eos_token_id = (counts[key] for key in ("domains", "vocab_size", "eos_token_id"))
+    return Instances(tokens.reshape(count, width), pieces, domains_I, tuple(names), vocab_size, eos_token_id)
 
 
 def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Pieces:

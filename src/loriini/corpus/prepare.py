@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
 from loriini.corpus.instances import Instances, open_instances
 from loriini.corpus.quality import instance_cosines
 from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder
 from loriini.corpus.stages import Preparation, build_stages
 from loriini.corpus.tokenizer import check_tokenizer
 from loriini.corpus.tokens import Tokens, open_tokens
+from loriini.corpus.verify import CORPUS_PARTS, check_files, check_recorded, explained_damage
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact
+from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manifest, write_manifest
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.sources import Fields, ReadOptions
@@ -75,13 +75,13 @@ def prepare_documents(
     check_encoder(settings.encoder, settings.encoder_backend)
     execute = make_executor(settings.executor, settings.workers, settings.executor_options)
     out.mkdir(parents=True, exist_ok=True)
-    with folder_lock(out):
+    with folder_lock(out), explained_damage(out):
         stages = build_stages(out, Preparation(documents, identity, settings, execute))
         made = manifest_of({k: v for k, v in asdict(settings).items() if k not in EXECUTION}, stages)
-        written = _read_manifest(out) or {}
+        written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
             cosines = instance_cosines(stages, settings.order, settings.seed)
-            write_json(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
+            write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
     return open_corpus(out)
 
 
@@ -93,28 +93,32 @@ def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> 
 
 
 def open_corpus(out: Path) -> Corpus:
-    """Open a finished corpus; InputError when it is absent or unfinished."""
-    manifest = _read_manifest(out)
+    """Open a finished corpus; InputError when it is absent, unfinished or damaged.
+
+    The manifests, the sizes of the arrays and the tokenizer are checked. `verify` reads every file.
+    """
+    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         raise InputError(
             f"{out}: no finished corpus here ({MANIFEST} is absent); run `loriini prepare` on it"
         )
-    return Corpus(
-        out,
-        open_instances(load_artifact(out / "instances")),
-        open_tokens(load_artifact(out / "tokens")),
-        out / "tokenizer",
-        manifest,
-    )
-
-
-def _read_manifest(out: Path) -> dict[str, Any] | None:
-    """The corpus's manifest, None when there is none; InputError when it is not JSON."""
+    names = ("tokenizer", "tokens", "instances")
+    tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
+    check_files(out, tokenizer)
+    check_recorded(out, manifest["stages"])
     try:
-        return json.loads((out / MANIFEST).read_text())
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
+        with explained_damage(out):
+            _check_vocabularies(tokenizer, tokens, instances)
+            return Corpus(out, open_instances(instances), open_tokens(tokens), tokenizer.folder, manifest)
+    except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
         raise InputError(
-            f"{out / MANIFEST}: not a readable manifest ({error}); remove it and rerun"
-        ) from None
+            f"{out}: cannot be opened ({error!r}); remove the folder and make it again"
+        ) from error
+
+
+def _check_vocabularies(*stages: Artifact) -> None:
+    """ValueError for stages with different vocabularies or EOS tokens."""
+    for name in ("vocab_size", "eos_token_id"):
+        found = [stage.counts[name] for stage in stages]
+        if found.count(found[0]) < len(found) or not isinstance(found[0], int):
+            raise ValueError(f"{name} is {' and '.join(map(str, found))}")

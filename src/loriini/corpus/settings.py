@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from loriini.errors import InputError
 from loriini.jobs.executors import ExecutorName, make_executor
-from loriini.sources import ON_ERROR, OnError
+from loriini.sources import MAX_DOCUMENT_CHARACTERS, ON_ERROR, OnError
 
 OrderMethod = Literal["similar", "papers", "random"]
 Pooling = Literal["mean", "cls"]
@@ -52,8 +52,8 @@ class PrepareSettings:
     """`stop` at the first flawed record, or `skip` and count them."""
     min_characters: int = 0
     """Leave out shorter documents."""
-    max_document_characters: int | None = None
-    """Leave out longer documents; None: none."""
+    max_document_characters: int = MAX_DOCUMENT_CHARACTERS
+    """Leave out longer documents."""
     tokenizer: str = "bpe:8192"
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
     length: int = 1024
@@ -78,7 +78,7 @@ class PrepareSettings:
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
         if self.seed >= SEED_LIMIT:
             raise InputError(f"seed is {self.seed}; it must be less than {SEED_LIMIT}")

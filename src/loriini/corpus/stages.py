@@ -18,7 +18,7 @@ from loriini.corpus.neighbors import write_neighbors
 from loriini.corpus.order import window_for, write_order
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import write_tokenizer
-from loriini.corpus.tokens import open_tokens, write_tokens
+from loriini.corpus.tokens import write_tokens
 from loriini.jobs.artifact import MANIFEST, Artifact
 from loriini.jobs.tasks import Executor
 from loriini.progress import announce, progress
@@ -190,6 +190,6 @@ def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
         counts["documents.documents_in"] += counts["documents.cuts"]
     if {"duplicates", "tokens"} <= artifacts.keys():
         ids = np.load(artifacts["duplicates"].path("ids.npy"))
-        offsets = open_tokens(artifacts["tokens"]).offsets
+        offsets = np.load(artifacts["tokens"].path("offsets.npy"), mmap_mode="r")
         counts["duplicates.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
     return counts

@@ -24,6 +24,8 @@ EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 TRAINING_CHARACTERS = 20_000_000
+LONGEST_WORD = 256
+"""Bytes. Training is quadratic in the length of a word: longer ones are learned from in pieces."""
 CONTROL, USER_DEFINED = 3, 4  # SentencePiece's types of pieces that are not text
 UNIGRAM = 1  # SentencePiece's model type; the other that the tokenizers library can express is BPE
 
@@ -81,8 +83,12 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
+    byte_level = tokenizer.pre_tokenizer
+    pieces = pre_tokenizers.Split(Regex(f".{{1,{LONGEST_WORD}}}"), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([byte_level, pieces])
     with environment_variables(ONE_THREAD):
         tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.pre_tokenizer = byte_level
     return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
 
 

@@ -6,6 +6,7 @@ Axes: N documents, each ended by EOS.
 import os
 from array import array
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -69,15 +70,34 @@ def write_tokens(
 
 
 def open_tokens(stored: Artifact) -> Tokens:
-    """Map a `tokens` artifact into memory, read-only."""
+    """Map a `tokens` artifact into memory, read-only. ValueError for other sizes than counted."""
+    offsets, domains, sizes = (
+        np.load(stored.path(f"{name}.npy"), mmap_mode="r") for name in ("offsets", "domains", "bytes")
+    )
+    count = stored.counts["documents"]
+    if (len(offsets), len(domains), len(sizes)) != (count + 1, count, count):
+        raise ValueError(f"{stored.folder}: its arrays are not of one length")
     return Tokens(
-        tokens=np.memmap(stored.path(TOKEN_FILE), stored.counts["dtype"], mode="r"),
-        offsets=np.load(stored.path("offsets.npy"), mmap_mode="r"),
-        domains=np.load(stored.path("domains.npy"), mmap_mode="r"),
-        bytes=np.load(stored.path("bytes.npy"), mmap_mode="r"),
+        tokens=map_ids(stored.path(TOKEN_FILE), stored.counts, int(offsets[-1])),
+        offsets=offsets,
+        domains=domains,
+        bytes=sizes,
         domain_names=tuple(stored.counts["domains"]),
         eos_token_id=stored.counts["eos_token_id"],
     )
+
+
+def map_ids(path: Path, counts: Mapping[str, Any], length: int) -> NDArray[np.unsignedinteger]:
+    """Map a file of `length` ids (length,), read-only.
+
+    Raises ValueError for a file of another size, and for `counts` whose type or EOS cannot be.
+    """
+    if counts["dtype"] not in ("uint16", "uint32") or not 0 <= counts["eos_token_id"] < counts["vocab_size"]:
+        raise ValueError(f"{path.parent}: ids of {counts['dtype']} with EOS {counts['eos_token_id']}")
+    ids = np.memmap(path, counts["dtype"], mode="r")
+    if len(ids) != length:
+        raise ValueError(f"{path}: {len(ids)} ids instead of {length}")
+    return ids
 
 
 def write_document_arrays(folder: Path, lengths: ArrayLike, domains: ArrayLike, sizes: ArrayLike) -> None:

@@ -1,14 +1,19 @@
 """Whether a corpus is still what was written."""
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from loriini.corpus.stages import STAGES, imbalances
-from loriini.errors import InputError
-from loriini.jobs.artifact import load_artifact
+from loriini.errors import InputError, OneLineError
+from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manifest
 from loriini.progress import Advance, progress
 
 BYTES_AT_ONCE = 1 << 20
+CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
+"""Of a corpus's manifest."""
 
 
 def verify(out: Path) -> int:
@@ -17,6 +22,9 @@ def verify(out: Path) -> int:
     Raises InputError for the first file that differs from its stage's manifest, for a stage that was built
     from others than those here, and for counts that do not add up.
     """
+    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    if manifest:
+        check_recorded(out, manifest["stages"])
     stages = [stage for stage in STAGES if (out / stage.name).exists()]
     artifacts = {stage.name: load_artifact(out / stage.name) for stage in stages}
     files = [(name, file) for name, artifact in artifacts.items() for file in artifact.files]
@@ -34,6 +42,34 @@ def verify(out: Path) -> int:
     for name, message in imbalances(artifacts):
         raise _damaged(out, name, message)
     return len(files)
+
+
+def check_files(out: Path, artifact: Artifact) -> None:
+    """InputError for the first file of a stage that is not what was written."""
+    for file, expected in artifact.files.items():
+        if _hash(artifact.path(file), lambda count=1, note="": None) != expected:
+            raise _damaged(out, artifact.folder.name, f"{file} is not what was written")
+
+
+def check_recorded(out: Path, recorded: Mapping[str, Any]) -> None:
+    """InputError for a stage whose counts or files are not those that the corpus's manifest recorded."""
+    for stage in STAGES:
+        if (out / stage.name / MANIFEST).exists():
+            artifact = load_artifact(out / stage.name)
+            if recorded.get(stage.name) != {"counts": artifact.counts, "files": artifact.files}:
+                raise _damaged(out, stage.name, f"it is not the one that {out / MANIFEST} records")
+
+
+@contextmanager
+def explained_damage(out: Path) -> Iterator[None]:
+    """Turn an error that a damaged file of the corpus `out` caused into the InputError of `verify`."""
+    try:
+        yield
+    except OneLineError:
+        raise
+    except Exception:
+        verify(out)
+        raise
 
 
 def _hash(path: Path, advance: Advance) -> str | None:

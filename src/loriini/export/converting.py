@@ -109,7 +109,7 @@ def decide(
         if prompt:
             raise InputError("--prompt: this model's experts do not depend on a prompt; leave it out")
         return Decision(None, labels_B)
-    ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False)["input_ids"]
+    ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False, verbose=False)["input_ids"]
     if not ids:
         raise InputError("a prompt chooses the experts of this model; give --prompt TEXT or --prompt-file F")
     if len(ids) > config.max_position_embeddings:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
 """The messages of numpy and of Rust libraries for these errors, which carry no number."""
 DIGITS = 16
+PARTS = ("settings", "inputs", "counts", "files")
+OWN_HASH = "manifest"
+"""A manifest's hash of all else in it."""
 CLAIM = "claim.json"
 """The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
 
@@ -100,7 +103,7 @@ def build_artifact(
         _claim(parts_folder(temporary), claim)
         counts = write(temporary)
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
-        write_json(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
+        write_manifest(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
         shutil.rmtree(folder, ignore_errors=True)
     _discard_all(folder)
     return load_artifact(folder)
@@ -140,19 +143,47 @@ def is_disk_full(error: Exception) -> bool:
 
 def load_artifact(folder: Path) -> Artifact:
     """Read an artifact's manifest; InputError when it is absent (so is the artifact) or unreadable."""
+    manifest = read_manifest(folder / MANIFEST, PARTS)
+    if manifest is None:
+        raise InputError(f"{folder}: no finished artifact here ({MANIFEST} is absent); run the stage first")
+    for name, text in {**manifest["files"], **manifest["inputs"]}.items():
+        if not isinstance(text, str) or (name in manifest["files"] and name != Path(name).name):
+            raise _unreadable(folder / MANIFEST, f"{name} is not a file with its hash")
+    return Artifact(folder, *(manifest[part] for part in PARTS))
+
+
+def write_manifest(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a manifest, with its own hash, atomically."""
+    write_json(path, {**values, OWN_HASH: digest(values)})
+
+
+def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
+    """A manifest without its own hash; None when it is absent.
+
+    Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
+    written. Manifests of the first versions had no hash.
+    """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        return Artifact(
-            folder, manifest["settings"], manifest["inputs"], manifest["counts"], manifest["files"]
-        )
+        manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise InputError(
-            f"{folder}: no finished artifact here ({MANIFEST} is absent); run the stage first"
-        ) from None
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{folder / MANIFEST}: not a readable manifest ({error}); remove the folder"
-        ) from None
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(manifest, dict):
+        raise _unreadable(path, "not an object")
+    written = manifest.pop(OWN_HASH, None)
+    if written is not None and written != digest(manifest):
+        raise _unreadable(path, "it was changed after it was written")
+    for name in parts:
+        if not isinstance(manifest.get(name), dict):
+            raise _unreadable(path, f"{name!r} is absent or no object")
+    return manifest
+
+
+def _unreadable(path: Path, reason: object) -> InputError:
+    return InputError(
+        f"{path}: not a readable manifest ({reason}); remove the folder {path.parent} and make it again"
+    )
 
 
 def file_hash(path: Path) -> str:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -58,7 +59,8 @@ class ProcessExecutor:
         workers: list[_Worker] = []
         try:
             for _ in range(min(self.workers, len(tasks))):
-                workers.append(_start(waiting.popleft(), parts))
+                with _deferred_signals():
+                    workers.append(_start(waiting.popleft(), parts))
             busy = {worker.pipe: worker for worker in workers}
             while busy:
                 for pipe in wait(list(busy)):
@@ -109,7 +111,6 @@ def _is_done(worker: _Worker, advance: Advance) -> bool:
 
 def _work(pipe: Connection, parts: Path) -> None:
     """A worker: run the tasks received until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and terminates us
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def advance(count: int = 1, note: str = "") -> None:
@@ -126,6 +127,32 @@ def _work(pipe: Connection, parts: Path) -> None:
         except Exception:
             message = traceback.format_exc()
         pipe.send(message)
+
+
+@contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Signals that arrive inside are raised at its end; processes started inside get no SIGINT and SIGHUP.
+
+    A process that is interrupted while it starts prints a traceback; its parent is too, and ends it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    deferred = {n: handler for n, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    resource_tracker.ensure_running()  # starting it resets the mask
+    for number in deferred:
+        signal.signal(number, lambda number, frame: received.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in deferred.items():
+            signal.signal(number, handler)
+    for arrived in received:
+        signal.raise_signal(arrived)
 
 
 @contextmanager

@@ -7,9 +7,10 @@ from loriini.sources.dropped import Dropped
 from loriini.sources.inputs import InputFile, InputSpec, input_files, input_identity, parse_input
 from loriini.sources.options import ON_ERROR, OnError, ReadOptions
 from loriini.sources.read import read_documents, read_file, read_files
-from loriini.sources.records import BadRecord, Fields
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
 
 __all__ = [
+    "MAX_DOCUMENT_CHARACTERS",
     "ON_ERROR",
     "BadRecord",
     "Dropped",

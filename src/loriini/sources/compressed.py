@@ -13,6 +13,10 @@ import zstandard
 from loriini.sources.files import open_binary
 
 READ_BYTES = 1 << 16
+ZSTD_READ_BYTES = 1 << 11
+"""Of a zstd file: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
+BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
+"""A file is refused that unpacks to more than both, in bytes and times its size; for text it is 2 to 30."""
 COMPRESSED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a truncated or damaged archive raises."""
@@ -72,8 +76,14 @@ class _ChunkFile(io.RawIOBase):
 
 def _chunks(path: str | Path) -> Iterator[bytes]:
     compression = suffixes(path)[1]
+    unpacked = 0
     with open_binary(path) as file:
-        yield from _zstd_chunks(file) if compression == ".zst" else _plain_chunks(file, compression == ".gz")
+        chunks = _zstd_chunks(file) if compression == ".zst" else _plain_chunks(file, compression == ".gz")
+        for chunk in chunks:
+            unpacked += len(chunk)
+            if compression and unpacked > max(BOMB_BYTES, BOMB_RATIO * file.tell()):
+                raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
+            yield chunk
 
 
 def _plain_chunks(file: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
@@ -87,7 +97,7 @@ def _zstd_chunks(file: IO[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame: zstandard's own stream reader accepts a truncated file."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     inside_frame = False
-    while data := file.read(READ_BYTES):
+    while data := file.read(ZSTD_READ_BYTES):
         while data:
             if decompressor.eof:
                 decompressor = zstandard.ZstdDecompressor().decompressobj()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from loriini.sources.compressed import COMPRESSED, open_stream, suffixes
 from loriini.sources.readers import read_arrow, read_csv, read_json_lines, read_parquet, read_tsv
-from loriini.sources.records import MAX_RECORD_BYTES, BadRecord, Fields, Records
+from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
 
 UNREADABLE_ARCHIVES = (
@@ -43,7 +43,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
     if len(content) > MAX_RECORD_BYTES:
-        raise BadRecord("longer than 1 GiB", "a text file is one document", fix="file")
+        raise BadRecord(TOO_LONG, "a text file is one document", fix="file")
     if b"\0" in content:
         raise BadRecord("not a text file", fix=fix)
     try:

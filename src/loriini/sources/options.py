@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from loriini.errors import InputError
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, ignore_dropped
-from loriini.sources.records import BadRecord, Fields
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
 from loriini.sources.sampling import hash_fraction
 
 OnError = Literal["stop", "skip"]
@@ -26,7 +26,7 @@ class ReadOptions:
     on_error: OnError = "stop"
     on_drop: OnDrop = ignore_dropped
     min_characters: int = 0
-    max_document_characters: int | None = None
+    max_document_characters: int = MAX_DOCUMENT_CHARACTERS
 
     def __post_init__(self) -> None:
         if self.on_error not in ON_ERROR:
@@ -44,7 +44,7 @@ class ReadOptions:
         length = len(document.text)
         if length < self.min_characters:
             reason = f"fewer than {self.min_characters} characters"
-        elif self.max_document_characters is not None and length > self.max_document_characters:
+        elif length > self.max_document_characters:
             reason = f"more than {self.max_document_characters} characters"
         elif weight < 1 and hash_fraction(document.id) >= weight:
             reason = f"not in the sample of {weight:g}"

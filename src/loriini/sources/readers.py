@@ -4,18 +4,13 @@ import codecs
 import csv
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow
-import pyarrow.ipc
-import pyarrow.parquet
 
+from loriini.sources.columns import open_columns
 from loriini.sources.compressed import read_lines
-from loriini.sources.files import open_binary
-from loriini.sources.records import MAX_RECORD_BYTES, BadRecord, Fields, Records
-
-BATCH_BYTES = 1 << 22
-"""Bytes of parquet in memory at once, compressed and decompressed; at least one row."""
+from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
 
 def read_json_lines(path: str, fields: Fields) -> Records:
@@ -40,29 +35,19 @@ def read_tsv(path: str, fields: Fields) -> Records:
 
 def read_parquet(path: str, fields: Fields) -> Records:
     """The rows of a parquet file, only the columns needed."""
-    small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # otherwise whole columns are read at once
-    with open_binary(path) as file, pyarrow.parquet.ParquetFile(file, **small) as table:
-        columns = fields.among(table.schema_arrow.names)
-        groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
-        row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
-        rows = min(4096, max(1, BATCH_BYTES // row_bytes))
-        yield from _numbered(table.iter_batches(batch_size=rows, columns=columns))
+    return _read_table(path, "parquet", fields)
 
 
 def read_arrow(path: str, fields: Fields) -> Records:
     """The rows of an Arrow file or stream, such as a data set saved by the datasets library."""
-    with open_binary(path) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        with pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file) as reader:
-            columns = fields.among(reader.schema.names)
-            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-            yield from _numbered(batch.select(columns) for batch in batches)
+    return _read_table(path, "arrow", fields)
 
 
-def _numbered(batches: Iterator[pyarrow.RecordBatch]) -> Records:
-    slices = (batch.slice(start, 256) for batch in batches for start in range(0, len(batch), 256))
-    return enumerate((record for rows in slices for record in _values(rows)), 1)
+def _read_table(path: str, form: Literal["parquet", "arrow"], fields: Fields) -> Records:
+    with open_columns(path, form, fields.columns) as table:
+        fields.among(table.names)
+        batches = (_values(rows) if rows else [BadRecord(TOO_LONG)] for rows in table.batches)
+        yield from enumerate((record for batch in batches for record in batch), 1)
 
 
 def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | BadRecord]:
@@ -79,12 +64,11 @@ def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | BadRecord]:
 
 def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
     csv.field_size_limit(MAX_RECORD_BYTES)  # for the whole process; Python's default is 128 KiB
-    # Invalid UTF-8 is found row by row, so that the other rows are kept.
-    lines = (line.decode(errors="surrogateescape") + "\n" for line in read_lines(path, MAX_RECORD_BYTES))
+    lines = _RowLines(path)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
-        number = rows.line_num + 1
+        number, lines.row_bytes = rows.line_num + 1, 0
         try:
             row = next(rows, None)
         except csv.Error as error:
@@ -97,6 +81,23 @@ def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
         elif row:
             header = [name.strip().removeprefix("\ufeff") for name in row]
             fields.among(header)
+
+
+class _RowLines:
+    """The lines of a table; csv.Error when those of one row are too long together.
+
+    Bytes that are not UTF-8 become surrogates, so that the other rows are kept.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.lines, self.row_bytes = read_lines(path, MAX_RECORD_BYTES), 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self.row_bytes += len(line) + 1
+            if self.row_bytes > MAX_RECORD_BYTES:
+                raise csv.Error("field larger")
+            yield line.decode(errors="surrogateescape") + "\n"
 
 
 def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
@@ -113,14 +114,14 @@ def _broken_row(error: csv.Error) -> BadRecord:
     if "unexpected end" in str(error):
         return BadRecord("unclosed quote", "it includes the rest of the file")
     if "field larger" in str(error):
-        return BadRecord("longer than 1 GiB", "is a quote unclosed? The rest of the file is left out")
+        return BadRecord(TOO_LONG, "is a quote unclosed? The rest of the file is left out")
     return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
 
 
 def _parse(line: bytes) -> dict[str, Any]:
     """A line's JSON object; raises BadRecord."""
     if len(line) > MAX_RECORD_BYTES:
-        raise BadRecord("longer than 1 GiB", "is this JSON lines?")
+        raise BadRecord(TOO_LONG, "is this JSON lines?")
     try:
         value = json.loads(line.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as error:

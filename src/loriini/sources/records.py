@@ -7,8 +7,11 @@ from typing import Any
 
 from loriini.sources.document import Document
 
-MAX_RECORD_BYTES = 1 << 30
+MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
+MAX_DOCUMENT_CHARACTERS = 10_000_000
+"""By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
+TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 
 
 class BadRecord(Exception):
@@ -45,9 +48,14 @@ class Fields:
         """The text, id and domain of a record; None for an absent one."""
         return _field(record, self.text), _field(record, self.id), _field(record, self.domain)
 
+    @property
+    def columns(self) -> set[str]:
+        """The columns of a table that may hold the fields."""
+        return {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
+
     def among(self, columns: list[str]) -> list[str]:
         """The columns of a table that are needed; BadRecord when the text's is absent."""
-        wanted = {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
+        wanted = self.columns
         if not wanted.intersection(columns).intersection(_columns(self.text)):
             detail = f"{self.text!r} is not among {', '.join(columns)}"
             raise BadRecord("no text column", detail, fix="file or name its text field")

@@ -11,6 +11,7 @@ from loriini.sources.formats import reader_of
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_files
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
@@ -21,7 +22,7 @@ def split_documents(
     train_characters: int,
     heldout_characters: int,
     heldout_share: float = 0.08,
-    longest: int | None = None,
+    longest: int = MAX_DOCUMENT_CHARACTERS,
 ) -> dict[str, list[Document]]:
     """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
 

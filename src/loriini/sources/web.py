@@ -11,12 +11,15 @@ from typing import IO
 
 from loriini.sources.compressed import READ_BYTES, open_stream
 from loriini.sources.optional import import_optional
-from loriini.sources.records import MAX_RECORD_BYTES, BadRecord, Fields, Records
+from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
 Headers = Mapping[str, str]
 
 WARC_HEAD = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http:\r\nContent-Length: {}\r\n\r\n"
 """The header that warcio needs before a response; the address only has to be an HTTP one."""
+
+HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
+"""The longest header of a record, and the longest page, unpacked: parsing takes many times its size."""
 
 HTML = ("text/html", "application/xhtml+xml")
 
@@ -41,7 +44,7 @@ def _record(
     if not extract:
         return None
     if content is None:
-        return BadRecord("longer than 1 GiB", "a record of the web archive", fix=None)  # a video, not a page
+        return BadRecord(TOO_LONG, "a record of the web archive", fix=None)  # a video, not a page
     try:
         return {fields.text: extract(headers, content), fields.id: headers.get("warc-record-id")}
     except BadRecord as bad:
@@ -53,14 +56,17 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
 
     Raises BadRecord where the archive is damaged.
     """
-    while first := stream.readline(MAX_RECORD_BYTES):
+    while first := stream.readline(HEADER_BYTES):
         if not first.strip():
             continue
         if not first.startswith(b"WARC/"):
             raise BadRecord("damaged web archive", "a record does not begin with WARC/", fix="file")
-        lines = [stream.readline(MAX_RECORD_BYTES)]
+        lines, left = [stream.readline(HEADER_BYTES)], HEADER_BYTES
         while lines[-1].strip():
-            lines.append(stream.readline(MAX_RECORD_BYTES))
+            left -= len(lines[-1])
+            if left < 0:
+                raise BadRecord("damaged web archive", "a header without an end", fix="file")
+            lines.append(stream.readline(HEADER_BYTES))
         pairs = (line.decode(errors="replace").partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = headers.get("content-length", "")
@@ -116,6 +122,8 @@ def _text_of_conversion(headers: Headers, content: bytes) -> str:
 def _text_of_html(html: bytes) -> str:
     from trafilatura import extract
 
+    if len(html) > PAGE_BYTES:
+        raise BadRecord(f"page of more than {PAGE_BYTES >> 20} MiB", fix=None)
     try:
         text = extract(html, include_comments=False)
     except Exception as error:  # pages can be anything, and so can the parser's errors
@@ -123,6 +131,16 @@ def _text_of_html(html: bytes) -> str:
     if not text:
         raise BadRecord("no text in the page", fix=None)
     return text
+
+
+def _unpacked(stream: IO[bytes]) -> bytes:
+    """All of a response's body, decompressed; BadRecord above the size limit."""
+    body = bytearray()
+    while block := stream.read(READ_BYTES):
+        body += block
+        if len(body) > MAX_RECORD_BYTES:
+            raise BadRecord(TOO_LONG, "a response, unpacked", fix=None)
+    return bytes(body)
 
 
 def _http(content: bytes) -> tuple[str, str, bytes]:
@@ -135,7 +153,9 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
     try:
         record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
         kind = record.http_headers.get_header("Content-Type", "")
-        return record.http_headers.get_statuscode(), kind, record.content_stream().read()
+        return record.http_headers.get_statuscode(), kind, _unpacked(record.content_stream())
+    except BadRecord:
+        raise
     except Exception as error:  # responses can be anything, and so can warcio's errors
         raise BadRecord("response that cannot be parsed", error) from None
 

@@ -12,7 +12,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
-    """While inside, SIGINT and SIGTERM only make the yielded function true; a second SIGINT stops at once.
+    """While inside, SIGINT, SIGTERM and SIGHUP make the yielded function true; a second SIGINT stops at once.
 
     A second SIGTERM does not: launchers send one to workers that are still saving.
     """
@@ -23,7 +23,9 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield lambda: bool(received)
     finally:

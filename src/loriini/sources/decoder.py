@@ -1,0 +1,133 @@
+"""A script that decodes a parquet or Arrow file in a process of its own, because a damaged file can crash it.
+
+    python decoder.py parquet|arrow PATH COLUMNS LONGEST
+
+Writes an Arrow stream of those of COLUMNS (a JSON list) that the file has; the stream's schema lists all of
+the file's columns. A row of more than LONGEST bytes is replaced by an empty batch with the metadata
+`too_long`. An error is one line on standard error and exit code 1. Imports nothing of this package, to start
+fast.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+
+BATCH_BYTES = 1 << 22
+"""Bytes of parquet in memory at once, compressed and decompressed; at least one row."""
+ROWS = 256
+"""Rows of a batch that is sent, at most."""
+MEMORY = 4 << 30
+"""Bytes that the process may hold."""
+BATCH_SECONDS = 60
+"""CPU time for one batch."""
+TOO_LONG = b"too_long"
+
+
+def main(form: str, path: str, columns: str, longest: str) -> None:
+    """Decode the file; the arguments are those of the script."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _limit(resource.RLIMIT_DATA, MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
+    try:
+        with open(path, "rb") as file, os.fdopen(1, "wb", closefd=False) as out:
+            _send(_READERS[form](file, set(json.loads(columns))), out, int(longest))
+    except BrokenPipeError:
+        sys.exit(1)
+    except Exception as error:
+        print(" ".join(f"{error or type(error).__name__}".split()), file=sys.stderr)
+        sys.exit(1)
+
+
+def _send(batches: Iterator[Any], out: Any, longest: int) -> None:
+    """Write the schema, the first of `batches`, and the batches, each checked as far as decoding needs it."""
+    _limit_time()
+    schema = next(batches)
+    with pyarrow.ipc.new_stream(out, schema) as writer:
+        too_long = pyarrow.RecordBatch.from_arrays([pyarrow.nulls(0, f.type) for f in schema], schema=schema)
+        for batch in batches:
+            for column in batch.columns:
+                _check(column)
+            for rows in _slices(batch, longest):
+                if rows is None:
+                    writer.write_batch(too_long, custom_metadata={TOO_LONG: b""})
+                else:
+                    writer.write_batch(rows.replace_schema_metadata(schema.metadata))
+            _limit_time()
+
+
+def _check(column: pyarrow.Array) -> None:
+    """Raise ArrowInvalid for offsets or indices that lead outside; text may be invalid UTF-8."""
+    if pyarrow.types.is_string(column.type):
+        column = column.view(pyarrow.binary())
+    elif pyarrow.types.is_large_string(column.type):
+        column = column.view(pyarrow.large_binary())
+    column.validate(full=True)
+
+
+def _slices(batch: pyarrow.RecordBatch, longest: int) -> Iterator[pyarrow.RecordBatch | None]:
+    """The batch in slices of ROWS; None for a row of more than `longest` bytes."""
+    for start in range(0, len(batch), ROWS):
+        rows = batch.slice(start, ROWS)
+        if rows.nbytes <= longest:
+            yield rows
+        else:
+            single = (rows.slice(i, 1) for i in range(len(rows)))
+            yield from (row if row.nbytes <= longest else None for row in single)
+
+
+def _read_parquet(file: Any, wanted: set[str]) -> Iterator[Any]:
+    small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # otherwise whole columns are read at once
+    with pyarrow.parquet.ParquetFile(file, **small) as table:
+        names = table.schema_arrow.names
+        yield _selected(table.schema_arrow, wanted)
+        groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
+        row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
+        rows = min(4096, max(1, BATCH_BYTES // row_bytes))
+        yield from table.iter_batches(batch_size=rows, columns=[name for name in names if name in wanted])
+
+
+def _read_arrow(file: Any, wanted: set[str]) -> Iterator[Any]:
+    is_file = file.read(6) == b"ARROW1"
+    file.seek(0)
+    with pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file) as reader:
+        schema = _selected(reader.schema, wanted)
+        yield schema
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from (batch.select(schema.names) for batch in batches)
+
+
+def _selected(schema: pyarrow.Schema, wanted: set[str]) -> pyarrow.Schema:
+    """The schema of the wanted columns, with the names of all as metadata."""
+    kept = [field for field in schema if field.name in wanted]
+    return pyarrow.schema(kept, {b"columns": json.dumps(schema.names).encode()})
+
+
+def _limit_time() -> None:
+    """Give the next batch BATCH_SECONDS; past them the process is killed (SIGXCPU)."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + BATCH_SECONDS)
+
+
+def _limit(what: int, most: int) -> None:
+    """Set a limit of this process, unless a lower one is in force."""
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _exit_with_parent() -> None:
+    os.read(0, 1)  # standard input ends with the parent
+    os._exit(1)
+
+
+_READERS = {"parquet": _read_parquet, "arrow": _read_arrow}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,127 @@
+"""Every reader on mutated files: it ends in documents, dropped records or one InputError, never otherwise.
+
+python tests/hostile/fuzz.py [COUNT [FORMAT…]] prints the table in `fuzz.txt`.
+"""
+
+import gzip
+import json
+import random
+import sys
+import time
+from collections import Counter
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import zstandard
+
+from hostile.files import MANY, arrow, parquet, response, texts_table, warc
+from loriini.errors import InputError
+from loriini.sources import ReadOptions, read_documents
+from together import CONTEXT
+
+SECONDS = 120
+"""For one file, on a loaded machine."""
+NESTED = pa.table({"text": ["a", "b"] * 40, "meta": [{"n": i, "l": [1.5] * i} for i in range(80)]})
+CODED = texts_table().set_column(2, "domain", pa.array(["a", "b", "c"] * 20).dictionary_encode())
+PAGES = b"".join(
+    response(b"<html><body><p>" + b"many words here " * 40 + b"</p></body></html>") for _ in "abc"
+)
+CSV = b"id,text,domain\n" + b"".join(b'%d,"some ""quoted""\ntext",web\n' % i for i in range(60))
+SEEDS = {
+    "jsonl": MANY,
+    "jsonl.gz": gzip.compress(MANY),
+    "jsonl.zst": zstandard.compress(MANY),
+    "csv": CSV,
+    "tsv": CSV.replace(b",", b"\t"),
+    "txt": MANY,
+    "parquet": parquet(CODED),
+    "nested.parquet": parquet(NESTED),
+    "arrow": arrow(CODED),
+    "nested.arrow": arrow(NESTED),
+    "warc": PAGES + warc("conversion", b"plain words"),
+    "warc.gz": gzip.compress(PAGES),
+}
+
+
+def mutated(data: bytes, seed: int) -> bytes:
+    """The file with flipped bits, other bytes, a piece left out, repeated or moved, or its end cut off."""
+    rng, changed = random.Random(seed), bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 5, 20, 100))):
+        place = rng.randrange(len(changed)) if changed else 0
+        piece = bytes(changed[place : place + rng.randrange(1, 60)])
+        kind = rng.choice(("flip", "flip", "byte", "byte", "cut", "repeat", "move", "end"))
+        if not changed:
+            break
+        if kind == "flip":
+            changed[place] ^= 1 << rng.randrange(8)
+        elif kind == "byte":
+            changed[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, 0x22, 0x0A))
+        elif kind == "end" and rng.random() < 0.2:
+            del changed[place:]
+        elif kind == "cut":
+            del changed[place : place + len(piece)]
+        elif kind == "repeat":
+            changed[place:place] = piece
+        elif kind == "move":
+            target = rng.randrange(len(changed))
+            changed[target : target + len(piece)] = piece
+    return bytes(changed)
+
+
+def fuzz(name: str, count: int, folder: Path) -> dict[str, Any]:
+    """Read `count` mutated files of a format; counts of how they ended, and the slowest."""
+    ended, slowest, seed = Counter[str](), 0.0, 0
+    while seed < count:
+        ours, theirs = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=_read_all, args=(theirs, name, seed, count, folder))
+        process.start()
+        theirs.close()
+        try:
+            while seed < count:
+                outcome, seconds = ours.recv() if ours.poll(SECONDS) else ("hung", SECONDS)
+                ended[outcome] += 1
+                slowest, seed = max(slowest, seconds), seed + 1
+                if outcome == "hung":
+                    break
+        except EOFError:
+            process.join()
+            ended[f"process ended with {process.exitcode}"] += 1
+            seed += 1
+        process.kill()
+        process.join()
+    return {"format": name, "files": count, "ended": dict(ended), "slowest_s": round(slowest, 2)}
+
+
+def bad(ended: dict[str, int]) -> dict[str, int]:
+    """Outcomes that must not be."""
+    return {outcome: n for outcome, n in ended.items() if outcome not in ("read", "read in part", "refused")}
+
+
+def _read_all(pipe: Connection, name: str, first: int, count: int, folder: Path) -> None:
+    path = folder / f"{first}.{name}"
+    for seed in range(first, count):
+        path.write_bytes(mutated(SEEDS[name], seed))
+        start = time.monotonic()
+        pipe.send((_read(path), time.monotonic() - start))
+
+
+def _read(path: Path) -> str:
+    dropped: list[Any] = []
+    try:
+        for document in read_documents([path], ReadOptions(on_error="skip", on_drop=dropped.append)):
+            document.text.encode()
+    except InputError:
+        return "refused"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    return "read in part" if dropped else "read"
+
+
+if __name__ == "__main__":
+    files, forms = int(sys.argv[1]) if len(sys.argv) > 1 else 200, sys.argv[2:] or SEEDS
+    with TemporaryDirectory() as here:
+        for form in forms:
+            print(json.dumps(fuzz(form, files, Path(here))), flush=True)

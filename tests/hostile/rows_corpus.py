@@ -1,0 +1,211 @@
+"""Commands on a corpus whose manifests, arrays or tokenizer were damaged or edited."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hostile.runner import Harm, Row
+from hostile.template import PREPARE
+
+COMMANDS = {
+    "inspect": "inspect corpus",
+    "verify": "inspect corpus --verify",
+    "json": "inspect corpus --json",
+    "megatron": "convert corpus --to megatron --out there",
+    "dataset": "convert corpus --to dataset --out there",
+    "train": "train tiny-dense --corpus corpus --out run --steps 1 --length 64",
+    "prepare": PREPARE,
+}
+
+
+def replaced(content: bytes) -> Callable[[Path], None]:
+    def harm(path: Path) -> None:
+        path.write_bytes(content)
+
+    return harm
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def doubled(path: Path) -> None:
+    path.write_bytes(path.read_bytes() * 2)
+
+
+def of_objects(path: Path) -> None:
+    with open(path, "wb") as file:
+        np.save(file, np.array([{"a": 1}], object), allow_pickle=True)
+
+
+def of_zeros(path: Path) -> None:
+    np.save(path, np.zeros((3, 4, 5)))
+
+
+def largest_ids(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def edited(*keys: str, value: Any, old: bool = False) -> Callable[[Path], None]:
+    """A manifest's value replaced; `old` leaves out the manifest's own hash, as the first versions did."""
+
+    def harm(path: Path) -> None:
+        manifest = json.loads(path.read_text())
+        if old:
+            del manifest["manifest"]
+        inner = manifest
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+        path.write_text(json.dumps(manifest))
+
+    return harm
+
+
+def at(path: str, harm: Callable[[Path], None]) -> Harm:
+    return lambda folder: harm(folder / "corpus" / path)
+
+
+def without_record(path: str, harm: Callable[[Path], None]) -> Harm:
+    """As `at`, with a corpus's manifest that agrees, so that only the values themselves are wrong."""
+
+    def both(folder: Path) -> None:
+        harm(folder / "corpus" / path)
+        stage = json.loads((folder / "corpus" / path).read_text())
+        of_all = json.loads((folder / "corpus" / "manifest.json").read_text())
+        del of_all["manifest"]
+        of_all["stages"][path.split("/")[0]] = {name: stage[name] for name in ("counts", "files")}
+        (folder / "corpus" / "manifest.json").write_text(json.dumps(of_all))
+
+    return both
+
+
+JSON = {
+    "empty": replaced(b""),
+    "cut": halved,
+    "garbage": replaced(b"\xff\x00\xfe"),
+    "a list": replaced(b"[]"),
+    "null": replaced(b"null"),
+    "a number": replaced(b"3"),
+    "an empty object": replaced(b"{}"),
+    "too deep": replaced(b"[" * 100_000),
+    "a folder": as_folder,
+    "of lists": replaced(b'{"settings": [], "stages": [], "inputs": [], "counts": [], "files": []}'),
+}
+EDITS = {
+    "another count": edited("counts", "documents", value=7),
+    "a dtype": edited("counts", "dtype", value="complex64"),
+    "files that lead outside": edited("files", value={"../../x": "0" * 64}, old=True),
+    "hashes of another type": edited("files", value={"instances.bin": 3}, old=True),
+    "counts that are a list": edited("counts", value=[], old=True),
+    "no counts": edited("counts", value={}, old=True),
+}
+VALUES = {
+    ("dtype", "object"),
+    ("dtype", "uint8"),
+    ("dtype", None),
+    ("instances", -1),
+    ("instances", 10**30),
+    ("instances", "many"),
+    ("instances", 1),
+    ("vocab_size", 10),
+    ("vocab_size", 10**9),
+    ("vocab_size", "all"),
+    ("eos_token_id", 10**6),
+    ("eos_token_id", -1),
+    ("eos_token_id", None),
+    ("domains", None),
+}
+ARRAYS = {
+    "absent": Path.unlink,
+    "empty": replaced(b""),
+    "cut": halved,
+    "a folder": as_folder,
+}
+NUMPY = {"of objects": of_objects, "of zeros": of_zeros, "garbage": replaced(b"\x93NUMPY\xff\xff" * 9)}
+OPENED = ("instances/instances.bin", "tokens/tokens.bin")
+OPENED_NUMPY = (
+    *(f"instances/{name}.npy" for name in ("piece_starts", "piece_documents", "piece_lengths", "domains")),
+    *(f"tokens/{name}.npy" for name in ("offsets", "domains", "bytes")),
+)
+INSPECTED = (
+    "embeddings/embeddings.npy",
+    "neighbors/neighbors.npy",
+    "neighbors/similarities.npy",
+    "order/order.npy",
+)
+EVERY = 5
+"""One harm of these is tried in the suite, all in the drill."""
+
+
+def rows(
+    what: str, harms: dict[str, Harm], commands: tuple[str, ...], line: str, first: int = 0
+) -> Iterator[Row]:
+    """Every harm with every command; in the suite every fifth harm with one command, in turn."""
+    for (i, (name, harm)), command in product(enumerate(harms.items()), commands):
+        drill = commands.index(command) != (i + first) % len(commands) or (i + first) % EVERY != 0
+        yield Row(f"{command}: {what} {name}", COMMANDS[command], line, harm, drill=drill)
+
+
+def tables() -> Iterator[Row]:
+    every = tuple(COMMANDS)
+    for i, stage in enumerate(
+        ("", "documents/", "tokenizer/", "tokens/", "embeddings/", "order/", "instances/")
+    ):
+        path = f"{stage}manifest.json"
+        harms = {name: at(path, harm) for name, harm in JSON.items()}
+        yield from rows(f"{path} is", harms, every, "manifest.json: not a readable manifest", i)
+    for i, stage in enumerate(("instances/", "tokens/")):
+        path = f"{stage}manifest.json"
+        harms = {name: at(path, harm) for name, harm in EDITS.items()}
+        yield from rows(f"{path} has", harms, every, r"not a readable manifest|it is not the one that", i)
+    values = {
+        f"{name}={value}": without_record(
+            "instances/manifest.json", edited("counts", name, value=value, old=True)
+        )
+        for name, value in sorted(VALUES, key=str)
+    }
+    opened = ("inspect", "json", "megatron", "dataset", "train")
+    yield from rows("old counts have", values, opened, r"corpus(/\w+)?: ")
+    for i, file in enumerate((*OPENED, *OPENED_NUMPY)):
+        kinds = ARRAYS | (NUMPY if file in OPENED_NUMPY else {"doubled": doubled})
+        harms = {name: at(file, harm) for name, harm in kinds.items()}
+        name = file.split("/")[1]
+        yield from rows(f"{file} is", harms, every, rf"{name} is not what was written; remove the folders", i)
+    for i, file in enumerate(INSPECTED):
+        harms = {name: at(file, harm) for name, harm in (ARRAYS | NUMPY).items()}
+        name = file.split("/")[1]
+        yield from rows(f"{file} is", harms, ("inspect", "verify", "json"), rf"{name} is not what was", i)
+    ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}
+    yield from rows(
+        "instances.bin", ids, ("train", "megatron", "dataset"), r"holds the id 65535 of \d+; the corpus"
+    )
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        kinds = {"absent": Path.unlink, "cut": halved, "another": replaced(b"{}"), "empty": replaced(b"")}
+        harms = {name: at(f"tokenizer/{file}", harm) for name, harm in kinds.items()}
+        yield from rows(f"{file} is", harms, every, rf"{file.split('.')[0]}.* is not what was written")
+    folders = {
+        "is absent": lambda folder: shutil.rmtree(folder / "corpus"),
+        "is empty": lambda folder: (shutil.rmtree(folder / "corpus"), (folder / "corpus").mkdir())[0],
+        "is a file": lambda folder: (
+            shutil.rmtree(folder / "corpus"),
+            (folder / "corpus").write_text("x"),
+        )[0],
+        "has no manifest": lambda folder: (folder / "corpus" / "manifest.json").unlink(),
+        "has no instances": lambda folder: shutil.rmtree(folder / "corpus" / "instances"),
+    }
+    commands = ("inspect", "json", "verify", "megatron", "dataset", "train")
+    yield from rows("corpus", folders, commands, "loriini: .*")
+
+
+ROWS = list(tables())

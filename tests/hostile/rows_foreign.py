@@ -1,0 +1,92 @@
+"""`convert --to corpus` on data sets of other programs."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from hostile.files import MIB, flipped, parquet, write
+from hostile.runner import Harm, Row
+
+IMPORT = "convert {} --to corpus --tokenizer corpus/tokenizer --length 8 --out back"
+IDS = pa.table({"input_ids": [[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]] * 20})
+HEAD = struct.Struct("<9sQBQQ")
+
+
+def megatron(
+    head: tuple[bytes, int, int, int, int], lengths: list[int], bounds: list[int], data: int = 40
+) -> Harm:
+    """A Megatron data set of uint16 tokens with this index."""
+
+    def harm(folder: Path) -> None:
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) * 2 if lengths else np.zeros(0)
+        parts = [HEAD.pack(*head), np.array(lengths, "<i4").tobytes(), starts.astype("<i8").tobytes()]
+        (folder / "m.idx").write_bytes(b"".join([*parts, np.array(bounds, "<i8").tobytes()]))
+        (folder / "m.bin").write_bytes(b"\1\0" * data)
+
+    return harm
+
+
+MAGIC = b"MMIDIDX\0\0"
+TABLES = {
+    "cut": parquet(IDS)[:-9],
+    "empty": b"",
+    "garbage": b"\xff" * 999,
+    "flipped": flipped(parquet(IDS), 3, 60),
+    "of text": parquet(pa.table({"text": ["a"]})),
+    "of floats": parquet(pa.table({"input_ids": [[0.5, 1.5]]})),
+    "of numbers": parquet(pa.table({"input_ids": [1, 2]})),
+    "of strings": parquet(pa.table({"input_ids": [["a"]]})),
+    "of lists of lists": parquet(pa.table({"input_ids": [[[1]]]})),
+    "of nulls": parquet(pa.table({"input_ids": pa.array([None, [1]], pa.list_(pa.int32()))})),
+    "of nulls inside": parquet(pa.table({"input_ids": pa.array([[None, 1]], pa.list_(pa.int32()))})),
+    "of negative ids": parquet(pa.table({"input_ids": [[-1, 2]]})),
+    "of large ids": parquet(pa.table({"input_ids": [[2**40]]})),
+    "of no rows": parquet(pa.table({"input_ids": pa.array([], pa.list_(pa.int32()))})),
+    "of empty rows": parquet(pa.table({"input_ids": pa.array([[], []], pa.list_(pa.int32()))})),
+    "of few tokens": parquet(pa.table({"input_ids": [[1]]})),
+    "with a control character": parquet(pa.table({"\x1b[31m": ["a"]})),
+}
+ROWS = [
+    *(
+        Row(
+            f"convert a table {name}", IMPORT.format("t.parquet"), r"loriini: .*", write("t.parquet", content)
+        )
+        for name, content in TABLES.items()
+    ),
+    Row(
+        "convert a table of one endless row",
+        IMPORT.format("t.parquet"),
+        "longer than 64 MiB",
+        write("t.parquet", lambda: parquet(pa.table({"input_ids": [np.ones(10 * MIB, np.int64)]}))),
+    ),
+    *(
+        Row(f"convert an index {name}", IMPORT.format("m"), r"loriini: .*m\.(idx|bin): ", harm)
+        for name, harm in {
+            "of another program": megatron((b"OTHERXX\0\0", 1, 8, 1, 2), [4], [0, 1]),
+            "of another version": megatron((MAGIC, 7, 8, 1, 2), [4], [0, 1]),
+            "of another type": megatron((MAGIC, 1, 99, 1, 2), [4], [0, 1]),
+            "of too many sequences": megatron((MAGIC, 1, 8, 2**62, 2), [4], [0, 1]),
+            "of negative lengths": megatron((MAGIC, 1, 8, 2, 2), [-4, 4], [0, 2]),
+            "of falling bounds": megatron((MAGIC, 1, 8, 2, 3), [4, 4], [0, 9, 2]),
+            "of bounds outside": megatron((MAGIC, 1, 8, 1, 2), [4], [0, 7]),
+            "of no bounds": megatron((MAGIC, 1, 8, 0, 0), [], []),
+            "of more tokens than there are": megatron((MAGIC, 1, 8, 1, 2), [400], [0, 1]),
+            "that is empty": lambda folder: (folder / "m.idx").write_bytes(b"") and None,
+        }.items()
+    ),
+    Row("convert an absent data set", IMPORT.format("absent"), "no such file"),
+    Row("convert a folder of nothing", IMPORT.format("corpus"), "no parquet files"),
+    Row("convert without a tokenizer", "convert t.parquet --to corpus --out back", "needs --tokenizer"),
+    Row(
+        "convert with a trained tokenizer", IMPORT.format("m").replace("corpus/tokenizer", "bpe:300"), "path"
+    ),
+    Row("convert to an existing folder", "convert corpus --to dataset --out corpus", "exists already"),
+    Row(
+        "convert with a length of 0",
+        IMPORT.format("t.parquet").replace("--length 8", "--length 0"),
+        "not positive",
+        write("t.parquet", parquet(IDS)),
+    ),
+]

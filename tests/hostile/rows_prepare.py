@@ -1,0 +1,286 @@
+"""`prepare` on hostile documents, tokenizers and folders."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+from hostile.files import (
+    MANY,
+    MIB,
+    TEXTS,
+    arrow,
+    flipped,
+    parquet,
+    response,
+    texts_table,
+    unpacks_to,
+    warc,
+    write,
+)
+from hostile.runner import Harm, Row
+
+MADE = r"60 documents, [\d,]+ tokens"
+STOP = "prepare c --documents {} --out . --length 16 --tokenizer bpe:300 --order random"
+SKIP = STOP + " --on-error skip"
+
+
+def refused(name: str, content: bytes, line: str) -> Row:
+    """A file that stops the reading, with `name` as its name."""
+    return Row(
+        f"prepare {name} of {content[:24]!r} ({len(content)} bytes)",
+        STOP.format(name),
+        rf"loriini: .*{line}",
+        write(name, content),
+    )
+
+
+def left_out(name: str, harm: Harm, reason: str, **more: object) -> Row:
+    """A file that is left out, beside good documents."""
+
+    def both(folder: Path) -> None:
+        harm(folder)
+        (folder / "many.jsonl").write_bytes(MANY)
+
+    command = SKIP.format(f"many.jsonl {name}")
+    line = rf"(?s){MADE}.*left out:.*{reason}"
+    return Row(f"skip {reason} {name}"[:90], command, line, both, 0, **more)  # type: ignore[arg-type]
+
+
+def named(name: str) -> Harm:
+    return write(name, b'{"text": 1}\n')
+
+
+def foreign_names(folder: Path) -> None:
+    """Ids and domains with ANSI sequences, line ends, bidirectional marks and markup."""
+    marks = ["\x1b[31mred\x1b[0m", "a\nb\rc", "\u202eleft", "[/]", "[bold]x", "\x07\x08", "\u2028", ""]
+    records = [
+        {"text": text, "id": f"{marks[i % 8]}{i}", "topic": marks[i % 8]} for i, text in enumerate(TEXTS)
+    ]
+    records += [{**records[0], "text": "again"}, {**records[3], "id": "\x1b]0;title\x07"}]
+    (folder / "names.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def link_to_itself(folder: Path) -> None:
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+
+
+def nested_links(folder: Path) -> None:
+    (folder / "texts").mkdir()
+    (folder / "texts" / "self").symlink_to("..", target_is_directory=True)
+
+
+def pipe(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.jsonl")
+
+
+def tokenizer(content: bytes, name: str = "tokenizer.json") -> Harm:
+    def harm(folder: Path) -> None:
+        (folder / "tok").mkdir()
+        (folder / "tok" / name).write_bytes(content)
+
+    return harm
+
+
+def given_tokenizer(name: str, harm: Harm, line: str, path: str = "tok") -> Row:
+    command = f"prepare c --documents documents.jsonl --out . --length 16 --tokenizer {path}"
+    return Row(f"tokenizer {name}", command, line, harm)
+
+
+DEEP = b"[" * 100_000
+ENDLESS = b"x" * MIB
+WORDS = b"word " * (MIB // 5)
+DAMAGED_ARROW = flipped(arrow(texts_table()), 1, 200)
+
+READ = [
+    refused("a.jsonl", b"{\n", "not valid JSON"),
+    refused("a.jsonl", b"[]\n", "not a JSON object"),
+    refused("a.jsonl", b"null\n", r"not a JSON object \(a NoneType"),
+    refused("deep.jsonl", DEEP + b"\n", "not valid JSON"),
+    refused("a.jsonl", b'{"text": ' + b"9" * 5000 + b"}\n", "not valid JSON"),
+    refused("a.jsonl", b'{"text": NaN}\n', "text is not a string"),
+    refused("a.jsonl", b'{"text": null}\n', "no text"),
+    refused("a.jsonl", b'{"text": {"text": "a"}}\n', "text is not a string"),
+    refused("a.jsonl", b'{"text": "\\ud800"}\n', "not valid Unicode"),
+    refused("a.jsonl", b'{"text": "a", "id": "\\udfff"}\n', "not valid Unicode"),
+    refused("a.jsonl", b'{"text": "\xff"}\n', "not valid UTF-8"),
+    refused("a.jsonl", b'{"text": "  "}\n', "empty text"),
+    refused("a.jsonl", b"", "no document found"),
+    refused("a.jsonl", b"\n\n\n", "no document found"),
+    refused("a.jsonl", b"\0" * 5000, "not valid JSON"),
+    refused("a.csv", b'text\n"a', "unclosed quote"),
+    refused("a.csv", b'text\n"a"b\n', "misplaced quote"),
+    refused("a.csv", b"text,id\na\n", "wrong number of columns"),
+    refused("a.csv", b"body\na\n", "no text column"),
+    refused("a.csv", b"\x1b[31mred\n" * 3, "no text column"),
+    refused("a.csv", b"text\n\xff\n", "not valid UTF-8"),
+    refused("a.csv", b"text\na\rb\n", "misplaced quote or line end"),
+    refused("a.tsv", b"text\tid\n1\t2\t3\n", "wrong number of columns"),
+    refused("a.jsonl.gz", b"plain", "damaged archive"),
+    refused("a.jsonl.zst", b"plain", "damaged archive"),
+    refused("b.jsonl.gz", gzip.compress(MANY)[:-20], "truncated or damaged archive"),
+    refused("c.jsonl.gz", flipped(gzip.compress(MANY)), "damaged archive|not valid"),
+    refused("a.zip", b"PK\x03\x04", "packed in a way"),
+    refused("a.tar", b"x", "packed in a way"),
+    refused("a.txt", b"a\0b", "not a text file"),
+    refused("a.txt", b"\xff\xfe", "not valid UTF-8"),
+    refused("a.parquet", b"PAR1", "unreadable parquet"),
+    refused("b.parquet", b"PAR1" + b"\0" * 1000 + b"PAR1", "unreadable parquet"),
+    refused("c.parquet", b"", "unreadable parquet"),
+    refused("d.parquet", parquet(texts_table())[:-9], "unreadable parquet"),
+    refused("e.parquet", parquet(pa.table({"body": ["a"]})), "no text column"),
+    refused("f.parquet", parquet(pa.table({"\x1b[31m": ["a"]})), r"no text column .*\\x1b"),
+    refused("g.parquet", parquet(pa.table({"text": [1, 2]})), "text is not a string"),
+    refused("a.arrow", b"ARROW1" + b"\xff" * 500, "unreadable parquet or Arrow"),
+    refused("b.arrow", b"\xff" * 500, "unreadable parquet or Arrow"),
+    refused("c.arrow", b"", "unreadable parquet or Arrow"),
+    refused("d.arrow", DAMAGED_ARROW, "unreadable parquet or Arrow|not valid"),
+    refused("a.warc", b"WARC/1.0\r\nA: b\r\n\r\n", "damaged web archive"),
+    refused("b.warc", b"WARC/1.0\r\nContent-Length: 99999999999999999999\r\n\r\n", "damaged"),
+    refused("c.warc", b"WARC/1.0\r\nContent-Length: -1\r\n\r\n", "damaged web archive"),
+    refused("d.warc", b"WARC/1.0\r\n" + b"A: b\r\n" * 300_000, "damaged web archive"),
+    refused("e.warc", warc("response", b"no HTTP"), "no HTTP response"),
+    refused("f.warc.gz", gzip.compress(response(b"<p>words"))[:-9], "damaged"),
+    refused("\x1b[31mred.jsonl".replace("\x1b", "\u202e"), b"{\n", r"\\u202e\[31mred"),
+]
+
+PLACES = [
+    Row("prepare of a link to itself", STOP.format("loop.jsonl"), "no such file", link_to_itself),
+    Row("prepare of linked folders", SKIP.format("texts"), r"13\d documents", nested_links, 0),
+    Row("prepare of a pipe", STOP.format("pipe.jsonl"), "neither a file nor a folder", pipe),
+    Row("prepare of a device", STOP.format("/dev/zero"), "neither a file nor a folder"),
+    Row("prepare of an absent file", STOP.format("absent.jsonl"), "no such file"),
+    Row("prepare of a name too long", STOP.format("a" * 5000), "no such file|too long"),
+    Row("prepare of a weight", STOP.format("documents.jsonl:nan"), "no such file|weight"),
+    Row("prepare of an unknown protocol", STOP.format("nothing://x"), "protocol"),
+    Row("prepare with a path as name", "prepare ../c --documents documents.jsonl --out .", "not a path"),
+    Row(
+        "prepare into a file", "prepare c --documents documents.jsonl --out documents.jsonl", "choose another"
+    ),
+    Row("prepare of its own output", "prepare c --documents . --out .", "lies inside the input"),
+    Row("prepare with a short corpus", STOP.format("documents.jsonl").replace("16", "99999999"), "too few"),
+    *(
+        Row(f"prepare {flag}", f"prepare c --documents documents.jsonl --out . {flag}", line)
+        for flag, line in {
+            "--length 0": "at least 1",
+            "--length -3": "at least 1",
+            "--length 1e3": "invalid int",
+            "--workers 0": "at least 1",
+            "--seed -1": "at least 0",
+            "--seed 99999999999": "less than",
+            "--tokenizer bpe:0": "at least 257",
+            "--tokenizer bpe:x": "at least 257",
+            "--tokenizer absent": "no such tokenizer",
+            "--encoder ./absent": "no such folder",
+            "--order sideways": "choose one of",
+            "--max-document-characters 0": "at least 1",
+            "--executor nowhere": "choose one of",
+            "--unknown 3": "unknown argument",
+        }.items()
+    ),
+]
+
+TOKENIZERS = [
+    given_tokenizer("empty", tokenizer(b""), "not a readable tokenizer"),
+    given_tokenizer("of garbage", tokenizer(b"\xff\x00" * 99), "not a readable tokenizer"),
+    given_tokenizer("that is a list", tokenizer(b"[]"), "not a readable tokenizer"),
+    given_tokenizer("too deep", tokenizer(DEEP), "not a readable tokenizer"),
+    given_tokenizer("without a file", tokenizer(b"{}", "other.json"), "no tokenizer.json"),
+    given_tokenizer(
+        "of SentencePiece garbage", tokenizer(b"\xff" * 99, "a.model"), "tokenizer", "tok/a.model"
+    ),
+]
+
+NAMES = [
+    Row(
+        "ids and domains with control characters",
+        SKIP.format("names.jsonl") + " --domain-field topic",
+        r"6[012] documents",
+        foreign_names,
+        0,
+    ),
+    Row(
+        "a text field with control characters",
+        STOP.format("documents.jsonl") + r' --text-field "$(printf \\033)"',
+        "no text",
+    ),
+    Row(
+        "a wrong text field's name", STOP.format("documents.jsonl") + " --text-field [/]", r"no text .*\[/\]"
+    ),
+    Row(
+        "an input's name with control characters",
+        STOP.format("'\u202ex\x1b[31m.jsonl'"),
+        r"\\u202ex\\x1b\[31m",
+        named("\u202ex\x1b[31m.jsonl"),
+    ),
+]
+
+BOMBS = [
+    left_out("a.jsonl", write("a.jsonl", lambda: b"x" * (70 * MIB)), "longer than 64 MiB"),
+    left_out(
+        "a.csv", write("a.csv", lambda: b"text\n" + b"x" * (70 * MIB)), "longer than 64 MiB", drill=True
+    ),
+    left_out(
+        "rows.csv",
+        write("rows.csv", lambda: b"text\n" + b'"\n",' * (17 * MIB)),
+        "longer than 64 MiB",
+        drill=True,
+    ),
+    left_out("a.txt", write("a.txt", lambda: b"x" * (65 * MIB)), "longer than 64 MiB", drill=True),
+    left_out("words.txt", write("words.txt", lambda: WORDS * 12), "more than 10000000 characters"),
+    left_out("zeros.jsonl.zst", unpacks_to("zeros.jsonl.zst", ENDLESS, 600), "damaged archive"),
+    left_out("zeros.jsonl.gz", unpacks_to("zeros.jsonl.gz", ENDLESS, 600), "damaged archive", drill=True),
+    left_out("huge.jsonl.zst", unpacks_to("huge.jsonl.zst", ENDLESS, 20_000), "damaged archive", drill=True),
+    left_out(
+        "huge.warc.zst", unpacks_to("huge.warc.zst", ENDLESS, 2_000, b"WARC/1.0\r\n"), "damaged", drill=True
+    ),
+    left_out(
+        "huge.warc.gz",
+        unpacks_to("huge.warc.gz", ENDLESS, 2_000, b"WARC/1.0\r\nContent-Length: 9999999999\r\n\r\n"),
+        "damaged archive",
+        drill=True,
+    ),
+    left_out(
+        "body.warc",
+        write(
+            "body.warc",
+            lambda: response(gzip.compress(ENDLESS * 200), more="Content-Encoding: gzip\r\n"),
+        ),
+        "longer than 64 MiB",
+    ),
+    left_out(
+        "page.warc",
+        write("page.warc", lambda: response(b"<html><body>" + b"<p>words</p>" * MIB)),
+        "page of more than 8 MiB",
+    ),
+    left_out(
+        "cell.parquet",
+        write("cell.parquet", lambda: parquet(pa.table({"text": ["x" * (100 * MIB), TEXTS[0]]}))),
+        "longer than 64 MiB",
+    ),
+    left_out(
+        "cell.arrow",
+        write("cell.arrow", lambda: arrow(pa.table({"text": ["x" * (100 * MIB), TEXTS[0]]}))),
+        "longer than 64 MiB",
+        drill=True,
+    ),
+    Row(
+        "one word of 9 million letters",
+        STOP.format("many.jsonl word.txt"),
+        r"61 documents",
+        lambda folder: (write("word.txt", b"x" * 9_000_000)(folder), write("many.jsonl", MANY)(folder))[0],
+        0,
+        drill=True,
+    ),
+    Row(
+        "one word of half a million letters",
+        STOP.format("many.jsonl word.txt"),
+        r"61 documents",
+        lambda folder: (write("word.txt", b"xyz" * 170_000)(folder), write("many.jsonl", MANY)(folder))[0],
+        0,
+    ),
+]
+
+ROWS = [*READ, *PLACES, *TOKENIZERS, *NAMES, *BOMBS]

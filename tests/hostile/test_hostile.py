@@ -1,0 +1,38 @@
+"""What other people's files can do: every row of the tables."""
+
+from pathlib import Path
+
+import pytest
+
+from hostile import fuzz, rows_corpus, rows_foreign, rows_prepare
+from hostile.runner import Row, problems, run_row
+from hostile.template import make_template
+
+ROWS = [*rows_prepare.ROWS, *rows_corpus.ROWS, *rows_foreign.ROWS]
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("hostile") / "template")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, id=row.name, marks=[pytest.mark.drill] if row.drill else []) for row in ROWS],
+)
+def test_a_row(row: Row, template: Path, tmp_path: Path) -> None:
+    found = problems(row, run_row(row, template, tmp_path / "here"))
+    assert not found, "\n".join(found)
+
+
+def test_names_are_unique() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("form", fuzz.SEEDS)
+def test_mutated_files_are_read_in_part_or_refused(form: str, tmp_path: Path) -> None:
+    ended = fuzz.fuzz(form, 200, tmp_path)["ended"]
+    assert not fuzz.bad(ended)
+    assert ended.keys() & {"refused", "read in part"}
