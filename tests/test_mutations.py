@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mutation import Mutation
-from mutations import MUTATIONS, ROOT
+from mutate import ROOT
+from mutations import MUTATIONS, Mutation
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -1,6 +1,6 @@
 """Known mistakes in exported models."""
 
-from mutation import Mutation
+from mutations.mutation import Mutation
 
 EXPORTS = (
     Mutation(

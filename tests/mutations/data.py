@@ -1,0 +1,48 @@
+"""Known mistakes in inputs, corpora and jobs."""
+
+from mutations.mutation import Mutation
+
+DATA = (
+    Mutation(
+        "files are renamed before they are synced",
+        "atomic.py",
+        "        for name in files:\n            fsync(Path(folder, name))\n",
+        "",
+        "tests/test_atomic.py",
+    ),
+    Mutation(
+        "edited manifests are believed",
+        "jobs/artifact.py",
+        "if written is not None and written != digest(manifest):",
+        "if False:",
+        "tests/corpus/test_verify.py",
+    ),
+    Mutation(
+        "offsets of decoded columns are not checked",
+        "sources/decoder.py",
+        "                _check(column)\n",
+        "                pass\n",
+        "tests/sources/test_columns.py",
+    ),
+    Mutation(
+        "ids outside the vocabulary are read",
+        "corpus/instances.py",
+        "if largest >= self.vocab_size:",
+        "if False:",
+        "tests/corpus/test_instances.py",
+    ),
+    Mutation(
+        "a hang-up of the terminal kills a command",
+        "cli/signals.py",
+        "ENDING = (signal.SIGTERM, signal.SIGHUP)",
+        "ENDING = (signal.SIGTERM,)",
+        "tests/hostile/test_signals.py",
+    ),
+    Mutation(
+        "random order keeps near-duplicates",
+        "corpus/walks.py",
+        "return permutation[keep[permutation]]",
+        "return permutation",
+        "tests/corpus",
+    ),
+)

@@ -1,0 +1,90 @@
+"""Known mistakes in what people look at: evaluation, pages, generated text."""
+
+from mutations.mutation import Mutation
+
+REPORTS = (
+    Mutation(
+        "perplexity counts the skipped tokens",
+        "evaluate/perplexity.py",
+        "losses_NL[:, skip:].mean().exp()",
+        "losses_NL.mean().exp()",
+        "tests/evaluate",
+    ),
+    Mutation(
+        "the bootstrap draws each model's instances separately",
+        "evaluate/intervals.py",
+        "means_2R[1, start:stop] = b_N[drawn].mean(1)",
+        "means_2R[1, start:stop] = b_N[rng.permuted(drawn.ravel()).reshape(drawn.shape)].mean(1)",
+        "tests/evaluate",
+    ),
+    Mutation(
+        "a prompt routes nothing in an evaluation",
+        "evaluate/perplexity.py",
+        'inference = {"prompt_lengths": lengths_B, "inference_routing": routing}',
+        "pass",
+        "tests/evaluate",
+    ),
+    Mutation(
+        "several runs skip the shortest first segment",
+        "evaluate/runs.py",
+        "skip = max(map(first_segment,",
+        "skip = min(map(first_segment,",
+        "tests/evaluate",
+    ),
+    Mutation(
+        "the weights of a sparse design are its choices",
+        "analyze/routes.py",
+        "chosen = gates if soft else (gates > 0).double()",
+        "chosen = gates",
+        "tests/analyze",
+    ),
+    Mutation(
+        "routes count padding",
+        "analyze/routes.py",
+        "values = values * routing.valid[:, None]",
+        "pass",
+        "tests/analyze",
+    ),
+    Mutation(
+        "chance agrees with no domain",
+        "analyze/routes.py",
+        "chance_bits=_chance_bits(per_sequence[..., :E], counts)",
+        "chance_bits=np.zeros(len(totals_LDX))",
+        "tests/analyze",
+    ),
+    Mutation(
+        "the headline ignores the interval",
+        "analyze/comparison.py",
+        "if not overall.decided:",
+        "if overall.change == 0:",
+        "tests/analyze",
+    ),
+    Mutation(
+        "the lens shows the routing of the next segment",
+        "analyze/lens.py",
+        "units + np.arange(inputs.shape[1]) // slots",
+        "units + (np.arange(inputs.shape[1]) + 1) // slots",
+        "tests/analyze/test_lens.py",
+    ),
+    Mutation(
+        "a page runs any script",
+        "analyze/page.py",
+        "f\"'sha256-{digest}'\" if script else \"'none'\"",
+        "\"'unsafe-inline'\"",
+        "tests/analyze/test_lens.py",
+    ),
+    Mutation(
+        "the end of a streamed text is lost",
+        "evaluate/samples.py",
+        "if text:",
+        "if text and not stream_end:",
+        "tests/evaluate/test_samples.py",
+    ),
+    Mutation(
+        "a moved corpus makes another run",
+        "train/folder.py",
+        '"order", "corpus"}',
+        '"order"}',
+        "tests/train/test_folder.py",
+    ),
+)
