@@ -190,7 +190,7 @@ def test_after_a_full_disk_finished_stages_are_kept(
         raise OSError(errno.ENOSPC, "No space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr("loriini.corpus.prepare.write_json", fail)
+        patch.setattr("loriini.corpus.prepare.write_manifest", fail)
         assert_refused(call(capsys, *prepare, *settings), "the disk: No space left; free some space, then")
     finished = (tmp_path / "c" / "documents" / "manifest.json").stat()
     assert call(capsys, *prepare, *settings).code == 0
