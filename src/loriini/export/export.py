@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def export_model(
     settings: ExportSettings,
     out: Path,
     record: TrainingRecord | None = None,
-    source: Any = None,
+    source: str | None = None,
 ) -> Path:
     """Export a model that is in memory; see `export_run`. Its weights may be cast to `settings.dtype`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -129,13 +130,11 @@ def _how(exported: PreTrainedModel, model: LoriiniForCausalLM, difference: float
     return f"as {kind}; the largest difference of a logit to the model's was {difference:.1e} ({model.dtype})"
 
 
-def _source(run: Path, step: int | None) -> list[Any]:
-    """The files of the model, by place, size and time of change."""
-    if step is not None:
-        return [str(run.resolve()), step]
-    files = sorted(model_folder(run).glob("*.safetensors"))
-    stats = [(file, file.stat()) for file in files]
-    return [[str(file.resolve()), stat.st_size, stat.st_mtime_ns] for file, stat in stats]
+def _source(run: Path, step: int | None) -> str:
+    """A hash of the places, sizes and times of change of the model's files."""
+    files = [] if step is not None else sorted(model_folder(run).glob("*.safetensors"))
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return sha256(repr((str(run.resolve()), step, stats)).encode()).hexdigest()
 
 
 def _is_exported(out: Path, settings: dict[str, Any]) -> bool:
