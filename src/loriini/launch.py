@@ -94,9 +94,7 @@ def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) 
     path = out / RUN
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
-    run = override(read_run(path)[0], overrides)
-    refuse_unused(run, overrides, world_size())
-    return train_run(run, out, minutes)
+    return train_run(override(read_run(path)[0], overrides), out, minutes)
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
