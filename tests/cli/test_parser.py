@@ -82,3 +82,14 @@ def refused(path: Path, found: list[str]) -> None:
     with pytest.raises(InputError) as error:
         read_text_file(path)
     found.append(str(error.value))
+
+
+def test_threads_wait_without_spinning_unless_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for before, after in ((None, "passive"), ("active", "active")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", before or "")
+        if before is None:
+            monkeypatch.delenv("OMP_WAIT_POLICY")
+        call(capsys, "designs")
+        assert os.environ["OMP_WAIT_POLICY"] == after
