@@ -35,10 +35,15 @@ class Bounds:
         return " and ".join(f"{name} {end:g}" for name, end in ends.items() if math.isfinite(end))
 
 
-Count = Annotated[int, Bounds(least=1)]
-CountOrZero = Annotated[int, Bounds(least=0)]
-Positive = Annotated[float, Bounds(above=0)]
-NotNegative = Annotated[float, Bounds(least=0)]
+LARGEST = 10**15
+"""Of counts and of numbers without a bound of their own: far above any model, text or machine."""
+Count = Annotated[int, Bounds(least=1, most=LARGEST)]
+CountOrZero = Annotated[int, Bounds(least=0, most=LARGEST)]
+Positive = Annotated[float, Bounds(above=0, most=LARGEST)]
+NotNegative = Annotated[float, Bounds(least=0, most=LARGEST)]
+Weight = Annotated[float, Bounds(least=0, most=1000)]
+"""Of an auxiliary loss, or a multiplier of a learning rate."""
+Seed = Annotated[int, Bounds(least=0, below=2**63)]
 Fraction = Annotated[float, Bounds(least=0, most=1)]
 FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
 
@@ -85,7 +90,7 @@ def mismatch(value: Any, hint: Any) -> str | None:
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return f"{len(kinds)} values"
         wanted = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
-        return next((f"values {each}" for each in wanted if each), None)
+        return next((f"values, each {each}" for each in wanted if each), None)
     return _mismatch_of_class(value, hint)
 
 

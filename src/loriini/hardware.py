@@ -7,9 +7,16 @@ import re
 import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
+
+CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Of version 2 and 1."""
 
 
 def pick_device() -> torch.device:
@@ -83,6 +90,22 @@ def peak_resident(who: int = resource.RUSAGE_SELF) -> int:
     """Peak resident bytes of this process, or of its largest finished child; includes mapped files."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(who).ru_maxrss * unit
+
+
+def machine_memory() -> float:
+    """Bytes of memory that this process could have: the GPU's if there is one, else the machine's.
+
+    The limits of a container (cgroup) and of `ulimit -v` are among the machine's.
+    """
+    if pick_device().type == "cuda":
+        return float(torch.cuda.get_device_properties(0).total_memory)
+    limits = [float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limits += [] if soft == resource.RLIM_INFINITY else [float(soft)]
+    for file in CGROUP_LIMITS:
+        if file.exists() and (text := file.read_text().strip()).isdigit():
+            limits.append(float(text))
+    return min(limits)
 
 
 def describe_machine() -> dict[str, Any]:

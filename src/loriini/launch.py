@@ -11,10 +11,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.estimate.estimate import Estimate, estimate
-from loriini.estimate.memory import GpuCluster
+from loriini.estimate.memory import GpuCluster, check_memory
 from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import Generation, continue_text
-from loriini.hardware import autocast
+from loriini.hardware import autocast, machine_memory
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.recipes import default_vocabulary, find_recipe
@@ -26,6 +26,7 @@ from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.override import override
 from loriini.train.run import RUN, Run, read_run
+from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_sinks
 
 
@@ -77,6 +78,7 @@ def train_recipe(
         if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
+        refuse_unused(run, overrides, world_size())
         check_sinks(run.watch.sinks)
         if heldout:
             paths = tuple(path.resolve() for path in heldout)
@@ -99,8 +101,20 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     """Train a run on its corpora, with the measurements that it asks for."""
     corpus = read_corpora(run.corpus, run.corpus_weights)
     run.check(run.label_names(corpus.instances), world_size())
+    check_sizes(run, corpus)
     measured = () if (out / "model").exists() else measures(run, corpus)
     return train(run, corpus, out, measured, minutes)
+
+
+def check_sizes(run: Run, corpus: TrainingCorpus) -> None:
+    """InputError for a run that this machine cannot hold, and for one without rows for all tokens."""
+    rows = run.model.vocab_size
+    if rows is not None and rows < corpus.vocab_size:
+        raise InputError(
+            f"--model.vocab_size {rows}: the corpus has {corpus.vocab_size} tokens; give at least as many"
+        )
+    config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))
+    check_memory(run, config, world_size(), machine_memory(), "this machine")
 
 
 def dry_run(
@@ -112,6 +126,7 @@ def dry_run(
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
     run = recipe(name, overrides, init)
+    refuse_unused(run, overrides, cluster.gpus)
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
 

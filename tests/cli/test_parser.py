@@ -1,19 +1,23 @@
 """Help, versions, and what the parser takes."""
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from cli.calls import call
 from loriini import __version__
 from loriini.cli import COMMANDS
-from loriini.cli.parser import make_parser
+from loriini.cli.parser import MOST_BYTES, make_parser, read_text_file
 from loriini.corpus.settings import PrepareSettings
+from loriini.errors import InputError
 from loriini.quickstart import Quickstart
 
 NAMES = [command.__name__ for command in COMMANDS]
@@ -59,3 +63,33 @@ def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
     defaults = {field.name: str(field.default).lower() for field in fields(settings)}
     assert len(named) >= 3
     assert named.items() <= defaults.items()
+
+
+def test_a_prompt_file_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    (tmp_path / "good").write_text("wörds", encoding="utf-8")
+    assert read_text_file(tmp_path / "good") == "wörds"
+    for name, reason in (("pipe", "pipe"), (".", "folder"), ("large", "larger than 64 MiB")):
+        reader = Thread(target=refused, args=(tmp_path / name, found := []), daemon=True)
+        reader.start()
+        reader.join(60)
+        assert reason in found[0]
+
+
+def refused(path: Path, found: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        read_text_file(path)
+    found.append(str(error.value))
+
+
+def test_threads_wait_without_spinning_unless_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for before, after in ((None, "passive"), ("active", "active")):
+        monkeypatch.setenv("OMP_WAIT_POLICY", before or "")
+        if before is None:
+            monkeypatch.delenv("OMP_WAIT_POLICY")
+        call(capsys, "designs")
+        assert os.environ["OMP_WAIT_POLICY"] == after

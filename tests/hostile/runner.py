@@ -35,6 +35,8 @@ class Row:
     """A regular expression for the one error line (`code` 2), or for standard output (`code` 0)."""
     harm: Harm = nothing
     code: int = 2
+    within: Harm = nothing
+    """Done to the process of the command, in its folder; an empty `line` expects no line at all."""
     drill: bool = False
     seconds: float = 300.0
     """Generous: the machine may be loaded."""
@@ -66,7 +68,7 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append("a traceback")
     lines = PROGRESS.sub("", ended.err).splitlines()
     errors = [line for line in lines if not line.startswith("warning: ")]
-    if len(errors) != (row.code != 0):
+    if len(errors) != (row.code != 0 and bool(row.line)):
         found.append(f"{len(errors)} error lines")
     if not re.search(row.line, ended.err if row.code else ended.out):
         found.append(f"no {row.line!r} in the output")
@@ -79,12 +81,14 @@ def run_row(row: Row, template: Path, folder: Path) -> Ended:
     """Copy the template to `folder`, harm it, and run the row's command there."""
     shutil.copytree(template, folder)
     row.harm(folder)
-    return call(row.command, folder, row.seconds, row.gigabytes)
+    return call(row.command, folder, row.seconds, row.gigabytes, row.within)
 
 
-def call(command: str, folder: Path, seconds: float = 300.0, gigabytes: float = 3.0) -> Ended:
+def call(
+    command: str, folder: Path, seconds: float = 300.0, gigabytes: float = 3.0, within: Harm = nothing
+) -> Ended:
     """Run a command in `folder`, in a process forked from one that has imported the package."""
-    process = CONTEXT.Process(target=_run, args=(shlex.split(command), folder, gigabytes))
+    process = CONTEXT.Process(target=_run, args=(shlex.split(command), folder, gigabytes, within))
     process.start()
     process.join(seconds)
     code = process.exitcode
@@ -101,7 +105,7 @@ def call(command: str, folder: Path, seconds: float = 300.0, gigabytes: float = 
     return Ended(code, out, err, peak, used)
 
 
-def _run(arguments: list[str], folder: Path, gigabytes: float) -> None:
+def _run(arguments: list[str], folder: Path, gigabytes: float, within: Harm) -> None:
     """The forked process: redirect, limit, run."""
     os.setpgid(0, 0)
     os.chdir(folder)
@@ -117,6 +121,7 @@ def _run(arguments: list[str], folder: Path, gigabytes: float) -> None:
     from loriini.corpus import lsa
 
     lsa.FEATURES, lsa.MOST_DIMENSIONS = 1 << 10, 16
+    within(folder)
     try:
         main(arguments)
     finally:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hostile import fuzz, rows_corpus, rows_foreign, rows_prepare
+from hostile import fuzz, rows_arguments, rows_corpus, rows_foreign, rows_prepare
 from hostile.runner import Row, problems, run_row
 from hostile.template import make_template
 
-ROWS = [*rows_prepare.ROWS, *rows_corpus.ROWS, *rows_foreign.ROWS]
+ROWS = [*rows_prepare.ROWS, *rows_corpus.ROWS, *rows_foreign.ROWS, *rows_arguments.ROWS]
 
 
 @pytest.fixture(scope="session")

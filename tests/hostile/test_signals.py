@@ -13,9 +13,9 @@ import pytest
 
 from cli.conftest import write_documents
 from loriini.atomic import write_json
-from loriini.cli.signals import ending_signals
 from loriini.jobs.artifact import build_artifact
 from loriini.jobs.tasks import Task, run_tasks
+from loriini.signals import ending_signals
 
 MARK = "LORIINI_TEST_MARK"
 SECONDS = 120

@@ -295,6 +295,12 @@ def test_ids_or_embeddings_but_not_both() -> None:
             model(**arguments)
 
 
+@pytest.mark.parametrize("shape", [(0, 8), (2, 0)])
+def test_an_empty_batch_and_empty_sequences_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="it has no sequences or no tokens"):
+        LoriiniForCausalLM(tiny_config("lory"))(torch.zeros(shape, dtype=torch.long))
+
+
 def test_logits_to_keep() -> None:
     model, ids = tiny_model(), random_ids()
     logits = model(ids).logits

@@ -33,7 +33,7 @@ DATA = (
     ),
     Mutation(
         "a hang-up of the terminal kills a command",
-        "cli/signals.py",
+        "signals.py",
         "ENDING = (signal.SIGTERM, signal.SIGHUP)",
         "ENDING = (signal.SIGTERM,)",
         "tests/hostile/test_signals.py",

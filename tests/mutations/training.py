@@ -129,4 +129,25 @@ TRAINING = (
         "RANDOM_ORDER = ()",
         "tests/published",
     ),
+    Mutation(
+        "settings that a design ignores are accepted",
+        "train/unused.py",
+        "if field in MATTERS and not MATTERS[field](run.routing):",
+        "if False:",
+        "tests/train/test_unused.py",
+    ),
+    Mutation(
+        "sizes that no machine holds are tried",
+        "estimate/memory.py",
+        "    if least > memory:\n",
+        "    if False:\n",
+        "tests/estimate/test_least_memory.py",
+    ),
+    Mutation(
+        "a pipe is read as a text file",
+        "cli/parser.py",
+        "if path.exists() and not path.is_file():",
+        "if False:",
+        "tests/cli/test_parser.py",
+    ),
 )

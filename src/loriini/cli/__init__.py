@@ -3,20 +3,18 @@
 It imports every other package, inside the functions, so that `--help` answers at once; none imports it.
 """
 
-import errno
-import io
 import os
 import sys
 from collections.abc import Sequence
 
 from loriini.cli import compare, corpus, export, models, training
+from loriini.cli.machine import RESUME, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
-from loriini.cli.signals import ending_signals
-from loriini.errors import InputError, Unfinished, WorkerDied, printable
+from loriini.errors import InputError, Unfinished, WorkerDied
+from loriini.signals import ending_signals
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
-RESUME = "run the same command again to resume"
 
 COMMANDS: dict[Command, Arguments] = {
     training.quickstart: training.quickstart_arguments,
@@ -38,11 +36,8 @@ COMMANDS: dict[Command, Arguments] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for paths that are not UTF-8
     try:
+        prepare_process()
         try:
             with ending_signals():
                 _run(argv)
@@ -59,12 +54,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(OUR_FAULT)
-    except OSError as error:
-        remedy = _remedy(error)
-        if remedy is None:
+    except (OSError, MemoryError, RuntimeError, ImportError) as error:
+        message = one_line(error)
+        if message is None:
             raise
-        reason = error.strerror or error.args[0]
-        _fail(f"loriini: {printable(error.filename or 'the disk')}: {reason}; {remedy}", WRONG_INPUT)
+        _fail(f"loriini: {message}", WRONG_INPUT)
 
 
 def _run(argv: Sequence[str] | None) -> None:
@@ -78,18 +72,3 @@ def _run(argv: Sequence[str] | None) -> None:
 def _fail(message: str, code: int) -> None:
     print_once(message, sys.stderr, every_node=True)
     sys.exit(code)
-
-
-def _remedy(error: OSError) -> str | None:
-    """What the user can do about a file system's error; None for other errors."""
-    from loriini.jobs.artifact import is_disk_full
-
-    if is_disk_full(error):
-        return f"free some space, then {RESUME}"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"grant access or choose another place, then {RESUME}"
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        return "choose another path"
-    if error.errno in (errno.EEXIST, errno.ENOTDIR):
-        return "a file is where a folder must be; choose another place, or remove it"
-    return None

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from loriini.cli.models import DEVICE, MODEL
-from loriini.cli.parser import Add, output_path, read_text_file
+from loriini.cli.parser import Add, output_path, read_text_file, text_argument
 from loriini.errors import InputError
 from loriini.export.formats import FORMATS
 
@@ -14,7 +14,12 @@ def export_arguments(add: Add) -> None:
     add("model", type=Path, metavar="RUN", help=MODEL)
     formats = "; ".join(f"{name}: {each.help}" for name, each in FORMATS.items())
     add("--to", choices=FORMATS, required=True, metavar="FORMAT", help=formats)
-    add("--prompt", metavar="TEXT", help="text that chooses the experts, for llama and gguf")
+    add(
+        "--prompt",
+        type=text_argument,
+        metavar="TEXT",
+        help="text that chooses the experts, for llama and gguf",
+    )
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="domain that chooses, for a model that routes by label")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="type of the weights (as trained)")

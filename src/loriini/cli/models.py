@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loriini.cli.parser import Add, given, output_path, read_text_file
+from loriini.cli.parser import Add, given, output_file, output_path, read_text_file, text_argument
 from loriini.errors import InputError
 
 MODEL = "a run's folder, or a Hugging Face model folder"
@@ -42,7 +42,7 @@ def evaluate_arguments(add: Add) -> None:
     router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
-    add("--out", type=output_path, help="also write the JSON to this file")
+    add("--out", type=output_file, help="also write the JSON to this file")
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -83,7 +83,7 @@ def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         routing=arguments.routing or "prompt",
         label=arguments.label,
         device=arguments.device,
-        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free else None,
+        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,
     )
     return evaluate_tasks(arguments.runs, settings)
 
@@ -106,7 +106,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         skip=arguments.skip,
         routing=arguments.routing or "training",
         device=arguments.device,
-        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free else None,
+        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,
     )
     return evaluate_runs(arguments.runs, settings)
 
@@ -164,12 +164,12 @@ def lens_arguments(add: Add) -> None:
     """Arguments of `loriini lens`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
     add("--text", type=Path, metavar="FILE", help="the text, from a file")
-    add("--prompt", metavar="TEXT", help="the text itself")
+    add("--prompt", type=text_argument, metavar="TEXT", help="the text itself")
     add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
     add("--tokens", type=int, metavar="N", help="the most that are read of the text (4096)")
     add("--device", metavar="NAME", help=DEVICE)
-    add("--out", type=output_path, metavar="FILE", help="the page to write (RUN/lens.html)")
+    add("--out", type=output_file, metavar="FILE", help="the page to write (RUN/lens.html)")
 
 
 def lens(arguments: argparse.Namespace) -> None:
@@ -179,8 +179,6 @@ def lens(arguments: argparse.Namespace) -> None:
     if (arguments.text is None) == (arguments.prompt is None):
         raise InputError("give --text FILE or --prompt TEXT, one of them")
     out = arguments.out or arguments.model / LENS
-    if out.is_dir():
-        raise InputError(f"--out {out}: is a folder; give the name of a file")
     page = write_lens(
         arguments.model,
         arguments.prompt if arguments.text is None else read_text_file(arguments.text),
@@ -196,7 +194,12 @@ def lens(arguments: argparse.Namespace) -> None:
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
-    add("--prompt", metavar="TEXT", help="text to continue; - reads it from standard input")
+    add(
+        "--prompt",
+        type=text_argument,
+        metavar="TEXT",
+        help="text to continue; - reads it from standard input",
+    )
     interactive = "continue each line of standard input; Ctrl-C stops a continuation, Ctrl-D ends"
     add("--interactive", action="store_true", help=interactive)
     option = partial(add, default=argparse.SUPPRESS)  # Generation has the defaults
@@ -229,7 +232,7 @@ def generate(arguments: argparse.Namespace) -> None:
         print(text, end="", flush=True)
 
     def say(prompt: str) -> None:
-        check_room(model, tokenizer, prompt, how)
+        check_room(model, tokenizer, text_argument(prompt), how)
         write(prompt)
         with autocast(run_precision(arguments.model), model.device):
             continue_text(model, tokenizer, prompt, how, write)

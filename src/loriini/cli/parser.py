@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from loriini import __version__
+from loriini.cli.machine import check_output
 from loriini.errors import InputError
 
 Add = Callable[..., Any]
 """`ArgumentParser.add_argument`."""
 Arguments = Callable[[Add], None]
 Command = Callable[[argparse.Namespace], None]
+MOST_BYTES = 64 << 20
+"""Of a text that is given as a file."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,19 +56,40 @@ class CommandParser(Parser):
 
 
 def output_path(text: str) -> Path:
-    """A path to write to. InputError if it is not UTF-8, since some libraries cannot write there."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"--out {text}: the name is not UTF-8; choose another") from None
+    """A folder to write. InputError where there cannot be one."""
+    return _output(text, is_file=False)
+
+
+def output_file(text: str) -> Path:
+    """A file to write. InputError where there cannot be one."""
+    return _output(text, is_file=True)
+
+
+def _output(text: str, is_file: bool) -> Path:
+    if not text:
+        raise InputError("--out is empty; give a path")
+    check_output("--out", Path(text), is_file)
     return Path(text)
 
 
-def read_text_file(path: Path) -> str:
-    """The text of a file in UTF-8. InputError for a file that cannot be read as that."""
+def text_argument(text: str) -> str:
+    """Text that a tokenizer reads. InputError for bytes that are not UTF-8."""
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError("the text is not UTF-8; convert it") from None
+    return text
+
+
+def read_text_file(path: Path) -> str:
+    """The text of a file in UTF-8. InputError for what is no regular file, a larger one, and other bytes."""
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: a folder, pipe or device; give a file")
+        if path.exists() and path.stat().st_size > MOST_BYTES:
+            raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, ValueError) as error:
         raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
 
 

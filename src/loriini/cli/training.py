@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, given, output_path
+from loriini.cli.parser import Add, given, output_file, output_path
 from loriini.errors import InputError
 
 
@@ -105,7 +105,7 @@ def train(arguments: argparse.Namespace) -> None:
     """Train a recipe or the run of a file, resume a run, or estimate what a run needs."""
     from loriini.launch import resume, train_recipe
 
-    if arguments.max_minutes <= 0:
+    if not arguments.max_minutes > 0:
         raise InputError(f"--max-minutes {arguments.max_minutes:g}: give more than 0")
     _refuse_ignored(arguments)
     if arguments.dry_run:
@@ -114,6 +114,8 @@ def train(arguments: argparse.Namespace) -> None:
         print_once(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
+    elif (arguments.out / "manifest.json").exists():
+        raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
         print_once(train_recipe(*run, arguments.heldout, arguments.max_minutes, arguments.init))
@@ -151,7 +153,7 @@ def _dry_run(arguments: argparse.Namespace) -> None:
 
 def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
-    add("--out", type=output_path, metavar="FILE", help="also write the results to this file, as JSON")
+    add("--out", type=output_file, metavar="FILE", help="also write the results to this file, as JSON")
     add("--quick", action="store_true", help="smaller models and fewer repetitions")
 
 
@@ -161,8 +163,6 @@ def bench(arguments: argparse.Namespace) -> None:
     from loriini.bench import measure
 
     out = arguments.out
-    if out and out.is_dir():
-        raise InputError(f"--out {out}: is a folder; give the name of a file")
     rows = measure(arguments.quick)
     digits = {"ratio": 3, "median_s": 4}
     texts = [{k: f"{row[k]:.{n}f}" for k, n in digits.items() if row[k] is not None} for row in rows]

@@ -1,7 +1,7 @@
 """The cells of a comparison: designs × grid points × seeds, each a run."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import product
@@ -11,6 +11,7 @@ from loriini.jobs.artifact import digest
 from loriini.launch import recipe
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.design import MATTERS
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import CHANGEABLE
 from loriini.train.override import override
@@ -25,19 +26,6 @@ NOT_IN_GRID = {
     "routing": "the designs are the first arguments",
     **dict.fromkeys(sorted(CHANGEABLE), "it does not change what is trained"),
 }
-
-MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
-    "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
-    "first_segment": lambda r: r.segmented,
-    "scorer_width": lambda r: r.scorer == "mlp",
-    "norm": lambda r: r.scorer == "activation_norm",
-    "node": lambda r: r.scorer == "activation_norm",
-    "top_k": lambda r: r.selection == "top_k",
-    "top_p": lambda r: r.selection == "top_p",
-    "capacity_factor": lambda r: r.selection == "expert_choice",
-    "jitter": lambda r: r.gates == "sparse_mixer",
-}
-"""Fields of a design that only some designs depend on."""
 
 
 @dataclass(frozen=True)

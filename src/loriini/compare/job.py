@@ -24,6 +24,8 @@ from loriini.recipes import VOCABULARY
 from loriini.sources import ReadOptions, input_identity, read_documents
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
+MOST_SEEDS = 1000
+
 
 @dataclass(frozen=True)
 class CompareSettings:
@@ -48,8 +50,8 @@ class CompareSettings:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"--seeds {self.seeds}: give at least 1")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS:,}")
 
     @property
     def has_small_corpus(self) -> bool:

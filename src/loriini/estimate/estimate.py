@@ -9,13 +9,16 @@ from loriini.errors import InputError
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
+    MOST_MEMORY,
     GpuCluster,
     RankMemory,
+    check_memory,
     compute_dtype,
     mesh_sizes,
     micro_batch_activations,
     rank_memory,
 )
+from loriini.fields import LARGEST
 from loriini.hardware import peak_flops
 from loriini.model import LoriiniConfig
 from loriini.train.run import Run
@@ -24,7 +27,7 @@ GPU_COUNTS = (8, 64, 512, 4096)
 """Numbers of GPUs at which the parallelisms are compared, with one micro-batch a step."""
 NODE = 8
 """GPUs of a node: the largest group that shares experts."""
-LARGEST = 1 << 14
+MOST_GPUS = 1 << 14
 """The most GPUs that a remedy suggests."""
 
 
@@ -75,10 +78,11 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     """
     if cluster.gpus < 1:
         raise InputError(f"--gpus {cluster.gpus}: give at least 1")
-    if vocab_size < 1:
-        raise InputError(f"--vocab-size {vocab_size}: give at least 1")
+    if not 1 <= vocab_size <= LARGEST:
+        raise InputError(f"--vocab-size {vocab_size}: give at least 1 and at most {LARGEST:g}")
     run.check(processes=cluster.gpus)
     config = run.config(vocab_size, eos_token_id=0)
+    check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
     options = tuple(find_options(run, config, cluster))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
         raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster.gpus, cluster.gpu_memory)}")
@@ -154,7 +158,7 @@ def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str
         f"checkpointing), but --memory is {gpu_memory / GIB:.1f} GiB"
     )
     more = 2 * gpus
-    while more <= min(LARGEST, run.batch_size) and run.batch_size % more == 0:
+    while more <= min(MOST_GPUS, run.batch_size) and run.batch_size % more == 0:
         shard, group = mesh_sizes(run, more)
         divides = more % shard == shard % group == 0
         if divides and rank_memory(run, config, more, 1, True, activations).total <= gpu_memory:

@@ -12,6 +12,8 @@ from loriini.model.loss import has_fused_loss
 from loriini.train.run import Run
 
 GIB = 1 << 30
+MOST_MEMORY = float(1 << 60)
+"""Bytes above which no rank's memory is estimated."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,29 @@ class RankMemory:
         return weights + self.activations + self.transient
 
 
+def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
+    """Bytes that every one of `ranks` holds at least, in closed form: for sizes that no machine has.
+
+    Weights, gradients and moments in float32, the batch, and of a micro-batch the states between layers.
+    """
+    share = -(-run.batch_size // ranks)
+    micro_batch = min(run.micro_batch_size or share, share) * run.length
+    kept = 1 if run.speed.activation_checkpointing else config.num_hidden_layers
+    states = 2 * micro_batch * config.hidden_size * kept
+    shard, _ = mesh_sizes(run, ranks)
+    return 4 * FLOAT32 * config.parameters()[0] / shard + 8 * share * (run.length + 1) + states
+
+
+def check_memory(run: Run, config: LoriiniConfig, ranks: int, memory: float, where: str) -> None:
+    """InputError for a run of which each rank holds more than `memory` bytes in any case."""
+    least = least_memory(run, config, ranks)
+    if least > memory:
+        raise InputError(
+            f"{run.name} needs at least {least / GIB:,.1f} GiB, {where} has {memory / GIB:,.1f}; lower "
+            "--batch_size, --length or the model's sizes"
+        )
+
+
 def parse_memory(text: str) -> float:
     """The bytes of 80, 80G or 80GiB (2³⁰ each) or of 80GB (10⁹ each); InputError for anything else."""
     number = text.rstrip("GiB")
@@ -53,7 +78,7 @@ def parse_memory(text: str) -> float:
         size = float(number) * units[text[len(number) :]]
     except (KeyError, ValueError):
         size = 0.0
-    if not size > 0:
+    if not 0 < size < MOST_MEMORY:
         raise InputError(f"--memory {text}: give it as 80GiB or 80GB")
     return size
 

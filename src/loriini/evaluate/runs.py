@@ -37,6 +37,8 @@ from loriini.sources import Fields, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
+MOST = 1 << 20
+"""Tokens of an instance, and instances of a domain, that may be asked for."""
 TOKENIZER_FILES = ("*token*", "vocab*", "merges*", "*.model")
 
 
@@ -82,8 +84,8 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name} {value}: give at least {least}")
+            if value is not None and not least <= value <= MOST:
+                raise InputError(f"--{name} {value}: give at least {least} and at most {MOST:,}")
         find_device(self.device)
 
 

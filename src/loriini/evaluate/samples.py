@@ -15,6 +15,9 @@ from loriini.model.labels import labels_of
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
 
+MOST = 1 << 20
+"""Tokens of a continuation that may be asked for."""
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -38,10 +41,15 @@ class Generation:
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (
-            ("max_new_tokens", self.max_new_tokens >= 1, "give at least 1"),
-            ("temperature", 0 < self.temperature < float("inf"), "give more than 0, or --greedy"),
+            ("max_new_tokens", 1 <= self.max_new_tokens <= MOST, f"give at least 1 and at most {MOST:,}"),
+            (
+                "temperature",
+                1e-5 <= self.temperature <= 1e5,
+                "give more than 0, or --greedy; from 1e-5 to 1e5",
+            ),
             ("top_k", self.top_k >= 0, "give at least 1, or 0 for all tokens"),
             ("top_p", 0 < self.top_p <= 1, "give more than 0 and at most 1"),
+            ("seed", 0 <= self.seed < 2**63, "give at least 0 and less than 2^63"),
         ):
             if not valid:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: {wanted}")

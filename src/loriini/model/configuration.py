@@ -8,7 +8,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, NotNegative, mismatch
+from loriini.fields import Count, Fraction, FractionBelowOne, mismatch
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
@@ -203,8 +203,8 @@ FIELDS: dict[str, Any] = {
     "num_experts": Count,
     "low_rank": Count | None,
     "initializer_range": Fraction,
-    "rms_norm_eps": NotNegative,
-    "layer_norm_epsilon": NotNegative,
+    "rms_norm_eps": Fraction,
+    "layer_norm_epsilon": Fraction,
     "dropout": FractionBelowOne,
     "attention_dropout": FractionBelowOne | None,
 }
@@ -230,6 +230,15 @@ def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
         (
             routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
             f"routing.top_k is {routing.top_k}; it must be at most num_experts, which is {c.num_experts}",
+        ),
+        (
+            routing.selection == "expert_choice" and routing.capacity_factor > c.num_experts > 1,
+            f"routing.capacity_factor is {routing.capacity_factor:g}; it must be at most num_experts, which "
+            f"is {c.num_experts}",
+        ),
+        (
+            c.low_rank is not None and c.expert_width < 1,
+            f"low_rank is {c.low_rank}; experts of the same parameters would have no width: give less",
         ),
         (
             c.routed_by_label and len(names) > c.num_experts,

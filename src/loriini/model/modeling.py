@@ -160,6 +160,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
         if _given(output_attentions, self.config.output_attentions):
             raise ValueError("output_attentions is not supported: attention weights are never held whole")
         x_BLD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if 0 in x_BLD.shape[:2]:
+            raise ValueError(f"the input is {tuple(x_BLD.shape[:2])}: it has no sequences or no tokens")
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
         prepare_cache(past_key_values, self.config.num_hidden_layers)

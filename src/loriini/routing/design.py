@@ -5,10 +5,11 @@ Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE d
 al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.fields import Bounds, Count, CountOrZero, NotNegative, Positive, mismatch
+from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -20,6 +21,8 @@ Gates = Literal[
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
+LARGEST_CAPACITY = 1 << 16
+"""Experts of a unit, by which a capacity is bounded before the number of experts is known."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,16 @@ class RoutingConfig:
     selection: Selection = "all"
     top_k: Count = 2
     top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
-    capacity_factor: Positive = 1.0
+    capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
     gates: Gates = "softmax_all"
-    jitter: NotNegative = 0.01
-    balance_bias: NotNegative = 0.0
+    jitter: Fraction = 0.01
+    balance_bias: Fraction = 0.0
     num_shared_experts: CountOrZero = 0
     combination: Combination = "parameters"
-    load_balance: NotNegative = 0.0
-    confidence_entropy: NotNegative = 0.0
-    router_z: NotNegative = 0.0
-    gate_l1: NotNegative = 0.0
+    load_balance: Weight = 0.0
+    confidence_entropy: Weight = 0.0
+    router_z: Weight = 0.0
+    gate_l1: Weight = 0.0
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
@@ -152,6 +155,20 @@ def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
             f"{design.causality}"
         )
     return None
+
+
+MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
+    "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
+    "first_segment": lambda r: r.segmented,
+    "scorer_width": lambda r: r.scorer == "mlp",
+    "norm": lambda r: r.scorer == "activation_norm",
+    "node": lambda r: r.scorer == "activation_norm",
+    "top_k": lambda r: r.selection == "top_k",
+    "top_p": lambda r: r.selection == "top_p",
+    "capacity_factor": lambda r: r.selection == "expert_choice",
+    "jitter": lambda r: r.gates == "sparse_mixer",
+}
+"""Fields of a design that only some designs depend on."""
 
 
 def _conflicts(c: RoutingConfig) -> list[tuple[bool, str]]:

@@ -35,7 +35,7 @@ from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, add_up, expert_metrics, expert_use, rewind
 from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate
 from loriini.train.run import RUN, Run
-from loriini.train.speed import speed_up
+from loriini.train.speed import check_compiler, speed_up
 from loriini.train.upcycle import upcycle
 from loriini.train.watch import check_sinks, recording, throughput
 
@@ -64,6 +64,7 @@ def train(
     """
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
+    check_compiler(run.speed)
     with process_group(), ExitStack() as stack:
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:

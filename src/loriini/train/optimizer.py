@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from loriini.errors import InputError
-from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Positive, check_fields
+from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
 from loriini.parallel.sharding import expand_into_experts
 
 PEAK = "peak"
-Multiplier = Annotated[float, Bounds(least=0, most=1000)]
 
 
 @dataclass(frozen=True)
@@ -21,9 +20,9 @@ class OptimizerConfig:
 
     learning_rate: Annotated[float, Bounds(above=0, most=1)] = 2e-4
     """Peak learning rate."""
-    router_rate: Multiplier = 1.0
+    router_rate: Weight = 1.0
     """Multiplies the learning rate of routers."""
-    expert_rate: Multiplier = 1.0
+    expert_rate: Weight = 1.0
     """Multiplies the learning rate of experts."""
     betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.95)
     """AdamW's β₁ and β₂."""
@@ -31,7 +30,7 @@ class OptimizerConfig:
     """AdamW's ε; experts use ε / E."""
     weight_decay: NotNegative = 0.1
     """Decoupled weight decay; norms and biases have none."""
-    clip: Positive = 1.0
+    clip: Annotated[float, Bounds(above=0, most=1e6)] = 1.0
     """Largest norm of all gradients together; larger ones are scaled down to it."""
     warmup: Fraction = 0.05
     """Fraction of the steps over which the rate rises linearly to its peak."""

@@ -14,8 +14,8 @@ from loriini.fields import (
     CountOrZero,
     Fraction,
     FractionBelowOne,
-    NotNegative,
     Positive,
+    Seed,
     check_fields,
 )
 from loriini.model import LoriiniConfig
@@ -81,9 +81,9 @@ class ModelShape:
     """Longest context that the model is configured for; none: the run's length."""
     vocab_size: Count | None = None
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
-    rms_norm_eps: NotNegative = 1e-6
+    rms_norm_eps: Fraction = 1e-6
     """Epsilon of norms; not of gpt2's."""
-    layer_norm_epsilon: NotNegative = 1e-5
+    layer_norm_epsilon: Fraction = 1e-5
     """Epsilon of gpt2's norms."""
     initializer_range: Fraction = 0.02
     """Standard deviation of initial weights."""
@@ -136,11 +136,11 @@ class Run:
     micro_batch_size: CountOrZero = 0
     """Instances that go through the model at once in each process, the rest being gradient accumulation;
     0: all."""
-    length: Count = 1024
+    length: Annotated[int, Bounds(least=1, most=1 << 24)] = 1024
     """Context length in tokens."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
-    seed: Annotated[int, Bounds(least=0, below=2**63)] = 0
+    seed: Seed = 0
     """Seed of initialisation, dropout and the order of instances."""
     per_expert_every: Count = 10
     """Steps between statistics of every single expert in `metrics.jsonl`; every step has those of layers."""

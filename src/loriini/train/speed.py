@@ -1,5 +1,7 @@
 """Trade-offs between memory and time."""
 
+import os
+import shutil
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +10,9 @@ from loriini.fields import check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import has_fused_loss
+
+COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang", "cc")}
+"""Of C++ for a CPU, of C for what starts a GPU's kernels."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,17 @@ class SpeedConfig:
         """Whether the loss is fused on this machine."""
         wanted = self.fused_loss == "on" or (self.fused_loss == "auto" and pick_device().type == "cuda")
         return wanted and has_fused_loss()
+
+
+def check_compiler(config: SpeedConfig) -> None:
+    """InputError where layers are to be compiled on a machine without the compiler that torch calls."""
+    cpu = pick_device().type == "cpu"
+    names = [name] if (name := os.environ.get("CXX" if cpu else "CC")) else list(COMPILERS[cpu])
+    if config.compile and not any(map(shutil.which, names)):
+        raise InputError(
+            f"--speed.compile needs a compiler, and there is no {' or '.join(names)}; install one, or leave "
+            "it out"
+        )
 
 
 def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> LoriiniForCausalLM:

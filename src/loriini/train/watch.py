@@ -4,10 +4,12 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from loriini.atomic import write_text
 from loriini.errors import InputError
@@ -113,10 +115,28 @@ def throughput(
 
 
 def check_sinks(names: Sequence[str]) -> None:
-    """Raise InputError for a tracker whose package is not installed."""
+    """Raise InputError for a tracker that is not installed, and for wandb without a key."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise InputError(f"watch.sinks={name}: it is not installed; pip install 'loriini[{name}]'")
+        if name == "wandb":
+            check_wandb_key()
+
+
+def check_wandb_key() -> None:
+    """InputError where Weights & Biases is to be reached and no key is in the environment or in a netrc."""
+    import wandb as tracker
+
+    settings = tracker.setup().settings
+    mode = os.environ.get("WANDB_MODE") or settings.mode
+    if mode in ("offline", "disabled", "dryrun") or os.environ.get("WANDB_API_KEY") or settings.api_key:
+        return
+    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    host = urlsplit(settings.base_url).hostname or ""
+    with suppress(OSError, NetrcParseError):
+        if netrc(str(path)).authenticators(host):
+            return
+    raise InputError("watch.sinks=wandb: there is no API key; run `wandb login`, or set WANDB_MODE=offline")
 
 
 @contextmanager

@@ -49,10 +49,11 @@ class TaskSettings:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in (("limit", 1), ("num_fewshot", 0)):
+        for name, least, most in (("limit", 1, 10**9), ("num_fewshot", 0, 1000)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name.replace('_', '-')} {value}: give at least {least}")
+            if value is not None and not least <= value <= most:
+                option = f"--{name.replace('_', '-')}"
+                raise InputError(f"{option} {value}: give at least {least} and at most {most:,}")
         find_device(self.device)
 
 

@@ -1,0 +1,99 @@
+"""What a command needs of its process before it begins, and errors of the machine in one line."""
+
+import errno
+import io
+import logging
+import os
+import sys
+from pathlib import Path
+
+from loriini.errors import InputError, printable
+
+RESUME = "run the same command again to resume"
+LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
+MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
+"""Parts of messages by which libraries report that no memory is left."""
+
+
+def prepare_process() -> None:
+    """Open what standard streams are closed, let them write any text, and configure the libraries.
+
+    OpenMP's threads wait without spinning, which on busy cores makes small operators ten times faster; this
+    must be set before torch is imported. An error of ours is one line; the warnings with which libraries
+    precede it are left out. InputError where the working folder was removed.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # otherwise a file of ours would get the number of a closed stream, and messages
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+        elif isinstance(stream, io.TextIOWrapper):  # for paths that are not UTF-8
+            stream.reconfigure(errors="backslashreplace" if number else "surrogateescape")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see benchmarks/busy_machine.py
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    for library in LIBRARIES:
+        logging.getLogger(library).setLevel(logging.ERROR)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InputError("the working folder was removed; change to another") from None
+
+
+def one_line(error: BaseException) -> str | None:
+    """The message for an error of the machine or its disk, with what the user can do; None for others."""
+    if isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES):
+        return "out of memory; lower --batch_size, --length or the model's sizes, or give it more memory"
+    if not isinstance(error, OSError) or (remedy := _remedy(error)) is None:
+        return None
+    return f"{printable(error.filename or 'the disk')}: {error.strerror or error.args[0]}; {remedy}"
+
+
+def _remedy(error: OSError) -> str | None:
+    """What the user can do about a file system's error; None for other errors."""
+    from loriini.jobs.artifact import is_disk_full
+
+    if is_disk_full(error):
+        return f"free some space, then {RESUME}"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"grant access or choose another place, then {RESUME}"
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        return "choose another path"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return "a file is where a folder must be; choose another place, or remove it"
+    if error.errno == errno.EISDIR:
+        return "a folder is where a file must be; choose another place"
+    if error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE):
+        return "the limits of this process or machine are reached; raise them (`ulimit -a`)"
+    return None
+
+
+def check_output(option: str, path: Path, is_file: bool) -> None:
+    """InputError for a path that no file, or no folder, can be written to; before any work is done."""
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # some libraries cannot write there
+        raise InputError(f"{option} {text}: the name is not UTF-8; choose another") from None
+    if "\0" in text:
+        raise InputError(f"{option} {text}: the name has a NUL; choose another")
+    try:
+        if path.is_dir():
+            if is_file:
+                raise InputError(f"{option} {text}: is a folder; give the name of a file")
+            return
+        os.stat(path)
+    except FileNotFoundError:
+        above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())
+        if above.is_dir():
+            return
+        raise InputError(f"{option} {text}: {above} is a file; choose another place") from None
+    except NotADirectoryError:
+        raise InputError(f"{option} {text}: a file is where a folder must be; choose another place") from None
+    except OSError as error:
+        raise InputError(f"{option} {text}: {error.strerror}; choose another path") from None
+    if not is_file:
+        raise InputError(f"{option} {text}: is a file; choose another place")

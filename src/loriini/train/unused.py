@@ -1,0 +1,61 @@
+"""Overrides that would change nothing in the run that they are given for."""
+
+from collections.abc import Callable, Sequence
+
+from loriini.errors import InputError
+from loriini.routing.design import MATTERS
+from loriini.train.run import Run
+
+Needs = tuple[Callable[[Run], bool], str]
+"""Whether a setting changes a run, and what it needs for that."""
+
+NEEDS: dict[str, Needs] = {
+    "optimizer.decay": (
+        lambda run: run.optimizer.schedule == "warmup_stable_decay",
+        "--optimizer.schedule warmup_stable_decay",
+    ),
+    "optimizer.final_rate": (
+        lambda run: run.optimizer.schedule != "constant",
+        "a schedule that is not constant",
+    ),
+    "optimizer.router_rate": (lambda run: run.model.num_experts > 1, "a mixture"),
+    "optimizer.expert_rate": (lambda run: run.model.num_experts > 1, "a mixture"),
+    "warmup.dense_share": (
+        lambda run: run.model.num_experts > 1 or run.warmup.dense_share == 0,
+        "a mixture",
+    ),
+    "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
+    "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
+    "evaluate.sample_tokens": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
+    "watch.every": (lambda run: bool(run.watch.sinks), "a tracker, --watch.sinks"),
+    "micro_batch_size": (lambda run: run.micro_batch_size <= run.batch_size, "at most --batch_size"),
+}
+FOR_ANY_DESIGN = ("segment_length",)
+"""Fields of a design that are accepted where they change nothing, for commands that differ in the design."""
+
+
+def refuse_unused(run: Run, overrides: Sequence[str], processes: int) -> None:
+    """InputError for an override in `overrides` that has no effect on `run` in this many processes."""
+    for name in (text.partition("=")[0] for text in overrides if text.startswith("--")):
+        needed = _missing(run, name.removeprefix("--").replace("-", "_"), processes)
+        if needed:
+            raise InputError(f"{name} has no effect here: it needs {needed}; leave it out")
+
+
+def _missing(run: Run, name: str, processes: int) -> str | None:
+    """What a setting needs to change this run; None where it does."""
+    section, _, field = name.rpartition(".")
+    if section == "parallel" and processes == 1 and getattr(run.parallel, field) > 1:
+        return "several processes, started by torchrun"
+    if section == "routing" and field not in FOR_ANY_DESIGN:
+        if run.model.num_experts == 1:
+            return "a mixture, --model.num_experts above 1"
+        if field in MATTERS and not MATTERS[field](run.routing):
+            return f"a design that uses {field}, and this one has {_choices(run)}"
+    effective, needed = NEEDS.get(name, (None, ""))
+    return needed if effective and not effective(run) else None
+
+
+def _choices(run: Run) -> str:
+    routing = run.routing
+    return f"scorer={routing.scorer}, selection={routing.selection}, gates={routing.gates}"

@@ -1,0 +1,214 @@
+"""Commands with arguments that cannot be, and settings that no machine can hold."""
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from hostile.runner import Harm, Row, nothing
+
+TRAIN = "train tiny-lory --corpus corpus --out run --steps 1 --length 64 --routing.segment_length 16 "
+NOT_FINITE = ("nan", "inf", "-inf", "-1", "1e300")
+RATES = (
+    *(f"optimizer.{name}" for name in ("learning_rate", "router_rate", "weight_decay", "warmup", "decay")),
+    *(f"optimizer.{name}" for name in ("eps", "clip", "final_rate")),
+    *(f"routing.{name}" for name in ("router_z", "confidence_entropy", "gate_l1", "capacity_factor")),
+    *(f"model.{name}" for name in ("rope_theta", "initializer_range", "rms_norm_eps", "dropout")),
+    "warmup.dense_share",
+    "watch.peak_flops",
+)
+COUNTS = (
+    *(f"model.{name}" for name in ("low_rank", "hidden_size", "num_experts", "vocab_size", "head_dim")),
+    *(f"routing.{name}" for name in ("top_k", "segment_length")),
+    *("steps", "batch_size", "checkpoint.keep", "evaluate.every", "parallel.experts"),
+)
+SETTINGS = {
+    "--optimizer.betas nan,0.9": "each a finite number",
+    "--optimizer.betas 1,1": "each at least 0 and below 1",
+    "--corpus_weights 1,nan": "each a finite number",
+    "--seed -1": "at least 0",
+    "--seed 1000000000000000000000000000000": "below",
+    "--length 0": "at least 1",
+    "--length -3": "at least 1",
+    "--length 100000000000": "at most",
+    "--length 1e11": "not of type int",
+    "--max-minutes nan": "give more than 0",
+    "--max-minutes 0": "give more than 0",
+    "--precision fp16": "one of: auto, bf16, fp32",
+    "--model.rope_scaling []": "must be a dict",
+    "--model.head_dim 3": "even width",
+    "--model.low_rank 1000000": "no width",
+    "--model.vocab_size 10": "give at least as many",
+    "--routing.top_k 99": "has no effect here",
+    "--routing.top_p 0.3": "has no effect here",
+    "--routing.norm 1": "has no effect here",
+    "--routing.node up": "has no effect here",
+    "--routing.scorer_width 5": "has no effect here",
+    "--routing.capacity_factor 5": "has no effect here",
+    "--routing.jitter 0.5": "has no effect here",
+    "--optimizer.decay 0.5": "has no effect here",
+    "--evaluate.prompt x": "has no effect here",
+    "--watch.every 3": "has no effect here",
+    "--micro_batch_size 99": "has no effect here",
+    "--parallel.shard 2": "has no effect here: it needs several processes",
+    "--parallel.experts 2": "has no effect here: it needs several processes",
+    "--routing mixtral --routing.top_k 99": "at most num_experts",
+    "--routing ec-token --warmup.dense_share 0 --routing.capacity_factor 99": "at most num_experts",
+    "--model.hidden_size 100000": r"needs at least [\d,.]+ GiB, this machine has",
+    "--model.hidden_size 100000000000000": "this machine has",
+    "--model.num_experts 100000000": "this machine has",
+    "--model.num_hidden_layers 1000000000": "this machine has",
+    "--model.vocab_size 1000000000000": "this machine has",
+    "--routing.num_shared_experts 1000000000": "this machine has",
+    "--routing.scorer mlp --routing.scorer_width 1000000000000": "this machine has",
+    "--batch_size 100000000000": "this machine has",
+    "--heldout absent": "no such file or folder",
+    "--watch.sinks nothing": "one of: tensorboard",
+}
+OTHERS = {
+    "train tiny-lory --corpus corpus --out corpus --length 64": "holds a corpus",
+    "train tiny-lory --corpus corpus --out documents.jsonl": "is a file",
+    "train tiny-lory --corpus corpus --out documents.jsonl/run": "documents.jsonl.* file",
+    f"train tiny-lory --corpus corpus --out {'a' * 300}": "too long",
+    "train tiny-lory --corpus corpus --out ''": "--out is empty",
+    "train absent --corpus corpus --out run": "no recipe is named",
+    "train --resume absent": "no run to resume",
+    "train --resume run --max-minutes nan": "give more than 0",
+    "train tiny-lory --dry-run --memory inf": "give it as 80GiB",
+    "train tiny-lory --dry-run --gpus 0": "at least 1",
+    "train tiny-lory --dry-run --vocab-size 99999999999999999999999999": "at most",
+    "train tiny-lory --dry-run --batch_size 1000000000000000 --length 16000000": "largest that is estimated",
+    "train tiny-dense --dry-run --routing.top_k 99": "needs a mixture",
+    "train tiny-dense --dry-run --warmup.dense_share 0.5": "needs a mixture",
+    "quickstart --size nothing": "unknown",
+    "quickstart --design nothing": "unknown",
+    "quickstart --steps -1": "positive",
+    "quickstart --steps 99999999999999999999": "at most",
+    "quickstart --seed -1": "at least 0",
+    "quickstart --seed 99999999999999999999": "below",
+    "quickstart --documents absent": "no such file",
+    "quickstart --out corpus": "not a quickstart's folder",
+    "quickstart --out documents.jsonl": "is a file",
+    "compare mixtral relu --out there --seeds 0": "--seeds 0",
+    "compare mixtral relu --out there --seeds 99999999999999": "at most 1,000",
+    "compare mixtral relu --out there --grid nothing": "it looks like",
+    "compare mixtral relu --out there --grid optimizer.learning_rate=nan,1 --dry-run": "finite number",
+    "compare mixtral relu --out there --corpus corpus --heldout documents.jsonl --skip -1": "at least 0",
+    "compare mixtral relu --out there --corpus corpus --heldout documents.jsonl --instances 0": "at least 1",
+    "compare mixtral relu --out there --corpus absent --heldout documents.jsonl": "no finished corpus",
+    "compare mixtral relu --out documents.jsonl --corpus corpus": "is a file",
+    "compare nothing relu --out there": "neither a design nor a run",
+    "bench --out corpus": "is a folder",
+    "bench --out documents.jsonl/x": "documents.jsonl",
+    "bench --steps 3": "unknown argument",
+    "designs --audit absent": "no trained model",
+    "recipes --nothing": "unknown argument",
+    "nothing": "invalid choice",
+}
+OF_MODELS = {
+    "evaluate corpus --documents documents.jsonl --length 0": "at least 1",
+    "evaluate corpus --documents documents.jsonl --length -3": "at least 1",
+    "evaluate corpus --documents documents.jsonl --length 100000000000": "at most 1,048,576",
+    "evaluate corpus --documents documents.jsonl --skip -1": "at least 0",
+    "evaluate corpus --documents documents.jsonl --skip 100000000000": "at most",
+    "evaluate corpus --documents documents.jsonl --device tpu": "no such device",
+    "evaluate corpus --documents documents.jsonl --out corpus": "is a folder",
+    "evaluate corpus --documents documents.jsonl --out ''": "--out is empty",
+    "evaluate corpus --documents documents.jsonl --out documents.jsonl/x": "is a file|a file is where",
+    "evaluate corpus --documents documents.jsonl": "no trained model here",
+    "evaluate corpus --documents documents.jsonl --limit 3": "leave it out",
+    "evaluate corpus --tasks piqa --limit 0": "at least 1",
+    "evaluate corpus --tasks piqa --num-fewshot 99999999": "at most 1,000",
+    "evaluate corpus": "one of them",
+    "analyze corpus --documents documents.jsonl --out documents.jsonl": "is a file",
+    "analyze corpus --documents documents.jsonl": "no trained model here",
+    "generate corpus --prompt x --max-new-tokens 0": "at least 1",
+    "generate corpus --prompt x --max-new-tokens 1000000000000": "at most",
+    "generate corpus --prompt x --temperature nan": "give more than 0",
+    "generate corpus --prompt x --temperature 1e-300": "give more than 0",
+    "generate corpus --prompt x --temperature 1e300": "1e5",
+    "generate corpus --prompt x --top-p nan": "at most 1",
+    "generate corpus --prompt x --top-k -1": "at least 1",
+    "generate corpus --prompt x --seed -1": "at least 0",
+    "generate corpus --prompt x --seed 99999999999999999999999": "2^63|less than",
+    "generate corpus": "one of them",
+    "lens corpus": "one of them",
+    "lens corpus --text absent": "not a readable text file",
+    "lens corpus --text corpus": "a folder, pipe or device",
+    "lens corpus --text pipe": "a folder, pipe or device",
+    "lens corpus --text loop": "loop",
+    "lens corpus --text bytes": "not a readable text file",
+    "lens corpus --text large": "larger than 64 MiB",
+    "lens corpus --prompt words --tokens 0": "at least 2",
+    "lens corpus --prompt words --out corpus": "is a folder",
+    "lens corpus --prompt words --out loop/x": "loop",
+    "export corpus --to llama --out there --prompt-file pipe": "a folder, pipe or device",
+    "export corpus --to llama --out there --prompt-file /dev/zero": "a folder, pipe or device",
+    "export corpus --to llama --out there --prompt x --prompt-file bytes": "one of them",
+    "export corpus --to nothing --out there": "invalid choice",
+    "export corpus --to hf --out there --prompt x": "formats without a router",
+    "export corpus --to hf --out documents.jsonl": "is a file",
+    "export corpus --to hf --out loop": "loop",
+    "export corpus --to hf --out there --combination outputs": "give both",
+    "export absent --to hf --out there": "no trained model here",
+}
+EVERY = 6
+"""One setting of these is tried in the suite, all in the drill."""
+
+
+def strange_files(folder: Path) -> None:
+    """A pipe, a link to itself, bytes that are no text, and a large sparse file."""
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    (folder / "bytes").write_bytes(b"\xff\xfe\x00")
+    with open(folder / "large", "wb") as file:
+        file.truncate(1 << 34)
+
+
+def in_removed_folder(folder: Path) -> None:
+    """Enter a folder and remove it."""
+    (folder / "gone").mkdir()
+    os.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+
+
+def close(numbers: tuple[int, ...], folder: Path) -> None:
+    """Close standard streams, as `>&-` does."""
+    for number in numbers:
+        os.close(number)
+        setattr(sys, ("stdin", "stdout", "stderr")[number], None)
+
+
+def numbers() -> Iterator[Row]:
+    values = [(name, value) for name in RATES for value in NOT_FINITE]
+    values += [(name, value) for name in COUNTS for value in ("0", "-3", "1" + "0" * 30, "1.5", "many")]
+    for i, (name, value) in enumerate(values):
+        line = rf"--{name}|{name} is|no larger than a segment"
+        yield Row(f"train --{name} {value}", f"{TRAIN} --{name} {value}", line, drill=i % EVERY != 0)
+
+
+def rows(table: dict[str, str], harm: Harm = nothing) -> Iterator[Row]:
+    for i, (command, line) in enumerate(table.items()):
+        yield Row(command.replace(TRAIN, "train ")[:90], command, line, harm, drill=i % EVERY != 0)
+
+
+ROWS = [
+    *numbers(),
+    *rows({TRAIN + setting: line for setting, line in SETTINGS.items()}),
+    *rows(OTHERS),
+    *rows(OF_MODELS, strange_files),
+    Row("text that is not UTF-8", "generate corpus --prompt \udcff", "not UTF-8"),
+    Row("out that is not UTF-8", "bench --out \udcff", "not UTF-8"),
+    Row(
+        "a working folder that was removed", "recipes", "working folder was removed", within=in_removed_folder
+    ),
+    Row("standard output closed", "designs --json", "", code=0, within=partial(close, (1,))),
+    Row("all standard streams closed", "designs --json", "", code=0, within=partial(close, (0, 1, 2))),
+    Row(
+        "all standard streams closed, wrong input",
+        "train nothing --out x",
+        "",
+        within=partial(close, (0, 1, 2)),
+    ),
+]

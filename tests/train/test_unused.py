@@ -1,0 +1,47 @@
+"""Overrides that change nothing are refused; those that change something are not."""
+
+import pytest
+
+from loriini.errors import InputError
+from loriini.recipes import find_recipe
+from loriini.routing.design import MATTERS
+from loriini.train.override import describe_overrides, override
+from loriini.train.unused import NEEDS, refuse_unused
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "needed"),
+    [
+        ("tiny-lory", ["--routing.top_k", "2"], "a design that uses top_k"),
+        ("tiny-lory", ["--routing.top-p=0.5"], "a design that uses top_p"),
+        ("tiny-dense", ["--routing", "mixtral", "--routing.top_k", "1"], "a mixture"),
+        ("tiny-dense", ["--optimizer.router_rate", "2"], "a mixture"),
+        ("tiny-lory", ["--optimizer.decay", "0.5"], "--optimizer.schedule warmup_stable_decay"),
+        ("tiny-lory", ["--watch.every", "3"], "a tracker"),
+        ("tiny-lory", ["--micro_batch_size", "99"], "at most --batch_size"),
+        ("tiny-lory", ["--parallel.shard", "2"], "several processes"),
+    ],
+)
+def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str], needed: str) -> None:
+    with pytest.raises(InputError, match=f"has no effect here: it needs {needed}"):
+        refuse_unused(override(find_recipe(recipe), overrides), overrides, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "processes"),
+    [
+        ("tiny-mixtral", ["--routing.top_k", "1"], 1),
+        ("tiny-dense", ["--routing.segment_length", "16"], 1),
+        ("tiny-dense", ["--warmup.dense_share", "0"], 1),
+        ("tiny-lory", ["--optimizer.schedule", "warmup_stable_decay", "--optimizer.decay", "0.5"], 1),
+        ("tiny-lory", ["--parallel.shard", "2"], 2),
+        ("tiny-lory", ["--parallel.shard", "1"], 1),
+    ],
+)
+def test_an_override_with_an_effect_is_not(recipe: str, overrides: list[str], processes: int) -> None:
+    refuse_unused(override(find_recipe(recipe), overrides), overrides, processes)
+
+
+def test_all_names_are_settings() -> None:
+    names = {each.name for each in describe_overrides(find_recipe("tiny-lory"))}
+    assert names >= {*NEEDS, *(f"routing.{name}" for name in MATTERS)}
