@@ -40,6 +40,8 @@ class Row:
     """Generous: the machine may be loaded."""
     gigabytes: float = 3.0
     """Of private memory, above that of the process before the command."""
+    warning: str = ""
+    """A regular expression that a warning must match."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append(f"{len(errors)} error lines")
     if not re.search(row.line, ended.err if row.code else ended.out):
         found.append(f"no {row.line!r} in the output")
+    if not re.search(row.warning, "".join(line for line in lines if line not in errors)):
+        found.append(f"no {row.warning!r} in the warnings")
     if not (ended.out + ended.err).replace("\n", "").isprintable():
         found.append("control characters")
     return found and [*found, ended.err[-2000:], ended.out[-500:]]

@@ -1,0 +1,200 @@
+"""Commands on a model folder with other settings, weights or tokenizer, or with code in it."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hostile.rows_corpus import JSON, halved, replaced
+from hostile.rows_runs import INIT, edited, tensors
+from hostile.runner import Harm, Row
+
+DOCUMENTS = "--documents documents.jsonl --domain-field topic"
+COMMANDS = {
+    "evaluate": f"evaluate run/model {DOCUMENTS}",
+    "audit": "designs --audit run/model",
+    "lens": "lens run/model --prompt birds --out lens.html",
+    "generate": "generate run/model --prompt birds --max-new-tokens 2 --greedy",
+    "export": "export run/model --to hf --out there",
+    "analyze": f"analyze run/model {DOCUMENTS} --out there",
+    "start": INIT.format("run/model"),
+}
+EMBEDDING, ROUTER = "model.embed_tokens.weight", "model.layers.1.mlp.router.scorer.weight"
+ESCAPE = "\x1b[31mred\u202e\n"
+
+
+def at(file: str, harm: Callable[[Path], None]) -> Harm:
+    return lambda folder: harm(folder / "run" / "model" / file)
+
+
+def config(*keys: str, value: Any) -> Harm:
+    return at("config.json", edited(*keys, value=value))
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Harm:
+    return at("model.safetensors", tensors(change))
+
+
+def filled(name: str, value: float) -> Harm:
+    """One of a weight's numbers replaced."""
+    return weights(lambda found: found[name].view(-1)[-1].fill_(value))
+
+
+SETTINGS = {
+    "text as hidden_size": config("hidden_size", value="wide"),
+    "a float as hidden_size": config("hidden_size", value=32.5),
+    "a list as hidden_size": config("hidden_size", value=[32]),
+    "null as hidden_size": config("hidden_size", value=None),
+    "a negative vocab_size": config("vocab_size", value=-5),
+    "an endless vocab_size": config("vocab_size", value=10**30),
+    "no heads": config("num_attention_heads", value=0),
+    "layers of text": config("num_hidden_layers", value="two"),
+    "an epsilon of NaN": config("rms_norm_eps", value=float("nan")),
+    "an unknown design": config("routing", value="best"),
+    "routing of a list": config("routing", value=["lory"]),
+    "routing of a number": config("routing", value=3),
+    "no routing unit": config("routing", "unit", value="paragraph"),
+    "an unknown routing field": config("routing", "more", value=1),
+    "a segment of text": config("routing", "segment_length", value="long"),
+    "an unknown model_type": config("model_type", value=ESCAPE),
+    "a list as model_type": config("model_type", value=["loriini"]),
+    "no model_type": config("model_type", value=...),
+    "an unknown dtype": config("dtype", value="float7"),
+    "a dtype that is no dtype": config("dtype", value="nn"),
+    "positions of text": config("rope_parameters", value="far"),
+    "positions of NaN": config("rope_parameters", value={"rope_type": "default", "rope_theta": float("nan")}),
+    "labels of numbers": config("label_names", value=[1, 2]),
+    "another width": config("hidden_size", value=64),
+    "more experts": config("num_experts", value=4),
+    "more layers": config("num_hidden_layers", value=3),
+    "quantized weights": config("quantization_config", value={"quant_method": "bitsandbytes"}),
+    "unknown quantized weights": config("quantization_config", value={"quant_method": "none such"}),
+    "unknown attention": config("attn_implementation", value="none such"),
+    "attention from the Hub": config("attn_implementation", value="some-one/some-kernel"),
+    "an EOS outside": config("eos_token_id", value=10**9),
+}
+OTHER_TYPES = {
+    name: at("config.json", replaced(json.dumps({"model_type": name, "hidden_size": 7}).encode()))
+    for name in ("llama", "gpt2", "mixtral", "qwen3")
+}
+WEIGHTS = {
+    "without a tensor": weights(lambda found: found.pop(ROUTER)),
+    "of another shape": weights(lambda found: found.update({ROUTER: torch.zeros(9, 9)})),
+    "with NaN": filled(ROUTER, float("nan")),
+    "with infinity": filled(EMBEDDING, float("inf")),
+    "of no tensors": weights(dict.clear),
+}
+FILES = {
+    "cut weights": at("model.safetensors", halved),
+    "weights of garbage": at("model.safetensors", replaced(b"\xff" * 999)),
+    "weights with an endless header": at("model.safetensors", replaced(b"\xff" * 7 + b"\x7f{}")),
+    "no weights": at("model.safetensors", Path.unlink),
+    "weights of integers": weights(lambda found: found.update({n: t.long() for n, t in found.items()})),
+    "an index of another file": at(
+        "model.safetensors",
+        lambda path: (
+            path.rename(path.with_name("x.safetensors")),
+            path.with_name("model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
+        )[0] and None,
+    ),
+}
+TOKENIZERS = {
+    "no tokenizer": at("tokenizer.json", Path.unlink),
+    "a cut tokenizer": at("tokenizer.json", halved),
+    "a tokenizer of a list": at("tokenizer.json", replaced(b"[]")),
+    "a tokenizer of garbage": at("tokenizer.json", replaced(b"\xff\xfe")),
+    "a tokenizer's settings cut": at("tokenizer_config.json", halved),
+    "a tokenizer's settings of a list": at("tokenizer_config.json", replaced(b"[]")),
+    "an unknown tokenizer": at("tokenizer_config.json", edited("tokenizer_class", value="NoneSuch")),
+}
+
+
+class Marker:
+    """What a pickle runs when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, ("ran.marker", "w")
+
+
+CODE = "open('ran.marker', 'w')\n"
+AUTO_MAP = {
+    "AutoConfig": "planted.Planted",
+    "AutoModel": "planted.Planted",
+    "AutoModelForCausalLM": "planted.Planted",
+    "AutoTokenizer": ["planted.Planted", "planted.Planted"],
+}
+
+
+def planted(folder: Path) -> None:
+    """A module beside the weights, and every name by which it might be imported."""
+    (folder / "planted.py").write_text(CODE + "class Planted: pass\n")
+    for name in ("__init__", "configuration_loriini", "modeling_loriini", "setup", "custom_generate/generate"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(CODE)
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "planted.Planted"}])
+    )
+    for name in ("pytorch_model.bin", "model.pt", "adapter_model.bin", "training_args.bin", "encoder.pickle"):
+        (folder / name).write_bytes(pickle.dumps(Marker()))
+    for name in ("config.json", "tokenizer_config.json"):
+        path = folder / name
+        values = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**values, "auto_map": AUTO_MAP}))
+
+
+def in_the_model(more: Callable[[Path], object] = lambda model: None) -> Harm:
+    def harm(folder: Path) -> None:
+        planted(folder / "run" / "model")
+        more(folder / "run" / "model")
+
+    return harm
+
+
+def adapter(model: Path) -> None:
+    (model / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": "../../twin/model", "auto_mapping": {}})
+    )
+
+
+def rows(what: str, harms: dict[str, Harm], line: str, every: int = 1, commands: tuple[str, ...] = tuple(COMMANDS)) -> Iterator[Row]:
+    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
+    for i, (name, harm) in enumerate(harms.items()):
+        for j, command in enumerate(commands):
+            drill = j != i % len(commands) or i % every != 0
+            yield Row(f"{command}: a model {what} {name}", COMMANDS[command], line, harm, drill=drill)
+
+
+def tables() -> Iterator[Row]:
+    damaged = {f"is {name}": at("config.json", harm) for name, harm in JSON.items()}
+    yield from rows("whose config.json", damaged, "run/model: ", 4)
+    yield from rows("with", SETTINGS, r"run/model: ", 4)
+    yield from rows("with settings of a", OTHER_TYPES, r"run/model: ", 3)
+    named = dict(list(WEIGHTS.items())[:4])
+    yield from rows("", {n: named[n] for n in list(named)[:3]}, rf"run/model: .*{ROUTER}")
+    yield from rows("", {"with infinity": named["with infinity"]}, rf"run/model: .*{EMBEDDING}")
+    yield from rows("", {"of no tensors": WEIGHTS["of no tensors"]}, r"run/model: .*lacks \d+ tensors", 2)
+    yield from rows("with", FILES, r"run/model: ", 4)
+    tokenizers = tuple(set(COMMANDS) - {"audit"})
+    yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, tuple(sorted(tokenizers)))
+    yield from rows("with", {"huge weights": weights(lambda found: [t.fill_(3e38) for t in found.values() if t.is_floating_point()])}, r"not finite", 1, ("evaluate", "audit", "lens", "generate", "analyze", "export"))
+    for command in COMMANDS:
+        ran = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), code=0, drill=command not in ("generate", "start"))
+        yield ran
+    pickled = in_the_model(lambda model: (model / "model.safetensors").unlink())
+    yield from rows("with", {"pickled weights alone": pickled}, r"run/model: .*safetensors", 1, ("evaluate", "start", "export"))
+    alone = in_the_model(lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})))
+    yield from rows("with", {"the configuration of its code": alone}, r"run/model: ", 1, ("generate", "start"))
+    unknown = in_the_model(lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json"))
+    yield from rows("with", {"the tokenizer of its code": unknown}, r"run/model: |", 1, ("evaluate", "start"))
+    yield from rows("with", {"an adapter": in_the_model(adapter)}, r"run/model: .*adapter", 1, ("generate", "start", "export"))
+    names = weights(lambda found: found.update({ESCAPE: found[ROUTER], f"x.{ESCAPE}": found[ROUTER]}))
+    for command in COMMANDS:
+        yield Row(f"{command}: a model with control characters in names", COMMANDS[command], "", names, code=0, drill=command != "generate")
+    labels = config("label_names", value=[ESCAPE, "b"])
+    yield Row("evaluate: a model with control characters in labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
+
+
+ROWS = list(tables())
