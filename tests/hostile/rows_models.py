@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 
 from hostile.rows_corpus import JSON, halved, replaced
 from hostile.rows_runs import INIT, edited, tensors
-from hostile.runner import Harm, Row
+from hostile.runner import MARKER, Harm, Row
 
 DOCUMENTS = "--documents documents.jsonl --domain-field topic"
 COMMANDS = {
@@ -74,31 +74,42 @@ SETTINGS = {
     "unknown quantized weights": config("quantization_config", value={"quant_method": "none such"}),
     "unknown attention": config("attn_implementation", value="none such"),
     "attention from the Hub": config("attn_implementation", value="some-one/some-kernel"),
-    "an EOS outside": config("eos_token_id", value=10**9),
 }
 OTHER_TYPES = {
     name: at("config.json", replaced(json.dumps({"model_type": name, "hidden_size": 7}).encode()))
     for name in ("llama", "gpt2", "mixtral", "qwen3")
 }
 WEIGHTS = {
-    "without a tensor": weights(lambda found: found.pop(ROUTER)),
-    "of another shape": weights(lambda found: found.update({ROUTER: torch.zeros(9, 9)})),
-    "with NaN": filled(ROUTER, float("nan")),
-    "with infinity": filled(EMBEDDING, float("inf")),
-    "of no tensors": weights(dict.clear),
+    "but one": (weights(lambda found: found.pop(ROUTER)), ROUTER),
+    "of another shape": (weights(lambda found: found.update({ROUTER: torch.zeros(9, 9)})), ROUTER),
+    "that are NaN": (filled(ROUTER, float("nan")), f"{ROUTER} holds NaN"),
+    "that are infinite": (filled(EMBEDDING, float("-inf")), f"{EMBEDDING} holds NaN or infinity"),
+    "of no tensors": (weights(dict.clear), r"lacks \d+ tensors"),
 }
+"""Harms, and the tensor that the line names."""
+RUN = tuple(command for command in COMMANDS if command not in ("start", "export"))
+IN_TURN = [tuple(COMMANDS)[i:] + tuple(COMMANDS)[:i] for i in range(len(WEIGHTS))]
+
+
+def huge(found: dict[str, torch.Tensor]) -> None:
+    """Finite weights whose logits are infinite."""
+    found["lm_head.weight"].fill_(3e38)
+
+
 FILES = {
     "cut weights": at("model.safetensors", halved),
     "weights of garbage": at("model.safetensors", replaced(b"\xff" * 999)),
     "weights with an endless header": at("model.safetensors", replaced(b"\xff" * 7 + b"\x7f{}")),
     "no weights": at("model.safetensors", Path.unlink),
-    "weights of integers": weights(lambda found: found.update({n: t.long() for n, t in found.items()})),
     "an index of another file": at(
         "model.safetensors",
         lambda path: (
-            path.rename(path.with_name("x.safetensors")),
-            path.with_name("model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
-        )[0] and None,
+            (
+                path.rename(path.with_name("x.safetensors")),
+                path.with_name("model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
+            )[0]
+            and None
+        ),
     ),
 }
 TOKENIZERS = {
@@ -116,10 +127,10 @@ class Marker:
     """What a pickle runs when it is read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open, ("ran.marker", "w")
+        return open, (MARKER, "w")
 
 
-CODE = "open('ran.marker', 'w')\n"
+CODE = f"open({MARKER!r}, 'w')\n"
 AUTO_MAP = {
     "AutoConfig": "planted.Planted",
     "AutoModel": "planted.Planted",
@@ -131,7 +142,13 @@ AUTO_MAP = {
 def planted(folder: Path) -> None:
     """A module beside the weights, and every name by which it might be imported."""
     (folder / "planted.py").write_text(CODE + "class Planted: pass\n")
-    for name in ("__init__", "configuration_loriini", "modeling_loriini", "setup", "custom_generate/generate"):
+    for name in (
+        "__init__",
+        "configuration_loriini",
+        "modeling_loriini",
+        "setup",
+        "custom_generate/generate",
+    ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(CODE)
     (folder / "modules.json").write_text(
@@ -159,7 +176,28 @@ def adapter(model: Path) -> None:
     )
 
 
-def rows(what: str, harms: dict[str, Harm], line: str, every: int = 1, commands: tuple[str, ...] = tuple(COMMANDS)) -> Iterator[Row]:
+BESIDE_WEIGHTS = {
+    "pickled weights alone": (lambda model: (model / "model.safetensors").unlink(), r"run/model: "),
+    "the settings of its code alone": (
+        lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})),
+        r"run/model: .*model_type is None",
+    ),
+    "a tokenizer of its code": (
+        lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json"),
+        r"run/model: ",
+    ),
+    "an adapter": (adapter, r"run/model: .*holds an adapter"),
+}
+"""What a folder with code has or lacks besides, and why it is refused."""
+
+
+def control_characters(found: dict[str, torch.Tensor]) -> None:
+    found.update({ESCAPE: torch.zeros(2), f"model.{ESCAPE}": torch.zeros(2)})
+
+
+def rows(
+    what: str, harms: dict[str, Harm], line: str, every: int = 1, commands: Sequence[str] = tuple(COMMANDS)
+) -> Iterator[Row]:
     """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
     for i, (name, harm) in enumerate(harms.items()):
         for j, command in enumerate(commands):
@@ -169,32 +207,25 @@ def rows(what: str, harms: dict[str, Harm], line: str, every: int = 1, commands:
 
 def tables() -> Iterator[Row]:
     damaged = {f"is {name}": at("config.json", harm) for name, harm in JSON.items()}
-    yield from rows("whose config.json", damaged, "run/model: ", 4)
-    yield from rows("with", SETTINGS, r"run/model: ", 4)
+    yield from rows("whose config.json", damaged, "run/model(/config.json)?: ", 4)
+    yield from rows("with", SETTINGS, r"run/model: ", 5)
     yield from rows("with settings of a", OTHER_TYPES, r"run/model: ", 3)
-    named = dict(list(WEIGHTS.items())[:4])
-    yield from rows("", {n: named[n] for n in list(named)[:3]}, rf"run/model: .*{ROUTER}")
-    yield from rows("", {"with infinity": named["with infinity"]}, rf"run/model: .*{EMBEDDING}")
-    yield from rows("", {"of no tensors": WEIGHTS["of no tensors"]}, r"run/model: .*lacks \d+ tensors", 2)
+    for i, (name, (harm, line)) in enumerate(WEIGHTS.items()):
+        yield from rows("with weights", {name: harm}, rf"run/model: .*{line}", commands=IN_TURN[i])
     yield from rows("with", FILES, r"run/model: ", 4)
-    tokenizers = tuple(set(COMMANDS) - {"audit"})
-    yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, tuple(sorted(tokenizers)))
-    yield from rows("with", {"huge weights": weights(lambda found: [t.fill_(3e38) for t in found.values() if t.is_floating_point()])}, r"not finite", 1, ("evaluate", "audit", "lens", "generate", "analyze", "export"))
+    readers = [command for command in COMMANDS if command != "audit"]
+    yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
+    yield from rows("with", {"huge weights": weights(huge)}, r"logits are not finite|the losses on", 1, RUN)
     for command in COMMANDS:
-        ran = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), code=0, drill=command not in ("generate", "start"))
-        yield ran
-    pickled = in_the_model(lambda model: (model / "model.safetensors").unlink())
-    yield from rows("with", {"pickled weights alone": pickled}, r"run/model: .*safetensors", 1, ("evaluate", "start", "export"))
-    alone = in_the_model(lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})))
-    yield from rows("with", {"the configuration of its code": alone}, r"run/model: ", 1, ("generate", "start"))
-    unknown = in_the_model(lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json"))
-    yield from rows("with", {"the tokenizer of its code": unknown}, r"run/model: |", 1, ("evaluate", "start"))
-    yield from rows("with", {"an adapter": in_the_model(adapter)}, r"run/model: .*adapter", 1, ("generate", "start", "export"))
-    names = weights(lambda found: found.update({ESCAPE: found[ROUTER], f"x.{ESCAPE}": found[ROUTER]}))
-    for command in COMMANDS:
-        yield Row(f"{command}: a model with control characters in names", COMMANDS[command], "", names, code=0, drill=command != "generate")
+        again = command == "evaluate"
+        code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, not again)
+        yield code
+        names = weights(control_characters)
+        yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)
+    for name, (harm, line) in BESIDE_WEIGHTS.items():
+        yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "start", "export"))
     labels = config("label_names", value=[ESCAPE, "b"])
-    yield Row("evaluate: a model with control characters in labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
+    yield Row("evaluate: a model with raw labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
 
 
 ROWS = list(tables())

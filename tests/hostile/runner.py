@@ -19,6 +19,8 @@ from cli.calls import PROGRESS
 from together import CONTEXT
 
 Harm = Callable[[Path], None]
+MARKER = "ran.marker"
+"""A file that planted code writes into the folder when it runs."""
 
 
 def nothing(folder: Path) -> None:
@@ -53,6 +55,7 @@ class Ended:
     err: str
     peak_gigabytes: float
     seconds: float
+    ran_code: bool
 
 
 def problems(row: Row, ended: Ended) -> list[str]:
@@ -64,6 +67,8 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append(f"killed by {signal.Signals(-ended.code).name}")
     if ended.code != row.code:
         found.append(f"exit code {ended.code} instead of {row.code}")
+    if ended.ran_code:
+        found.append("ran code of the input")
     if "Traceback" in ended.err:
         found.append("a traceback")
     lines = PROGRESS.sub("", ended.err).splitlines()
@@ -102,7 +107,7 @@ def call(command: str, folder: Path, seconds: float = 300.0, gigabytes: float = 
     )
     usage = folder.with_suffix(".usage")
     peak, used = map(float, usage.read_text().split()) if usage.exists() else (float("nan"),) * 2
-    return Ended(code, out, err, peak, used)
+    return Ended(code, out, err, peak, used, (folder / MARKER).exists())
 
 
 def _run(arguments: list[str], folder: Path, gigabytes: float) -> None:
