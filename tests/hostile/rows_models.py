@@ -119,7 +119,6 @@ TOKENIZERS = {
     "a tokenizer of garbage": at("tokenizer.json", replaced(b"\xff\xfe")),
     "a tokenizer's settings cut": at("tokenizer_config.json", halved),
     "a tokenizer's settings of a list": at("tokenizer_config.json", replaced(b"[]")),
-    "an unknown tokenizer": at("tokenizer_config.json", edited("tokenizer_class", value="NoneSuch")),
 }
 
 
@@ -182,10 +181,6 @@ BESIDE_WEIGHTS = {
         lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})),
         r"run/model: .*model_type is None",
     ),
-    "a tokenizer of its code": (
-        lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json"),
-        r"run/model: ",
-    ),
     "an adapter": (adapter, r"run/model: .*holds an adapter"),
 }
 """What a folder with code has or lacks besides, and why it is refused."""
@@ -209,11 +204,11 @@ def tables() -> Iterator[Row]:
     damaged = {f"is {name}": at("config.json", harm) for name, harm in JSON.items()}
     yield from rows("whose config.json", damaged, "run/model(/config.json)?: ", 4)
     yield from rows("with", SETTINGS, r"run/model: ", 5)
-    yield from rows("with settings of a", OTHER_TYPES, r"run/model: ", 3)
+    yield from rows("with settings of a", OTHER_TYPES, r"loriini: ", 3)
     for i, (name, (harm, line)) in enumerate(WEIGHTS.items()):
         yield from rows("with weights", {name: harm}, rf"run/model: .*{line}", commands=IN_TURN[i])
     yield from rows("with", FILES, r"run/model: ", 4)
-    readers = [command for command in COMMANDS if command != "audit"]
+    readers = [command for command in COMMANDS if command not in ("audit", "start")]
     yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
     yield from rows("with", {"huge weights": weights(huge)}, r"logits are not finite|the losses on", 1, RUN)
     for command in COMMANDS:
@@ -223,7 +218,12 @@ def tables() -> Iterator[Row]:
         names = weights(control_characters)
         yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)
     for name, (harm, line) in BESIDE_WEIGHTS.items():
-        yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "start", "export"))
+        yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "export", "start"))
+    unknown = in_the_model(
+        lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json")
+    )
+    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "run/model: ", unknown)
+    yield Row("start: a tokenizer of its code", COMMANDS["start"], "", unknown, 0, drill=True)
     labels = config("label_names", value=[ESCAPE, "b"])
     yield Row("evaluate: a model with raw labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
 

@@ -19,6 +19,7 @@ from cli.calls import PROGRESS
 from together import CONTEXT
 
 Harm = Callable[[Path], None]
+NOTICE = re.compile(r"^.*: (design and )?routers (kept|newly).*\n", re.MULTILINE)
 MARKER = "ran.marker"
 """A file that planted code writes into the folder when it runs."""
 
@@ -71,7 +72,7 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append("ran code of the input")
     if "Traceback" in ended.err:
         found.append("a traceback")
-    lines = PROGRESS.sub("", ended.err).splitlines()
+    lines = NOTICE.sub("", PROGRESS.sub("", ended.err)).splitlines()
     errors = [line for line in lines if not line.startswith("warning: ")]
     if len(errors) != (row.code != 0):
         found.append(f"{len(errors)} error lines")

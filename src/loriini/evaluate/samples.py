@@ -120,7 +120,7 @@ def check_room(
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
     """A processor of transformers' `generate`; tokens that are ruled out have logits of minus infinity."""
-    check_finite(logits_BV.exp().clamp(max=1), "the model's logits")
+    check_finite(logits_BV.masked_fill(logits_BV == -torch.inf, 0), "the model's logits")
     return logits_BV
 
 

@@ -30,7 +30,7 @@ UNREADABLE_MODEL = (
     TypeError,
     AttributeError,
     ImportError,
-    OverflowError,
+    ArithmeticError,
     RuntimeError,
     SafetensorError,
     StrictDataclassError,
@@ -157,10 +157,13 @@ def find_device(name: str | torch.device | None) -> torch.device:
 
 
 def _model_type(folder: Path) -> str:
-    """The type in a folder's config. ValueError for a kind whose weights would be left out."""
+    """The type in a folder's config. ValueError for a kind whose weights would be left out or misread."""
     if (folder / ADAPTER).exists():
         raise ValueError("it holds an adapter; merge that into its model first")
-    kind = read_object(folder / "config.json", "give another model").get("model_type")
+    config = read_object(folder / "config.json", "give another model")
+    if config.get("quantization_config"):
+        raise ValueError("its weights are quantized; give the model before that")
+    kind = config.get("model_type")
     known = [LoriiniConfig.model_type, *FAMILIES]
     if kind not in known:
         raise ValueError(f"its model_type is {kind}; it must be one of: {', '.join(known)}")

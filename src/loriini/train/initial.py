@@ -82,7 +82,8 @@ class InitialModel:
         if self.is_checkpoint:
             return artifact.digest(read_state(self.folder)["sha256"])
         files = sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")])
-        return artifact.digest({path.name: artifact.file_hash(path) for path in files})
+        with readable(self.folder):
+            return artifact.digest({path.name: artifact.file_hash(path) for path in files})
 
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
