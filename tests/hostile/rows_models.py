@@ -1,16 +1,16 @@
 """Commands on a model folder with other settings, weights or tokenizer, or with code in it."""
 
 import json
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hostile.planted import AUTO_MAP, planted
 from hostile.rows_corpus import JSON, halved, replaced
 from hostile.rows_runs import INIT, edited, tensors
-from hostile.runner import MARKER, Harm, Row
+from hostile.runner import Harm, Row
 
 DOCUMENTS = "--documents documents.jsonl --domain-field topic"
 COMMANDS = {
@@ -120,45 +120,6 @@ TOKENIZERS = {
     "a tokenizer's settings cut": at("tokenizer_config.json", halved),
     "a tokenizer's settings of a list": at("tokenizer_config.json", replaced(b"[]")),
 }
-
-
-class Marker:
-    """What a pickle runs when it is read."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return open, (MARKER, "w")
-
-
-CODE = f"open({MARKER!r}, 'w')\n"
-AUTO_MAP = {
-    "AutoConfig": "planted.Planted",
-    "AutoModel": "planted.Planted",
-    "AutoModelForCausalLM": "planted.Planted",
-    "AutoTokenizer": ["planted.Planted", "planted.Planted"],
-}
-
-
-def planted(folder: Path) -> None:
-    """A module beside the weights, and every name by which it might be imported."""
-    (folder / "planted.py").write_text(CODE + "class Planted: pass\n")
-    for name in (
-        "__init__",
-        "configuration_loriini",
-        "modeling_loriini",
-        "setup",
-        "custom_generate/generate",
-    ):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / f"{name}.py").write_text(CODE)
-    (folder / "modules.json").write_text(
-        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "planted.Planted"}])
-    )
-    for name in ("pytorch_model.bin", "model.pt", "adapter_model.bin", "training_args.bin", "encoder.pickle"):
-        (folder / name).write_bytes(pickle.dumps(Marker()))
-    for name in ("config.json", "tokenizer_config.json"):
-        path = folder / name
-        values = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**values, "auto_map": AUTO_MAP}))
 
 
 def in_the_model(more: Callable[[Path], object] = lambda model: None) -> Harm:
