@@ -18,11 +18,12 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Of all lines, in one room."""
 
-SHARED = {"atomic", "errors", "fields", "hardware", "progress", "snapshot"}
+SHARED = {"atomic", "errors", "fields", "hardware", "json_file", "progress", "snapshot"}
 OPENS = {
     "atomic": set(),
     "errors": set(),
     "fields": {"errors"},
+    "json_file": {"errors"},
     "hardware": set(),
     "published": set(),
     "progress": {"errors"},

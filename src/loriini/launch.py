@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.estimate.estimate import Estimate, estimate
@@ -16,11 +16,13 @@ from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.hardware import autocast, machine_memory
 from loriini.model import LoriiniForCausalLM
+from loriini.model.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.recipes import default_vocabulary, find_recipe
 from loriini.snapshot import is_hub_id
 from loriini.sources import read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
+from loriini.train.folder import has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
@@ -102,7 +104,7 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     corpus = read_corpora(run.corpus, run.corpus_weights)
     run.check(run.label_names(corpus.instances), world_size())
     check_sizes(run, corpus)
-    measured = () if (out / "model").exists() else measures(run, corpus)
+    measured = () if has_model(out) else measures(run, corpus)
     return train(run, corpus, out, measured, minutes)
 
 
@@ -132,7 +134,7 @@ def dry_run(
 
 def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
     """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
-    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    tokenizer = tokenizer_in(corpus.tokenizer)
     asked = []
     if run.evaluate.heldout:
         asked.append(perplexity_measure(run, corpus, tokenizer))

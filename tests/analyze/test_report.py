@@ -125,7 +125,7 @@ def job(tmp_path: Path) -> Path:
     units, none = np.array([10, 10]), np.zeros(2)
     routes = Routes(10 * gates, gates, np.ones((2, 2)), none, units, units, tuple(dense))
     routes.save(tmp_path / "runs/lory/routes.npz")
-    dump(tmp_path / "runs/lory/run.json", {"routing": {"selection": "all"}})
+    dump(tmp_path / "runs/lory/run.json", {"name": "lory", "routing": {"selection": "all"}})
     dump(tmp_path / "results.json", results)
     dump(tmp_path / "settings.json", settings)
     dump(tmp_path / "samples.json", [dict.fromkeys(("domain", "prompt", "dense", "lory"), HOSTILE)])

@@ -19,6 +19,9 @@ from cli.calls import PROGRESS
 from together import CONTEXT
 
 Harm = Callable[[Path], None]
+NOTICE = re.compile(r"^.*: (design and )?routers (kept|newly).*\n", re.MULTILINE)
+MARKER = "ran.marker"
+"""A file that planted code writes into the folder when it runs."""
 
 
 def nothing(folder: Path) -> None:
@@ -42,6 +45,8 @@ class Row:
     """Generous: the machine may be loaded."""
     gigabytes: float = 3.0
     """Of private memory, above that of the process before the command."""
+    warning: str = ""
+    """A regular expression that a warning must match."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Ended:
     err: str
     peak_gigabytes: float
     seconds: float
+    ran_code: bool
 
 
 def problems(row: Row, ended: Ended) -> list[str]:
@@ -64,14 +70,18 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append(f"killed by {signal.Signals(-ended.code).name}")
     if ended.code != row.code:
         found.append(f"exit code {ended.code} instead of {row.code}")
+    if ended.ran_code:
+        found.append("ran code of the input")
     if "Traceback" in ended.err:
         found.append("a traceback")
-    lines = PROGRESS.sub("", ended.err).splitlines()
+    lines = NOTICE.sub("", PROGRESS.sub("", ended.err)).splitlines()
     errors = [line for line in lines if not line.startswith("warning: ")]
     if len(errors) != (row.code != 0 and bool(row.line)):
         found.append(f"{len(errors)} error lines")
     if not re.search(row.line, ended.err if row.code else ended.out):
         found.append(f"no {row.line!r} in the output")
+    if not re.search(row.warning, "".join(line for line in lines if line not in errors)):
+        found.append(f"no {row.warning!r} in the warnings")
     if not (ended.out + ended.err).replace("\n", "").isprintable():
         found.append("control characters")
     return found and [*found, ended.err[-2000:], ended.out[-500:]]
@@ -102,7 +112,7 @@ def call(
     )
     usage = folder.with_suffix(".usage")
     peak, used = map(float, usage.read_text().split()) if usage.exists() else (float("nan"),) * 2
-    return Ended(code, out, err, peak, used)
+    return Ended(code, out, err, peak, used, (folder / MARKER).exists())
 
 
 def _run(arguments: list[str], folder: Path, gigabytes: float, within: Harm) -> None:

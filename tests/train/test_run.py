@@ -138,5 +138,5 @@ def test_a_run_round_trips_through_json() -> None:
 def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"^[^\n]*run.json: not the settings of a run \([^\n]+$"):
+    with pytest.raises(InputError, match=r"^[^\n]*run.json: not [^\n]+; start another run$"):
         read_run(path)

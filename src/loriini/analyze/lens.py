@@ -22,7 +22,7 @@ from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
-from loriini.model.loading import load_model, model_folder, run_precision
+from loriini.model.loading import check_finite, load_model, model_folder, run_precision
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -143,6 +143,7 @@ def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple
 
 
 def _losses(logits_BLV: Tensor, ids_L: Tensor) -> Floats:
+    check_finite(logits_BLV, "the model's logits")
     targets = ids_L[1:].to(logits_BLV.device)
     return cross_entropy(logits_BLV[0].float(), targets, reduction="none").double().cpu().numpy()
 

@@ -13,6 +13,7 @@ from loriini.analyze.sections import learning, training_cards, use_of_experts, w
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import RUN, read_run
 
 REPORT = "report.html"
 
@@ -48,7 +49,8 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     `remark` is shown at the top. Sections without their files are left out: a model folder has routes
     alone. InputError if there is nothing to report.
     """
-    settings, metrics = read_json(run / "run.json", {}), read_metrics(run / METRICS)
+    settings = read_run(run / RUN)[1] if (run / RUN).exists() else {}
+    metrics = read_metrics(run / METRICS, "tokens", "loss")
     routes = read_routes(out / ROUTES)
     if not metrics and routes is None:
         raise InputError(f"{run}: has neither {METRICS} nor measured routes; train the run first")
@@ -104,7 +106,7 @@ def read_routes(path: Path) -> Routes | None:
 
 def _is_soft(run: Path) -> bool:
     """Whether a run's design gives every unit every expert."""
-    return bool(read_json(run / "run.json", {}).get("routing", {}).get("selection") == "all")
+    return (run / RUN).exists() and read_run(run / RUN)[0].routing.selection == "all"
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:

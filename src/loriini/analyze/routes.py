@@ -17,6 +17,7 @@ from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
+from loriini.model.loading import check_finite
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
 from loriini.routing.losses import entropy
@@ -210,9 +211,10 @@ def _batch_sums(
     mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
     labels_B = labels_of(model, domain, len(ids_BL))
     with autocast(precision, model.device):
-        routings = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B).routings
+        out = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B)
+    check_finite(out.logits, "the model's logits")
     soft = model.config.routing.selection == "all"
-    return torch.stack([_unit_sums(routing, soft) for routing in routings], dim=1)
+    return torch.stack([_unit_sums(routing, soft) for routing in out.routings], dim=1)
 
 
 def _unit_sums(routing: Routing, soft: bool) -> Tensor:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from loriini.atomic import write_json
 from loriini.compare.cells import Cell, Grid, base_run, make_cells
 from loriini.compare.existing import existing_trials
@@ -20,6 +18,7 @@ from loriini.evaluate.perplexity import check_lengths, first_segment, tokenize_b
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
+from loriini.model.loading import tokenizer_in
 from loriini.recipes import VOCABULARY
 from loriini.sources import ReadOptions, input_identity, read_documents
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
@@ -161,7 +160,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
     assert evaluation.skip is not None
     for corpora in {cell.run.corpus for cell in cells}:
         corpus = read_corpora(corpora)
-        tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+        tokenizer = tokenizer_in(corpus.tokenizer)
         labels = {cell.run.label_names(corpus.instances) for cell in cells if cell.run.corpus == corpora}
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)

@@ -28,6 +28,10 @@ AXES = ("tokens", "flops", "seconds")
 """What a learning curve can be drawn over."""
 
 
+READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
+"""Fields of a step that are compared."""
+
+
 def training_measures(trial: Trial) -> dict[str, Any]:
     """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
 
@@ -39,7 +43,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
     InputError for a run without metrics.
     """
-    metrics = read_metrics(trial.folder / METRICS)
+    metrics = read_metrics(trial.folder / METRICS, *READ)
     if not metrics:
         raise InputError(f"{trial.folder}: has no {METRICS}, so nothing to compare; train it first")
     run, written = read_run(trial.folder / RUN)

@@ -17,7 +17,7 @@ from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.train.corpora import read_corpora
-from loriini.train.folder import claim_run
+from loriini.train.folder import claim_run, has_model
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
@@ -65,7 +65,7 @@ def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
 
 def run_state(folder: Path) -> State:
     """How far the run in a folder is; `diverged`: stopped for gradients that were not finite."""
-    if (folder / "model").exists():
+    if has_model(folder):
         return "finished"
     if not (folder / RUN).exists():
         return "new"

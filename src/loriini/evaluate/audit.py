@@ -7,6 +7,7 @@ from torch import Tensor
 
 from loriini.evaluate.perplexity import first_segment
 from loriini.model import LoriiniForCausalLM
+from loriini.model.loading import check_finite
 from loriini.routing.design import Causality
 
 POSITIONS = 8
@@ -52,6 +53,7 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     B, L = ids_BL.shape
     labels_B = torch.zeros(B, dtype=torch.long, device=ids_BL.device)
     expected_BLV = model(ids_BL, routing_labels=labels_B).logits.float()
+    check_finite(expected_BLV, "the model's logits")
     offsets_BL = torch.randint_like(ids_BL, 1, model.config.vocab_size)
     others_BL = (ids_BL + offsets_BL) % model.config.vocab_size
     positions = torch.linspace(0, L - 2, min(POSITIONS, L - 1)).long().tolist()

@@ -43,6 +43,8 @@ def tokenize_by_domain(
     are read until a domain has that many instances. InputError without text, and for a document whose domain
     is not one of `label_names`, if they are given.
     """
+    if tokenizer.eos_token_id is None:
+        raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
     tokens: dict[str, list[int]] = defaultdict(list)
     size: dict[str, int] = defaultdict(int)
     for document in documents:

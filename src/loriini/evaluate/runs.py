@@ -22,6 +22,7 @@ from loriini.evaluate.perplexity import (
 )
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loading import (
+    check_finite,
     context_length,
     find_device,
     load_config,
@@ -179,6 +180,8 @@ def evaluate_on(
         per_instance=True,
         title=title or "evaluation",
     )
+    for domain, losses in results["instance_losses"].items():
+        check_finite(torch.tensor(losses), f"{run}: the losses on domain {domain!r}")
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
     return {"run": str(run), **results} if title else results

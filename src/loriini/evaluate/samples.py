@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase, TextStreamer
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
+from loriini.model.loading import check_finite
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
@@ -93,6 +94,7 @@ def continue_text(
         inference_routing=how.routing,
         routing_labels=labels_B,
         pad_token_id=model.config.eos_token_id,
+        logits_processor=[_refuse_nan],
         streamer=None if write is None else _Parts(tokenizer, write),
         **how.sampling,
     )
@@ -122,6 +124,12 @@ def check_room(
     room = context - max(1, prompt_length)
     if model.config.block == "gpt2" and how.max_new_tokens > room:
         raise InputError(f"--max-new-tokens {how.max_new_tokens}: the context has room for {room:,}")
+
+
+def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
+    """A processor of transformers' `generate`; tokens that are ruled out have logits of minus infinity."""
+    check_finite(logits_BV.masked_fill(logits_BV == -torch.inf, 0), "the model's logits")
+    return logits_BV
 
 
 class _Parts(TextStreamer):

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
-from loriini.train.checkpoint import STATE, damage_of, read_state, read_weights
+from loriini.model.loading import readable, tokenizer_in
+from loriini.train.checkpoint import STATE, damage_of, read_weights
 from loriini.train.corpora import read_corpora
 from loriini.train.run import RUN, read_run
 
@@ -20,7 +21,7 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
         raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
     run, _ = read_run(run_folder / RUN)
     folder = checkpoint_folder(run_folder, step)
-    if damage := damage_of(folder, read_state(folder).get("sha256")):
+    if damage := damage_of(folder):
         raise InputError(f"{folder}: damaged checkpoint ({damage}); choose another --step")
     corpus = read_corpora(run.corpus, run.corpus_weights)
     config = run.config(
@@ -30,8 +31,9 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
         label_names=run.label_names(corpus.instances),
     )
     model = LoriiniForCausalLM(config)
-    read_weights(folder, model)
-    return model.eval(), AutoTokenizer.from_pretrained(corpus.tokenizer)
+    with readable(folder):
+        read_weights(folder, model)
+    return model.eval(), tokenizer_in(corpus.tokenizer)
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

@@ -1,24 +1,41 @@
 """Loading of a model and its tokenizer from a run's folder or a Hugging Face folder."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from loriini.errors import InputError
+from loriini.fields import Count, mismatch
 from loriini.hardware import pick_device
+from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_of, from_transformers, read_complete
 from loriini.snapshot import local_folder
+
+ADAPTER = "adapter_config.json"
+UNREADABLE_MODEL = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    ArithmeticError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+)
+"""What transformers raises for a folder that was damaged or edited."""
 
 
 def load_model(
@@ -35,18 +52,36 @@ def load_model(
     logging.disable_progress_bar()
     with readable(folder):
         model = read_model(folder)
-        return model.to(device).eval(), AutoTokenizer.from_pretrained(folder)
+        return model.to(device).eval(), tokenizer_in(folder)
 
 
 def read_model(folder: Path, context: int | None = None) -> LoriiniForCausalLM:
     """The model of a Hugging Face folder, on the CPU; `context` as in `config_of`.
 
-    ValueError or OSError for a folder that cannot be read and for settings that ours does not have.
+    Errors as in UNREADABLE_MODEL for a folder that cannot be read, for settings that ours does not have, and
+    for weights that are not finite.
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
-        return from_transformers(read_complete(FAMILIES[kind].model, folder), context)
-    return read_complete(LoriiniForCausalLM, folder)
+        model = from_transformers(read_complete(FAMILIES[kind].model, folder), context)
+    else:
+        model = read_complete(LoriiniForCausalLM, folder)
+    check_weights(model)
+    return model
+
+
+@torch.no_grad()
+def check_weights(model: nn.Module) -> None:
+    """ValueError for a weight that is NaN or infinite; no memory is allocated for the comparison."""
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):
+            raise ValueError(f"{name} holds NaN or infinity")
+
+
+def check_finite(values: Tensor, what: str) -> None:
+    """InputError where a model computed NaN or infinity, which finite weights can do as well."""
+    if not values.isfinite().all():
+        raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
 
 
 def load_config(path: Path) -> LoriiniConfig:
@@ -59,7 +94,7 @@ def load_config(path: Path) -> LoriiniConfig:
 def read_config(folder: Path, context: int | None = None) -> LoriiniConfig:
     """The configuration of the model that `read_model` would read."""
     if _model_type(folder) in FAMILIES:
-        return config_of(AutoConfig.from_pretrained(folder), context)
+        return config_of(AutoConfig.from_pretrained(folder, trust_remote_code=False), context)
     return LoriiniConfig.from_pretrained(folder)
 
 
@@ -67,7 +102,13 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of the model that `load_model` would load."""
     folder = model_folder(path)
     with readable(folder):
-        return AutoTokenizer.from_pretrained(folder)
+        return tokenizer_in(folder)
+
+
+def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a Hugging Face folder, of which no code runs."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return tokenizer
 
 
 def model_folder(path: Path) -> Path:
@@ -83,20 +124,24 @@ def model_folder(path: Path) -> Path:
 
 def run_precision(path: Path) -> str:
     """The precision that a run was trained in, for `hardware.autocast`; `auto` where there is no run."""
-    return str(_run_values(path).get("precision", "auto"))
+    return str(_run_value(path, "precision", Literal["auto", "bf16", "fp32"]) or "auto")
 
 
 def context_length(path: Path, config: LoriiniConfig) -> int:
     """The context that a run was trained with, or the longest of `config` where there is no run."""
-    return int(_run_values(path).get("length") or config.max_position_embeddings)
+    return int(_run_value(path, "length", Count) or config.max_position_embeddings)
 
 
-def _run_values(path: Path) -> dict[str, Any]:
-    """What the `run.json` beside a model says; empty where there is none."""
+def _run_value(path: Path, name: str, kind: Any) -> Any:
+    """A setting in the `run.json` beside a model; None where there is none. InputError for another kind."""
     folder = model_folder(path)
     run = folder.parent / "run.json"
-    values: dict[str, Any] = json.loads(run.read_text()) if folder.name == "model" and run.exists() else {}
-    return values
+    if folder.name != "model" or not run.exists():
+        return None
+    value = read_object(run, f"give {folder} without its run, or another run").get(name)
+    if value is not None and (wanted := mismatch(value, kind)):
+        raise InputError(f"{run}: {name} is {value!r}; it must be {wanted}")
+    return value
 
 
 def find_device(name: str | torch.device | None) -> torch.device:
@@ -112,8 +157,13 @@ def find_device(name: str | torch.device | None) -> torch.device:
 
 
 def _model_type(folder: Path) -> str:
-    """The type in a folder's config. ValueError for a kind whose weights would be left out."""
-    kind = PretrainedConfig.get_config_dict(folder)[0].get("model_type")
+    """The type in a folder's config. ValueError for a kind whose weights would be left out or misread."""
+    if (folder / ADAPTER).exists():
+        raise ValueError("it holds an adapter; merge that into its model first")
+    config = read_object(folder / "config.json", "give another model")
+    if config.get("quantization_config"):
+        raise ValueError("its weights are quantized; give the model before that")
+    kind = config.get("model_type")
     known = [LoriiniConfig.model_type, *FAMILIES]
     if kind not in known:
         raise ValueError(f"its model_type is {kind}; it must be one of: {', '.join(known)}")
@@ -122,11 +172,18 @@ def _model_type(folder: Path) -> str:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Turn the errors of reading a damaged or foreign folder into an InputError of one line."""
+    """Turn the errors of reading a damaged or foreign folder into an InputError of one line.
+
+    The warnings of transformers, which print names in the folder as they are, are silenced.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as error:
+    except UNREADABLE_MODEL as error:
         reason = " ".join(str(error).split())
         raise InputError(
             f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error
+    finally:
+        logging.set_verbosity(verbosity)

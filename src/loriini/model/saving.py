@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from loriini.atomic import atomic
 
 CARD = "README.md"
+REQUIRED = ("config.json", "tokenizer_config.json")
 
 
 def save_model_folder(
@@ -28,3 +30,23 @@ def save_model_folder(
         model.save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         (temporary / CARD).write_text(card, encoding="utf-8")
+
+
+def lacking(folder: Path) -> str | None:
+    """What a model folder lacks, by its files' names and the headers of its weights; None for a whole one."""
+    absent = [name for name in REQUIRED if not (folder / name).is_file()]
+    if absent:
+        return f"no {absent[0]}"
+    try:
+        return None if check_headers(folder) else "no safetensors"
+    except (OSError, SafetensorError) as error:
+        return str(error)
+
+
+def check_headers(folder: Path) -> int:
+    """The number of safetensors files in a folder; SafetensorError where one is cut or none at all."""
+    files = sorted(folder.glob("*.safetensors"))
+    for file in files:
+        with safe_open(file, "pt"):
+            pass
+    return len(files)

@@ -10,20 +10,25 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from loriini.atomic import commit, write_json
-from loriini.fields import Count, CountOrZero, check_fields
+from loriini.errors import InputError
+from loriini.fields import Count, CountOrZero, check_fields, mismatch
 from loriini.jobs.artifact import file_hash
+from loriini.json_file import UNREADABLE
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
+from loriini.model.loading import check_weights
+from loriini.model.saving import check_headers
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.progress import warn
 
@@ -56,16 +61,24 @@ class RunProgress:
 
 
 STATE = "state.json"
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
-    Keeps the last `keep` and the one of lowest score. Leaving the context waits for the last one.
+    Keeps the last `keep` and the one of lowest score. Each records the `settings` of the run that wrote it.
+    Leaving the context waits for the last one.
     """
 
-    def __init__(self, folder: Path, keep: int, parallel: Parallel = SINGLE_PROCESS) -> None:
-        self.folder, self.keep, self.parallel = folder, keep, parallel
+    def __init__(
+        self,
+        folder: Path,
+        keep: int,
+        parallel: Parallel = SINGLE_PROCESS,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder, self.keep, self.parallel, self.settings = folder, keep, parallel, settings
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
 
@@ -98,7 +111,7 @@ class CheckpointWriter:
         self.wait()
         final = self.folder / f"step-{progress.step:08d}"
         written = write_tensors(unfinished(final), tensors_of(model, optimizer, self.parallel), self.parallel)
-        state = {"progress": asdict(progress), "loss": score}
+        state = {"progress": asdict(progress), "loss": score, "run": self.settings}
         self._pending = self._thread.submit(self._finish, written, final, state)
 
     def _finish(self, written: Future[Any], final: Path, state: dict[str, Any]) -> None:
@@ -143,7 +156,7 @@ def superseded(written: Path, keep: int) -> list[Path]:
     """
     found = sorted(path for path in written.parent.glob("step-*") if path <= written)
     scores = {path: read_state(path).get("loss") for path in found}
-    scored = [(score, path) for path, score in scores.items() if score is not None]
+    scored = [(score, path) for path, score in scores.items() if isinstance(score, float)]
     best = min(scored)[1] if scored else None
     return [path for path in found[:-keep] if path != best]
 
@@ -152,7 +165,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """A checkpoint's `state.json`; empty where it cannot be read. Its `loss` is the evaluation's score."""
     try:
         state = json.loads((path / STATE).read_text())
-    except (OSError, ValueError):
+    except UNREADABLE:
         return {}
     return state if isinstance(state, dict) else {}
 
@@ -160,24 +173,40 @@ def read_state(path: Path) -> dict[str, Any]:
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint and its progress. Warns of damaged ones, which are passed over."""
     for path in sorted(folder.glob("step-*"), reverse=True):
-        state = read_state(path)
-        damage = damage_of(path, state.get("sha256"))
+        damage = damage_of(path)
         if damage is None:
-            return path, RunProgress(**state["progress"])
+            return path, read_progress(path)
         warn(f"{path}: damaged checkpoint passed over ({damage})")
     return None
 
 
-def damage_of(path: Path, hashes: Any) -> str | None:
+def read_progress(path: Path) -> RunProgress:
+    """The progress that a checkpoint records. ValueError for one that does not record its own."""
+    values = read_state(path).get("progress")
+    if not isinstance(values, dict) or any(mismatch(value, CountOrZero) for value in values.values()):
+        raise ValueError(f"{STATE} holds no counts")
+    if values.keys() != {field.name for field in fields(RunProgress)}:
+        raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
+    progress = RunProgress(**values)
+    if path.resolve().name != f"step-{progress.step:08d}":
+        raise ValueError(f"{STATE} is of step {progress.step}")
+    return progress
+
+
+def damage_of(path: Path) -> str | None:
     """What is wrong with a checkpoint's files; None if they are intact."""
+    hashes = read_state(path).get("sha256")
     if not hashes or not isinstance(hashes, dict):
         return f"{STATE} cannot be read"
-    for name, expected in hashes.items():
-        try:
+    try:
+        read_progress(path)
+        for name, expected in hashes.items():
             if file_hash(path / name) != expected:
                 return f"{name} does not match its hash"
-        except OSError as error:
-            return str(error)
+        check_headers(path)
+        HuggingFaceStorageReader(str(path)).read_metadata()
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     return None
 
 
@@ -198,26 +227,28 @@ def restore(
 ) -> None:
     """Read a checkpoint, written in any mesh, into a model, its optimizer and the random state.
 
-    The random state stays as it is where the checkpoint has none of this rank.
+    The random state stays as it is where the checkpoint has none of this rank. InputError where a tensor is
+    missing or of another shape.
     """
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        parts = [
-            part
-            for part in ("step", "exp_avg", "exp_avg_sq")
-            if saved_name(f"optimizer.{part}.{name}", saved) in saved
-        ]
-        optimizer.state[parameter] = {
-            part: torch.zeros((), device=parameter.device) if part == "step" else torch.zeros_like(parameter)
-            for part in parts
-        }
+        if any(saved_name(f"optimizer.{part}.{name}", saved) in saved for part in MOMENTS):
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                **{part: torch.zeros_like(parameter) for part in MOMENTS},
+            }
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)
     tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
     joined = join_gate_up(tensors, saved)
+    read = {**{n: t for n, t in tensors.items() if saved_name(n, saved) == n}, **joined}
+    try:
+        check_saved(read, saved)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}; remove it to resume from an earlier checkpoint") from error
     load(
-        {**{n: t for n, t in tensors.items() if saved_name(n, saved) == n}, **joined},
+        read,
         storage_reader=reader,
         process_group=parallel.checkpoint_group,
         no_dist=parallel.mesh is None,
@@ -233,22 +264,29 @@ def restore(
 def read_weights(path: Path, model: nn.Module) -> None:
     """Read a checkpoint's weights into a model that is not sharded, without its optimizer's state.
 
-    ValueError where a tensor is missing or of another shape.
+    ValueError where a tensor is missing, of another shape, or not finite.
     """
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     wanted = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     joined = join_gate_up(wanted, saved)
     read = {**{name: t for name, t in wanted.items() if saved_name(name, saved) == name}, **joined}
-    for name, tensor in read.items():
+    check_saved(read, saved)
+    _allow_single_process()
+    load(read, storage_reader=reader, no_dist=True)
+    copy_gate_up(joined, wanted)
+    check_weights(model)
+
+
+def check_saved(wanted: Mapping[str, Tensor], saved: Mapping[str, Any]) -> None:
+    """ValueError where a checkpoint, by its metadata, lacks a tensor or has it in another shape."""
+    for name, tensor in wanted.items():
         if name not in saved:
             raise ValueError(f"it lacks {name.removeprefix('model.')}")
         found = getattr(saved[name], "size", None)
         if found != tensor.shape:
-            raise ValueError(f"{name.removeprefix('model.')} has shape {found} instead of {tensor.shape}")
-    _allow_single_process()
-    load(read, storage_reader=reader, no_dist=True)
-    copy_gate_up(joined, wanted)
+            shapes = f"{tuple(found or ())} instead of {tuple(tensor.shape)}"
+            raise ValueError(f"{name.removeprefix('model.')} has shape {shapes}")
 
 
 def _allow_single_process() -> None:

@@ -1,19 +1,21 @@
-"""A run's folder: whose it is, and the final model in it."""
+"""A run's folder: whose it is, its newest checkpoint, and the final model in it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-
-from transformers import AutoTokenizer
+from typing import Any
 
 from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import model_card
-from loriini.model.saving import save_model_folder
+from loriini.model.loading import tokenizer_in
+from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import warn
+from loriini.train.checkpoint import STATE, RunProgress, newest_checkpoint, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.record import training_record
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.run import RUN, Run, read_run, run_of_json
 
 CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order", "corpus"})
 """Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding.
@@ -38,13 +40,12 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
     if path.exists():
         before, written = read_run(path)
         settings_before = {**before.to_dict(), **{name: written.get(name) for name in data}}
-        changed = sorted(k for k in settings.keys() - CHANGEABLE if settings_before[k] != settings[k])
-        if changed:
+        if changed := changed_settings(settings_before, settings):
             raise InputError(
-                f"{path}: this folder holds another run (different: {', '.join(changed)}); "
+                f"{path}: this folder holds another run (different: {changed}); "
                 "choose another --out, or remove the folder"
             )
-        finished = (out / "model").exists()
+        finished = has_model(out)
         if finished:
             settings = {**written, "corpus": settings["corpus"]}
         if written != settings:
@@ -63,6 +64,35 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
     return False
 
 
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The names of the settings that differ, but for those that may change."""
+    return ", ".join(sorted(name for name in now.keys() - CHANGEABLE if before[name] != now[name]))
+
+
+def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
+    """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
+    found = newest_checkpoint(out / "checkpoints")
+    settings = read_state(found[0]).get("run") if found else None
+    if found and settings is not None:  # earlier versions did not record them
+        written = run_of_json(settings, found[0] / STATE).to_dict()
+        if changed := changed_settings(written, run.to_dict()):
+            raise InputError(
+                f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
+                "undo the change, or start another run"
+            )
+    return found
+
+
+def has_model(out: Path) -> bool:
+    """Whether the run in `out` has its final model. InputError for a part of one."""
+    folder = out / "model"
+    if not folder.exists() or not any(folder.iterdir()):
+        return False
+    if missing := lacking(folder):
+        raise InputError(f"{folder}: not a whole model ({missing}); remove it, then resume the run")
+    return True
+
+
 def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
     """Warn when a corpus's documents are in another order than the run is meant for.
 
@@ -78,6 +108,6 @@ def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
 
 def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> None:
     """Write the final model of the run in `out` as the Hugging Face folder `out/model`, atomically."""
-    tokenizer = AutoTokenizer.from_pretrained(corpus.tokenizer)
+    tokenizer = tokenizer_in(corpus.tokenizer)
     card = model_card(model.config, training_record(out))
     save_model_folder(model.eval(), tokenizer, card, out / "model")

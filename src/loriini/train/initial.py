@@ -16,8 +16,16 @@ from loriini.model.conversion import change_design, copy_into_experts, copy_prob
 from loriini.model.loading import model_folder, read_config, read_model, readable
 from loriini.progress import inform
 from loriini.snapshot import is_hub_id, local_folder
-from loriini.train.checkpoint import STATE, damage_of, newest_checkpoint, read_state, read_weights
+from loriini.train.checkpoint import (
+    STATE,
+    damage_of,
+    newest_checkpoint,
+    read_progress,
+    read_state,
+    read_weights,
+)
 from loriini.train.corpora import TrainingCorpus
+from loriini.train.folder import has_model
 from loriini.train.override import override
 from loriini.train.run import RUN, ModelShape, Run, read_run
 
@@ -74,7 +82,8 @@ class InitialModel:
         if self.is_checkpoint:
             return artifact.digest(read_state(self.folder)["sha256"])
         files = sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")])
-        return artifact.digest({path.name: artifact.file_hash(path) for path in files})
+        with readable(self.folder):
+            return artifact.digest({path.name: artifact.file_hash(path) for path in files})
 
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
@@ -152,10 +161,10 @@ def weights_folder(name: str) -> Path:
             f"--init {name}: no such folder; give a run, a checkpoint, a model's folder or a Hub id"
         )
     if (path / STATE).exists():
-        if problem := damage_of(path, read_state(path).get("sha256")):
+        if problem := damage_of(path):
             raise InputError(f"--init {path}: a damaged checkpoint ({problem}); give another")
         return path
-    if (path / RUN).exists() and not (path / "model").is_dir():
+    if (path / RUN).exists() and not has_model(path):
         found = newest_checkpoint(path / "checkpoints")
         if found is None:
             raise InputError(
@@ -173,7 +182,7 @@ def run_file(checkpoint: Path) -> Path:
 def checkpoint_config(folder: Path) -> LoriiniConfig:
     """The configuration of the model in a run's checkpoint."""
     run, values = read_run(run_file(folder))
-    dense = run.is_dense_at(int(read_state(folder)["progress"]["step"]))
+    dense = run.is_dense_at(read_progress(folder).step)
     return run.config(values["vocab_size"], eos_token_id=0, num_experts=1 if dense else None)
 
 

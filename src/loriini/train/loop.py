@@ -25,9 +25,9 @@ from loriini.parallel.sharding import build_model, clip_gradients, gather_model
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
 from loriini.train.balance import update_balance_bias
-from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
+from loriini.train.checkpoint import CheckpointWriter, RunProgress, restore
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import claim_run, save_model
+from loriini.train.folder import claim_run, own_checkpoint, save_model
 from loriini.train.guard import check_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
@@ -96,7 +96,7 @@ def train_to_end(
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel) as checkpoints,
+        CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel, run.to_dict()) as checkpoints,
     ):
         advance(state.progress.step)
         while state.progress.step < run.steps:
@@ -149,7 +149,7 @@ def start_or_resume(
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    found = on_first_rank(lambda: newest_checkpoint(out / "checkpoints"))
+    found = on_first_rank(lambda: own_checkpoint(run, out))
     at = found[1] if found else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if run.init and not found:

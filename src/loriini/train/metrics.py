@@ -1,7 +1,7 @@
 """`metrics.jsonl`, one JSON object a step, and its statistics of the experts."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -10,22 +10,58 @@ import torch
 from torch import Tensor
 
 from loriini.atomic import write_text
+from loriini.errors import InputError
+from loriini.fields import Count, Positive, mismatch
 from loriini.routing import Routing, RoutingConfig, losses
 
 METRICS = "metrics.jsonl"
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The object of every step; a last line cut short by a kill is left out."""
-    return list(_whole_lines(path)) if path.exists() else []
+KINDS: dict[str, Any] = {
+    "step": Count,
+    "tokens": Count,
+    "experts": Count,
+    "skipped": bool,
+    "tokens_per_second": Positive,
+}
+"""Of the fields that are read again; a loss that is not finite was NaN in earlier versions."""
 
 
-def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text().splitlines():
+def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
+    """The object of every step; a last line cut short by a kill is left out.
+
+    InputError for any other line that is no record of a step, or lacks a `required` field.
+    """
+    if not path.exists():
+        return []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); remove it") from error
+    steps = []
+    for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
-            return
+            step = json.loads(line)
+        except (ValueError, RecursionError):
+            if number == len(lines):
+                break
+            step = None
+        if problem := record_problem(step, ("step", *required)):
+            raise InputError(f"{path}: line {number} is no step's record ({problem}); remove that line")
+        steps.append(step)
+    return steps
+
+
+def record_problem(step: Any, required: Sequence[str]) -> str | None:
+    """What is wrong with a step's record, None if nothing is."""
+    if not isinstance(step, dict):
+        return "no JSON object"
+    if absent := [name for name in required if name not in step]:
+        return f"without {absent[0]}"
+    for name in KINDS.keys() & step.keys():
+        if wanted := mismatch(step[name], KINDS[name]):
+            return f"{name} is not {wanted}"
+    return None if isinstance(step.get("loss"), int | float | None) else "loss is no number"
 
 
 def rewind(path: Path, step: int) -> None:

@@ -18,6 +18,7 @@ from loriini.fields import (
     Seed,
     check_fields,
 )
+from loriini.json_file import read_object
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BlockKind, QueryKeyNorm
 from loriini.parallel.mesh import ParallelConfig, check_mesh
@@ -247,10 +248,15 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
 
     Raises InputError for a file that is not a run's.
     """
+    values = read_object(path, "start another run")
+    return run_of_json(values, path), values
+
+
+def run_of_json(values: Any, path: Path) -> Run:
+    """The run whose settings a file holds; InputError that names the file for anything else."""
     try:
-        values = json.loads(path.read_text())
-        return Run.from_dict(values), values
-    except (InputError, ValueError, TypeError, AttributeError) as error:
+        return Run.from_dict(values)
+    except (InputError, ValueError, TypeError, AttributeError, OverflowError) as error:
         message = " ".join(str(error).split())
         raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
 

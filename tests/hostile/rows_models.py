@@ -1,0 +1,192 @@
+"""Commands on a model folder with other settings, weights or tokenizer, or with code in it."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hostile.planted import AUTO_MAP, planted
+from hostile.rows_corpus import JSON, halved, replaced
+from hostile.rows_runs import INIT, edited, tensors
+from hostile.runner import Harm, Row
+
+DOCUMENTS = "--documents documents.jsonl --domain-field topic"
+COMMANDS = {
+    "evaluate": f"evaluate run/model {DOCUMENTS}",
+    "audit": "designs --audit run/model",
+    "lens": "lens run/model --prompt birds --out lens.html",
+    "generate": "generate run/model --prompt birds --max-new-tokens 2 --greedy",
+    "export": "export run/model --to hf --out there",
+    "analyze": f"analyze run/model {DOCUMENTS} --out there",
+    "start": INIT.format("run/model"),
+}
+EMBEDDING, ROUTER = "model.embed_tokens.weight", "model.layers.1.mlp.router.scorer.weight"
+ESCAPE = "\x1b[31mred\u202e\n"
+
+
+def at(file: str, harm: Callable[[Path], None]) -> Harm:
+    return lambda folder: harm(folder / "run" / "model" / file)
+
+
+def config(*keys: str, value: Any) -> Harm:
+    return at("config.json", edited(*keys, value=value))
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Harm:
+    return at("model.safetensors", tensors(change))
+
+
+def filled(name: str, value: float) -> Harm:
+    """One of a weight's numbers replaced."""
+    return weights(lambda found: found[name].view(-1)[-1].fill_(value))
+
+
+SETTINGS = {
+    "text as hidden_size": config("hidden_size", value="wide"),
+    "a float as hidden_size": config("hidden_size", value=32.5),
+    "a list as hidden_size": config("hidden_size", value=[32]),
+    "null as hidden_size": config("hidden_size", value=None),
+    "a negative vocab_size": config("vocab_size", value=-5),
+    "an endless vocab_size": config("vocab_size", value=10**30),
+    "no heads": config("num_attention_heads", value=0),
+    "layers of text": config("num_hidden_layers", value="two"),
+    "an epsilon of NaN": config("rms_norm_eps", value=float("nan")),
+    "an unknown design": config("routing", value="best"),
+    "routing of a list": config("routing", value=["lory"]),
+    "routing of a number": config("routing", value=3),
+    "no routing unit": config("routing", "unit", value="paragraph"),
+    "an unknown routing field": config("routing", "more", value=1),
+    "a segment of text": config("routing", "segment_length", value="long"),
+    "an unknown model_type": config("model_type", value=ESCAPE),
+    "a list as model_type": config("model_type", value=["loriini"]),
+    "no model_type": config("model_type", value=...),
+    "an unknown dtype": config("dtype", value="float7"),
+    "a dtype that is no dtype": config("dtype", value="nn"),
+    "positions of text": config("rope_parameters", value="far"),
+    "positions of NaN": config("rope_parameters", value={"rope_type": "default", "rope_theta": float("nan")}),
+    "labels of numbers": config("label_names", value=[1, 2]),
+    "another width": config("hidden_size", value=64),
+    "more experts": config("num_experts", value=4),
+    "more layers": config("num_hidden_layers", value=3),
+    "quantized weights": config("quantization_config", value={"quant_method": "bitsandbytes"}),
+    "unknown quantized weights": config("quantization_config", value={"quant_method": "none such"}),
+    "unknown attention": config("attn_implementation", value="none such"),
+    "attention from the Hub": config("attn_implementation", value="some-one/some-kernel"),
+}
+OTHER_TYPES = {
+    name: at("config.json", replaced(json.dumps({"model_type": name, "hidden_size": 7}).encode()))
+    for name in ("llama", "gpt2", "mixtral", "qwen3")
+}
+WEIGHTS = {
+    "but one": (weights(lambda found: found.pop(ROUTER)), ROUTER),
+    "of another shape": (weights(lambda found: found.update({ROUTER: torch.zeros(9, 9)})), ROUTER),
+    "that are NaN": (filled(ROUTER, float("nan")), f"{ROUTER} holds NaN"),
+    "that are infinite": (filled(EMBEDDING, float("-inf")), f"{EMBEDDING} holds NaN or infinity"),
+    "of no tensors": (weights(dict.clear), r"lacks \d+ tensors"),
+}
+"""Harms, and the tensor that the line names."""
+RUN = tuple(command for command in COMMANDS if command not in ("start", "export"))
+IN_TURN = [tuple(COMMANDS)[i:] + tuple(COMMANDS)[:i] for i in range(len(WEIGHTS))]
+
+
+def huge(found: dict[str, torch.Tensor]) -> None:
+    """Finite weights whose logits are infinite."""
+    found["lm_head.weight"].fill_(3e38)
+
+
+FILES = {
+    "cut weights": at("model.safetensors", halved),
+    "weights of garbage": at("model.safetensors", replaced(b"\xff" * 999)),
+    "weights with an endless header": at("model.safetensors", replaced(b"\xff" * 7 + b"\x7f{}")),
+    "no weights": at("model.safetensors", Path.unlink),
+    "an index of another file": at(
+        "model.safetensors",
+        lambda path: (
+            (
+                path.rename(path.with_name("x.safetensors")),
+                path.with_name("model.safetensors.index.json").write_text('{"weight_map": {"a": "../x"}}'),
+            )[0]
+            and None
+        ),
+    ),
+}
+TOKENIZERS = {
+    "no tokenizer": at("tokenizer.json", Path.unlink),
+    "a cut tokenizer": at("tokenizer.json", halved),
+    "a tokenizer of a list": at("tokenizer.json", replaced(b"[]")),
+    "a tokenizer of garbage": at("tokenizer.json", replaced(b"\xff\xfe")),
+    "a tokenizer's settings cut": at("tokenizer_config.json", halved),
+    "a tokenizer's settings of a list": at("tokenizer_config.json", replaced(b"[]")),
+}
+
+
+def in_the_model(more: Callable[[Path], object] = lambda model: None) -> Harm:
+    def harm(folder: Path) -> None:
+        planted(folder / "run" / "model")
+        more(folder / "run" / "model")
+
+    return harm
+
+
+def adapter(model: Path) -> None:
+    (model / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": "../../twin/model", "auto_mapping": {}})
+    )
+
+
+BESIDE_WEIGHTS = {
+    "pickled weights alone": (lambda model: (model / "model.safetensors").unlink(), r"run/model: "),
+    "the settings of its code alone": (
+        lambda model: (model / "config.json").write_text(json.dumps({"auto_map": AUTO_MAP})),
+        r"run/model: .*model_type is None",
+    ),
+    "an adapter": (adapter, r"run/model: .*holds an adapter"),
+}
+"""What a folder with code has or lacks besides, and why it is refused."""
+
+
+def control_characters(found: dict[str, torch.Tensor]) -> None:
+    found.update({ESCAPE: torch.zeros(2), f"model.{ESCAPE}": torch.zeros(2)})
+
+
+def rows(
+    what: str, harms: dict[str, Harm], line: str, every: int = 1, commands: Sequence[str] = tuple(COMMANDS)
+) -> Iterator[Row]:
+    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
+    for i, (name, harm) in enumerate(harms.items()):
+        for j, command in enumerate(commands):
+            drill = j != i % len(commands) or i % every != 0
+            yield Row(f"{command}: a model {what} {name}", COMMANDS[command], line, harm, drill=drill)
+
+
+def tables() -> Iterator[Row]:
+    damaged = {f"is {name}": at("config.json", harm) for name, harm in JSON.items()}
+    yield from rows("whose config.json", damaged, "run/model(/config.json)?: ", 4)
+    yield from rows("with", SETTINGS, r"run/model: ", 5)
+    yield from rows("with settings of a", OTHER_TYPES, r"loriini: ", 3)
+    for i, (name, (harm, line)) in enumerate(WEIGHTS.items()):
+        yield from rows("with weights", {name: harm}, rf"run/model: .*{line}", commands=IN_TURN[i])
+    yield from rows("with", FILES, r"run/model: ", 4)
+    readers = [command for command in COMMANDS if command not in ("audit", "start")]
+    yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
+    yield from rows("with", {"huge weights": weights(huge)}, r"logits are not finite|the losses on", 1, RUN)
+    for command in COMMANDS:
+        again = command == "evaluate"
+        code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, not again)
+        yield code
+        names = weights(control_characters)
+        yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)
+    for name, (harm, line) in BESIDE_WEIGHTS.items():
+        yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "export", "start"))
+    unknown = in_the_model(
+        lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json")
+    )
+    yield Row("evaluate: a tokenizer of its code", COMMANDS["evaluate"], "run/model: ", unknown)
+    yield Row("start: a tokenizer of its code", COMMANDS["start"], "", unknown, 0, drill=True)
+    labels = config("label_names", value=[ESCAPE, "b"])
+    yield Row("evaluate: a model with raw labels", COMMANDS["evaluate"], r"\\x1b\[31mred\\u202e\\n", labels)
+
+
+ROWS = list(tables())

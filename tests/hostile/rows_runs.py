@@ -1,0 +1,275 @@
+"""Commands on a run whose settings, checkpoints, metrics or model folder were damaged or edited."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from hostile.rows_corpus import JSON, as_folder, halved, replaced
+from hostile.runner import Harm, Row
+from hostile.template import TRAIN
+from loriini.jobs.artifact import file_hash
+
+RESUME = "train --resume run"
+INIT = "train tiny-lory --init {} --corpus corpus --out other --steps 1 --length 64 --batch_size 2"
+COMMANDS = {
+    "resume": RESUME,
+    "train": TRAIN,
+    "export a step": "export run --to hf --step 2 --out there",
+    "start from a step": INIT.format("run/checkpoints/step-00000002"),
+    "compare": "compare run twin --out compared",
+    "analyze": "analyze run --documents documents.jsonl --domain-field topic --out there",
+    "evaluate": "evaluate run --documents documents.jsonl --domain-field topic",
+}
+STEPS = ("step-00000004", "step-00000002")
+
+
+def at(path: str, harm: Callable[[Path], None]) -> Harm:
+    return lambda folder: harm(folder / "run" / path)
+
+
+def both(*harms: Harm) -> Harm:
+    def harm(folder: Path) -> None:
+        for each in harms:
+            each(folder)
+
+    return harm
+
+
+def unfinished(folder: Path) -> None:
+    """The final model is removed, so that the run resumes from its last checkpoint."""
+    shutil.rmtree(folder / "run" / "model")
+
+
+def edited(*keys: str, value: Any) -> Callable[[Path], None]:
+    """A JSON object with one of its values replaced; `...` removes it."""
+
+    def harm(path: Path) -> None:
+        values = json.loads(path.read_text())
+        inner = values
+        for key in keys[:-1]:
+            inner = inner[key]
+        if value is ...:
+            del inner[keys[-1]]
+        else:
+            inner[keys[-1]] = value
+        path.write_text(json.dumps(values))
+
+    return harm
+
+
+def shard(change: Callable[[Path], None]) -> Callable[[Path], None]:
+    """A checkpoint's shard changed, and its hash with it."""
+
+    def harm(step: Path) -> None:
+        (file,) = step.glob("*.safetensors")
+        change(file)
+        edited("sha256", file.name, value=file_hash(file))(step / "state.json")
+
+    return harm
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    """A safetensors file with other tensors and the same metadata."""
+
+    def harm(path: Path) -> None:
+        head = path.read_bytes()
+        size = int.from_bytes(head[:8], "little")
+        metadata = json.loads(head[8 : 8 + size]).get("__metadata__")
+        values = load_file(path)
+        change(values)
+        save_file(values, path, metadata)
+
+    return harm
+
+
+def without_metadata(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+EMBEDDING = "model.model.embed_tokens.weight"
+STATES = {
+    "an unknown field": edited("progress", "more", value=1),
+    "a missing field": edited("progress", "consumed", value=...),
+    "a negative field": edited("progress", "tokens", value=-1),
+    "a field of text": edited("progress", "consumed", value="many"),
+    "another step": edited("progress", "step", value=3),
+    "a list as progress": edited("progress", value=[1]),
+    "no progress": edited("progress", value=...),
+    "no hashes": edited("sha256", value={}),
+    "hashes of a list": edited("sha256", value=["a"]),
+    "hashes that lead outside": edited("sha256", value={"../../../documents.jsonl": "0" * 64}),
+    "a loss of text": edited("loss", value="low"),
+}
+SHARDS = {
+    "that is no safetensors": replaced(b"\xff" * 999),
+    "that is empty": replaced(b""),
+    "that is cut": halved,
+    "without metadata": without_metadata,
+}
+TENSORS = {
+    "without a weight": tensors(lambda t: t.pop(EMBEDDING)),
+    "of another shape": tensors(lambda t: t.update({EMBEDDING: torch.zeros(3, 5)})),
+    "of no tensors": tensors(lambda t: t.clear()),
+    "without a moment": tensors(lambda t: t.pop(f"optimizer.exp_avg.{EMBEDDING.removeprefix('model.')}")),
+    "with a random state of another size": tensors(
+        lambda t: t.update({"random.0": torch.zeros(3, dtype=torch.uint8)})
+    ),
+}
+SETTINGS = {
+    "no name": edited("name", value=...),
+    "a name of a list": edited("name", value=["a"]),
+    "a rate of NaN": edited("optimizer", "learning_rate", value=float("nan")),
+    "a rate of infinity": edited("optimizer", "learning_rate", value=float("inf")),
+    "a rate of text": edited("optimizer", "learning_rate", value="high"),
+    "an optimizer of a list": edited("optimizer", value=[]),
+    "an optimizer of null": edited("optimizer", value=None),
+    "a routing of text": edited("routing", value="lory"),
+    "an unknown unit": edited("routing", "unit", value="paragraph"),
+    "negative steps": edited("steps", value=-1),
+    "steps of a float": edited("steps", value=4.5),
+    "weights of text": edited("corpus_weights", value=["a"]),
+    "an unknown precision": edited("precision", value="fp64"),
+    "a length of 0": edited("length", value=0),
+}
+CORPORA = {
+    "a corpus of text": edited("corpus", value="corpus"),
+    "a corpus of numbers": edited("corpus", value=[3]),
+    "no corpus": edited("corpus", value=[]),
+    "an absent corpus": edited("corpus", value=["/absent\x1b[31m"]),
+    "a NUL in a path": edited("corpus", value=["a\0b"]),
+}
+OTHERS = {
+    "precision": edited("precision", value="bf16"),
+    "seed": edited("seed", value=7),
+    "steps": edited("steps", value=6),
+    "optimizer": edited("optimizer", "learning_rate", value=0.1),
+    "model": edited("model", "hidden_size", value=64),
+    "routing": edited("routing", "segment_length", value=8),
+}
+METRICS = {
+    "garbage": replaced(b"\xff\x00\xfe\n" * 9),
+    "text": replaced(b"no json\n" * 9),
+    "of lists": replaced(b"[1]\n" * 9),
+    "of numbers": replaced(b"1\n2\n3\n"),
+    "too deep": replaced(b"[" * 100_000 + b"\n{}\n"),
+    "without steps": replaced(b'{"loss": 1.0, "tokens": 3}\n' * 2),
+    "of steps of text": replaced(b'{"step": "a", "loss": 1.0, "tokens": 3}\n' * 2),
+    "of a loss of text": replaced(b'{"step": 1, "loss": "low", "tokens": 3}\n' * 2),
+    "a folder": as_folder,
+    "of steps alone": replaced(b'{"step": 1}\n{"step": 2}\n'),
+}
+MODELS = {
+    "without a configuration": lambda model: (model / "config.json").unlink(),
+    "without weights": lambda model: (model / "model.safetensors").unlink(),
+    "of cut weights": lambda model: halved(model / "model.safetensors"),
+    "without a tokenizer": lambda model: (model / "tokenizer_config.json").unlink(),
+}
+OF_EVERY = {"resume", "train", "export a step", "compare"}
+
+
+def rows(what: str, harms: dict[str, Harm], commands: set[str], line: str, every: int = 1) -> Iterator[Row]:
+    """Every harm with every command; in the suite every `every`-th harm with one command, in turn."""
+    names = sorted(commands)
+    for i, (name, harm) in enumerate(harms.items()):
+        for j, command in enumerate(names):
+            drill = j != i % len(names) or i % every != 0
+            yield Row(f"{command}: {what} {name}", COMMANDS[command], line, harm, drill=drill)
+
+
+def passed_over() -> Iterator[Row]:
+    """The newest checkpoint is damaged: the run resumes from the one before; with both damaged, anew."""
+    harms = {f"state.json has {name}": harm for name, harm in STATES.items()}
+    damages: dict[str, Callable[[Path], None]] = {
+        **{name: lambda step, harm=harm: harm(step / "state.json") for name, harm in harms.items()},
+        **{
+            f"state.json is {name}": lambda step, harm=harm: harm(step / "state.json")
+            for name, harm in JSON.items()
+        },
+        **{f"a shard {name}": shard(harm) for name, harm in SHARDS.items()},
+    }
+    for i, (name, damage) in enumerate(damages.items()):
+        if name.endswith("a loss of text"):
+            continue
+        harm = both(unfinished, at(f"checkpoints/{STEPS[0]}", damage))
+        yield Row(
+            f"resume: {name}",
+            RESUME,
+            "run/model",
+            harm,
+            code=0,
+            warning=r"step-00000004: damaged checkpoint passed over \(",
+            drill=i % 4 != 0,
+        )
+        every = both(unfinished, *(at(f"checkpoints/{step}", damage) for step in STEPS))
+        yield Row(
+            f"start from a step: {name}",
+            COMMANDS["start from a step"],
+            "a damaged checkpoint",
+            every,
+            drill=i % 5 != 1,
+        )
+        yield Row(
+            f"export a step: {name}",
+            COMMANDS["export a step"],
+            "damaged checkpoint|no checkpoint of this step",
+            every,
+            drill=i % 5 != 2,
+        )
+    yield Row(
+        "resume: state.json has a loss of text",
+        RESUME,
+        "run/model",
+        both(unfinished, at(f"checkpoints/{STEPS[1]}/state.json", STATES["a loss of text"])),
+        code=0,
+        drill=True,
+    )
+
+
+def tables() -> Iterator[Row]:
+    broken = {f"is {name}": both(unfinished, at("run.json", harm)) for name, harm in JSON.items()}
+    yield from rows(
+        "run.json",
+        broken,
+        {"resume", "train", "export a step", "start from a step", "compare"},
+        r"run\.json: ",
+        2,
+    )
+    objects = {"an empty object", "of lists"}  # a model is evaluated without the settings of its run
+    finished = {f"is {name}": at("run.json", harm) for name, harm in JSON.items() if name not in objects}
+    yield from rows("finished run.json", finished, {"evaluate", "analyze"}, r"run\.json: ", 3)
+    wrong = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in SETTINGS.items()}
+    yield from rows("run.json", wrong, {"resume", "train", "export a step"}, r"loriini: ", 3)
+    corpora = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in CORPORA.items()}
+    yield from rows("run.json", corpora, {"resume", "export a step"}, r"loriini: ", 3)
+    others = {name: both(unfinished, at("run.json", harm)) for name, harm in OTHERS.items()}
+    yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: \w+\)", 2)
+    lacking = {
+        name: both(unfinished, *(at(f"checkpoints/{s}", shard(harm)) for s in STEPS))
+        for name, harm in TENSORS.items()
+    }
+    yield from rows("a shard", lacking, {"resume"}, r"step-00000004: (it lacks|.* has shape)", 2)
+    weights = dict(list(lacking.items())[:3])
+    yield from rows(
+        "a shard", weights, {"export a step", "start from a step"}, r"step-00000002: .*(lacks|has shape)", 2
+    )
+    steps = dict(list(METRICS.items())[:-1])  # to rewind them, steps are enough
+    garbled = {name: both(unfinished, at("metrics.jsonl", harm)) for name, harm in steps.items()}
+    yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
+    read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}
+    yield from rows("metrics.jsonl", read, {"compare", "analyze"}, r"metrics\.jsonl: ", 3)
+    halves = {name: at("model", harm) for name, harm in MODELS.items()}
+    yield from rows("a model", halves, {"resume", "train"}, r"run/model: .*; remove it", 1)
+    yield from rows("a model", halves, {"evaluate", "compare"}, r"loriini: (run(/model)?: |the tokenizer)", 2)
+    empty = both(unfinished, lambda folder: (folder / "run" / "model").mkdir())
+    yield Row("resume: an empty model folder", RESUME, "run/model", empty, code=0)
+    yield Row(
+        "evaluate: an empty model folder", COMMANDS["evaluate"], "no trained model here", empty, drill=True
+    )
+
+
+ROWS = list(tables())
