@@ -76,6 +76,7 @@ def test_prepare_ends_with_its_workers(tmp_path: Path, number: int, group: bool,
         env={**os.environ, MARK: mark, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests may run under nohup
     )
     out = tmp_path / "c"
     wait_until(out.exists, process)
