@@ -304,9 +304,11 @@ def test_a_folder_of_other_things_is_left_alone(
     documents: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    for there in (tmp_path, tmp_path / "mine.txt"):
-        ended = call(capsys, *arguments(documents, there))
-        assert_refused(ended, f"{there}: exists and is not a quickstart's folder; choose another --out")
+    for there, reason in (
+        (tmp_path, "exists and is not a quickstart's folder; choose another --out"),
+        (tmp_path / "mine.txt", "is a file; choose another place"),
+    ):
+        assert_refused(call(capsys, *arguments(documents, there)), f"{there}: {reason}")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

@@ -111,7 +111,7 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
 def check_sizes(run: Run, corpus: TrainingCorpus) -> None:
     """InputError for a run that this machine cannot hold, and for one without rows for all tokens."""
     rows = run.model.vocab_size
-    if rows is not None and rows < corpus.vocab_size:
+    if run.init is None and rows is not None and rows < corpus.vocab_size:  # else the tokenizers are compared
         raise InputError(
             f"--model.vocab_size {rows}: the corpus has {corpus.vocab_size} tokens; give at least as many"
         )
