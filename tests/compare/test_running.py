@@ -28,7 +28,7 @@ from loriini.train.metrics import METRICS, read_metrics
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
 FINISH = f"""
 import os
-open('{METRICS}', 'w').write('''{STEP % 'false'}''')
+open('{METRICS}', 'w').write('''{STEP % "false"}''')
 os.mkdir('model')
 open('model/config.json', 'w').write('{{}}')
 open('model/tokenizer_config.json', 'w').write('{{}}')
