@@ -6,16 +6,19 @@ once and batches those of similar length, so that hardly any padding is computed
 Axes: N texts, L tokens, B texts in a batch, D embedding width.
 """
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
@@ -28,6 +31,7 @@ Encoder = Callable[[list[str]], NDArray[np.float32]]
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
 """What fits a processor's cache, and what keeps a GPU busy."""
+OWN = "sentence_transformers."
 LENGTH_MULTIPLE = 16
 """Lengths are rounded up to it, so that fewer shapes occur."""
 
@@ -96,8 +100,20 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
     path = os.path.expanduser(name)
     try:
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
-        network = _sentence_encoder(path, device, dtype) if modules else _pooled(path, pooling, device, dtype)
-    except (OSError, ValueError) as error:
+        if modules:
+            check_modules(Path(modules))
+            network = _sentence_encoder(path, device, dtype)
+        else:
+            network = _pooled(path, pooling, device, dtype)
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
         raise InputError(
             f"encoder {name!r} cannot be loaded ({shorten(str(error), 300)}); "
             "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
@@ -143,11 +159,23 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
         start += len(rows)
 
 
+def check_modules(path: Path) -> None:
+    """ValueError for a `modules.json` of other code: sentence-transformers before 6.0 imports it."""
+    foreign = [each["type"] for each in json.loads(path.read_bytes()) if not each["type"].startswith(OWN)]
+    if foreign:
+        raise ValueError(f"its modules.json names code, {foreign[0]}")
+
+
 def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", trust_remote_code=False)
-    model = AutoModel.from_pretrained(path, dtype=dtype, trust_remote_code=False).to(device).eval()
+    model, found = AutoModel.from_pretrained(
+        path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+    )
+    if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
+        raise ValueError(f"it lacks {missing[0]}")
+    model = model.to(device).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -167,7 +195,10 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
             f"encoder {path!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
         ) from None
     model = SentenceTransformer(
-        path, device=str(device), trust_remote_code=False, model_kwargs={"dtype": dtype}
+        path,
+        device=str(device),
+        trust_remote_code=False,
+        model_kwargs={"dtype": dtype, "use_safetensors": True},
     )
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
