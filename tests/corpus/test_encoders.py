@@ -155,7 +155,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         encoders.load_encoder(str(tmp_path / "encoder"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match="cannot be used"):
         encoders.load_encoder(str(tmp_path / "empty"))
 
 
@@ -182,7 +182,7 @@ def test_code_in_an_encoders_folder_is_not_run(
         (lambda found: found.pop("encoder.layer.0.output.dense.bias"), "it lacks encoder.layer.0.output"),
         (
             lambda found: found.update({"encoder.layer.0.output.dense.bias": torch.zeros(3)}),
-            "cannot be loaded",
+            "cannot be used",
         ),
     ],
     ids=["without a tensor", "of another shape"],

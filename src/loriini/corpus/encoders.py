@@ -18,7 +18,6 @@ from textwrap import shorten
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
@@ -98,29 +97,45 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
     device = pick_device() if backend == "torch" else torch.device("cpu")
     dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
-    try:
+    with _readable(name):
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
         if modules:
             check_modules(Path(modules))
             network = _sentence_encoder(path, device, dtype)
         else:
             network = _pooled(path, pooling, device, dtype)
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RuntimeError,
-        SafetensorError,
-    ) as error:
-        raise InputError(
-            f"encoder {name!r} cannot be loaded ({shorten(str(error), 300)}); "
-            "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
-        ) from None
+        encode(network, ["a text"])
     if backend == "openvino":
         network = replace(network, vectors=_by_openvino(network))
-    return lambda texts: encode(network, texts)
+
+    def encoder(texts: list[str]) -> NDArray[np.float32]:
+        with _readable(name):
+            return encode(network, texts)
+
+    return encoder
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn what the libraries raise for a damaged or foreign folder into an InputError of one line."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers raises bare Exception
+        if "memory" in str(error):  # of the machine, not of the folder
+            raise
+        raise InputError(
+            f"encoder {name!r} cannot be used ({shorten(str(error), 300)}); "
+            "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
+        ) from None
+
+
+def check_weights(model: nn.Module) -> None:
+    """ValueError for a weight that is NaN or infinite."""
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity")
 
 
 @contextmanager
@@ -175,6 +190,7 @@ def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtyp
     )
     if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
         raise ValueError(f"it lacks {missing[0]}")
+    check_weights(model)
     model = model.to(device).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
 
@@ -200,6 +216,7 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
         trust_remote_code=False,
         model_kwargs={"dtype": dtype, "use_safetensors": True},
     )
+    check_weights(model)
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
     tokens_of = getattr(model, "preprocess", None) or model.tokenize  # older releases

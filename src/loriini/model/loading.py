@@ -107,8 +107,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder, of which no code runs."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return tokenizer
+    with readable(folder, "tokenizer"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        return tokenizer
 
 
 def model_folder(path: Path) -> Path:
@@ -171,7 +172,7 @@ def _model_type(folder: Path) -> str:
 
 
 @contextmanager
-def readable(folder: Path) -> Iterator[None]:
+def readable(folder: Path, what: str = "model") -> Iterator[None]:
     """Turn the errors of reading a damaged or foreign folder into an InputError of one line.
 
     The warnings of transformers, which print names in the folder as they are, are silenced.
@@ -180,10 +181,12 @@ def readable(folder: Path) -> Iterator[None]:
     logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except UNREADABLE_MODEL as error:
+    except Exception as error:
+        if not isinstance(error, UNREADABLE_MODEL) and type(error) is not Exception:  # that is of tokenizers
+            raise
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
+            f"{folder}: the {what} cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error
     finally:
         logging.set_verbosity(verbosity)
