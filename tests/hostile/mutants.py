@@ -69,7 +69,7 @@ def _changed(value: Any, rng: random.Random) -> Any:
     """A JSON value with one of the values in it replaced, removed, renamed, scaled or nested."""
     places = list(_places(value))
     if not places or rng.random() < 0.02:
-        return rng.choice(VALUES)
+        return _copy(rng.choice(VALUES))
     inside, key = rng.choice(places)
     kind = rng.choice(("replace", "replace", "replace", "remove", "rename", "scale", "swap", "nest"))
     old = inside[key]
@@ -81,12 +81,16 @@ def _changed(value: Any, rng: random.Random) -> Any:
         inside[key] = rng.choice((-old, old * 2, old + 1, old - 1, old * 1000, old / 3, float(old)))
     elif kind == "swap":
         other, name = rng.choice(places)
-        inside[key] = json.loads(json.dumps(other.get(name) if isinstance(other, dict) else old))
+        inside[key] = _copy(other.get(name) if isinstance(other, dict) else old)
     elif kind == "nest":
         inside[key] = json.loads("[" * NEST + "]" * NEST)
     else:
-        inside[key] = rng.choice(VALUES)
+        inside[key] = _copy(rng.choice(VALUES))
     return value
+
+
+def _copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
