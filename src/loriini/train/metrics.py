@@ -15,6 +15,7 @@ from loriini.fields import Count, Positive, mismatch
 from loriini.routing import Routing, RoutingConfig, losses
 
 METRICS = "metrics.jsonl"
+Shape = tuple[int, ...]
 
 
 KINDS: dict[str, Any] = {
@@ -25,6 +26,13 @@ KINDS: dict[str, Any] = {
     "tokens_per_second": Positive,
 }
 """Of the fields that are read again; a loss that is not finite was NaN in earlier versions."""
+
+
+ARRAYS = frozenset(
+    {"active", "load", "mean_gates", "activation_norms", "load_entropy", "gate_entropy", "confidence_entropy"}
+)
+"""Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
+NUMBERS = ("loss", "auxiliary_loss", "gradient_norm", "learning_rate", "mfu", "peak_memory_bytes")
 
 
 def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
@@ -38,7 +46,8 @@ def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); remove it") from error
-    steps = []
+    steps: list[dict[str, Any]] = []
+    shapes: dict[tuple[str, Any], Shape] = {}
     for number, line in enumerate(lines, 1):
         try:
             step = json.loads(line)
@@ -46,7 +55,7 @@ def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
             if number == len(lines):
                 break
             step = None
-        if problem := record_problem(step, ("step", *required)):
+        if problem := record_problem(step, ("step", *required)) or shape_problem(step, shapes):
             raise InputError(f"{path}: line {number} is no step's record ({problem}); remove that line")
         steps.append(step)
     return steps
@@ -61,7 +70,28 @@ def record_problem(step: Any, required: Sequence[str]) -> str | None:
     for name in KINDS.keys() & step.keys():
         if wanted := mismatch(step[name], KINDS[name]):
             return f"{name} is not {wanted}"
-    return None if isinstance(step.get("loss"), int | float | None) else "loss is no number"
+    wrong = (name for name in NUMBERS if not isinstance(step.get(name), int | float | None))
+    return next((f"{name} is no number" for name in wrong), None)
+
+
+def shape_problem(step: dict[str, Any], shapes: dict[tuple[str, Any], Shape]) -> str | None:
+    """What is wrong with a record's arrays, beside those of earlier records, whose `shapes` it adds to."""
+    for name in sorted(ARRAYS & step.keys()):
+        shape = _shape(step[name])
+        if not shape or shapes.setdefault((name, step.get("experts")), shape) != shape:
+            return f"{name} is no array of numbers as in other steps"
+    if not all(isinstance(mask, int) for mask in step.get("active", ())):
+        return "active is not of integers"
+    return None
+
+
+def _shape(value: Any) -> Shape | None:
+    """The shape of a number (`null` is NaN) or of nested lists of numbers; None for anything else."""
+    if value is None or isinstance(value, int | float):
+        return ()
+    inner = {_shape(part) for part in value} if isinstance(value, list) else set()
+    first = inner.pop() if len(inner) == 1 else None
+    return None if first is None else (len(value), *first)
 
 
 def rewind(path: Path, step: int) -> None:
