@@ -41,7 +41,8 @@ def main(form: str, path: str, columns: str, longest: str) -> None:
     try:
         with os.fdopen(1, "wb", closefd=False) as out:
             if form == "dataset":
-                out.writelines(_data_set(*json.loads(path), set(json.loads(columns)), int(longest)))
+                place = json.loads(path)
+                out.writelines(_data_set(*place, wanted=set(json.loads(columns)), longest=int(longest)))
                 return
             with open(path, "rb") as file:
                 _send(_READERS[form](file, set(json.loads(columns))), out, int(longest))
@@ -116,6 +117,7 @@ def _data_set(
     split: str,
     shard: int | None,
     shards: int,
+    *,
     wanted: set[str],
     longest: int,
 ) -> Iterator[bytes]:
