@@ -2,17 +2,18 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 from loriini.signals import ending_signals
 
 
-def main() -> None:
-    """Run a command; a signal while its modules are imported ends it as later ones do."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; SIGTERM and SIGHUP end it as Ctrl-C does, from the import of its modules on."""
     try:
         with ending_signals():
             from loriini.cli import main as run_command
 
-            run_command()
+            run_command(argv)
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again", file=sys.stderr, flush=True)
         os._exit(130)  # without waiting for modules that are half imported

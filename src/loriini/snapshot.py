@@ -10,7 +10,16 @@ HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 """What a model or tokenizer is read from: never code, never pickled weights."""
-TOKENIZER_FILES = ("token*", "special_tokens_map.json", "vocab*", "merges.txt", "*.model")
+TOKENIZER_FILES = (
+    *("token*", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab*", "merges*", "encoder.json", "*.model"),
+)
+"""Those of a tokenizer, in the formats of tokenizers, SentencePiece and GPT-2."""
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """Whether a folder has a whole tokenizer, not only settings of one."""
+    return (folder / "tokenizer.json").exists() or (folder / "tokenizer.model").exists()
 
 
 def is_hub_id(name: str | Path) -> bool:

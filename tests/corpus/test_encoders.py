@@ -1,12 +1,17 @@
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from hostile.planted import planted
+from hostile.runner import MARKER
 from loriini.corpus import encoders
 from loriini.corpus.documents import write_documents
 from loriini.corpus.embeddings import normalize_rows, write_embeddings
@@ -150,8 +155,47 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         encoders.load_encoder(str(tmp_path / "encoder"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match="cannot be used"):
         encoders.load_encoder(str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("modules", [False, True], ids=["auto_map", "modules.json"])
+def test_code_in_an_encoders_folder_is_not_run(
+    modules: bool, plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(plain_model, tmp_path / "encoder"))
+    planted(folder)
+    monkeypatch.syspath_prepend(folder)
+    if modules:
+        with pytest.raises(InputError, match=r"its modules\.json names code, planted\.Planted"):
+            encoders.load_encoder(str(folder))
+    else:
+        (folder / "modules.json").unlink()
+        assert encoders.load_encoder(str(folder))(TEXTS).shape == (len(TEXTS), 64)
+    assert not (tmp_path / MARKER).exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda found: found.pop("encoder.layer.0.output.dense.bias"), "it lacks encoder.layer.0.output"),
+        (
+            lambda found: found.update({"encoder.layer.0.output.dense.bias": torch.zeros(3)}),
+            "cannot be used",
+        ),
+    ],
+    ids=["without a tensor", "of another shape"],
+)
+def test_an_encoder_without_all_its_weights_is_refused(
+    damage: Callable[[dict[str, Tensor]], object], reason: str, plain_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(plain_model, tmp_path / "encoder"))
+    weights = load_file(folder / "model.safetensors")
+    damage(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=reason):
+        encoders.load_encoder(str(folder))
 
 
 def test_the_reason_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,12 @@ def tables() -> Iterator[Row]:
         yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)
     for name, (harm, line) in BESIDE_WEIGHTS.items():
         yield from rows("with code and", {name: in_the_model(harm)}, line, 1, ("evaluate", "export", "start"))
+    yield Row(
+        "export: a weight beyond float16",
+        f"{COMMANDS['export']} --dtype float16",
+        f"--dtype float16: {EMBEDDING} holds NaN or infinity",
+        filled(EMBEDDING, 1e6),
+    )
     unknown = in_the_model(
         lambda model: edited("tokenizer_class", value="Planted")(model / "tokenizer_config.json")
     )

@@ -7,20 +7,9 @@ from _pytest.mark import ParameterSet
 
 from hostile import fuzz, rows_arguments, rows_corpus, rows_foreign, rows_models, rows_prepare, rows_runs
 from hostile.runner import Row, problems, run_row
-from hostile.template import make_run_template, make_template
 
 ROWS = [*rows_prepare.ROWS, *rows_corpus.ROWS, *rows_foreign.ROWS, *rows_arguments.ROWS]
 OF_RUNS = [*rows_runs.ROWS, *rows_models.ROWS]
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_template(tmp_path_factory.mktemp("hostile") / "template")
-
-
-@pytest.fixture(scope="session")
-def run_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run_template(tmp_path_factory.mktemp("hostile") / "template")
 
 
 def parameters(rows: list[Row]) -> list[ParameterSet]:

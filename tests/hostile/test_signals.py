@@ -22,7 +22,7 @@ SECONDS = 120
 MANY_TASKS = """
 import sys
 from corpus.small import SMALL
-from loriini.cli import main
+from loriini.__main__ import main
 for (module, name), value in SMALL.items():
     setattr(module, name, value)
 main(sys.argv[1:])

@@ -1,5 +1,7 @@
 """Data sets by name, here by the path of a folder: nothing is fetched."""
 
+import json
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from loriini.sources import (
     Fields,
     InputFile,
     ReadOptions,
-    hub,
+    decoder,
     input_files,
     input_identity,
     read_documents,
@@ -33,11 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-    import huggingface_hub
+    from huggingface_hub import constants
 
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def shard_of(folder: Path, domain: str = "parrots") -> InputFile:
+    return InputFile(f"hf:{folder}", "parrots-0", domain, shard=(0, 1))
 
 
 def test_a_data_set_is_read_by_its_shards(folder: Path) -> None:
@@ -55,12 +60,12 @@ def test_splits_and_fields_are_chosen_by_name(folder: Path) -> None:
         Document("0", "test 0 0", "lory"),
         Document("1", "test 0 1", "lory"),
     ]
-    assert [d.domain for d in read_documents([f"birds=hf:{folder}:test"])] == ["birds", "birds"]
+    assert [d.domain for d in read_file(shard_of(folder, "birds"), ReadOptions())] == 6 * ["birds"]
 
 
 def test_a_missing_text_column_is_refused_with_the_columns(folder: Path) -> None:
     with pytest.raises(InputError, match=r"no text column \('body' is not among text, kind, size\)"):
-        list(read_documents([f"hf:{folder}"], ReadOptions(Fields(text="body"))))
+        list(read_file(shard_of(folder), ReadOptions(Fields(text="body"))))
 
 
 @pytest.mark.parametrize("name", ["{folder}:absent", "nobody/nothing"])
@@ -79,21 +84,29 @@ def test_identity_is_by_files_or_by_commit(folder: Path, monkeypatch: pytest.Mon
     assert commits[0] != commits[1]
 
 
-def test_a_data_set_that_fails_halfway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        num_shards, column_names = 1, None
-
-        def shard(self, num_shards: int, index: int) -> "Broken":
-            return self
-
-        def __iter__(self) -> object:
-            yield {"text": "one"}
-            raise ConnectionError("reset")
-
-    monkeypatch.setattr(hub, "_open", lambda path: Broken())
-    with pytest.raises(InputError, match=r"hf:ORG/NAME.*unreadable data set \(reset\)"):
-        list(read_documents(["hf:ORG/NAME"]))
+def test_a_damaged_shard_is_refused_or_left_out(folder: Path, tmp_path: Path) -> None:
+    content = (folder / "test-00000-of-00001.parquet").read_bytes()
+    (tmp_path / "train.parquet").write_bytes(content[:4] + b"\xff" * 40 + content[44:])
     dropped = []
-    read = read_documents(["hf:ORG/NAME"], ReadOptions(on_error="skip", on_drop=dropped.append))
-    assert [d.text for d in read] == ["one"]
+    read = read_file(shard_of(tmp_path), ReadOptions(on_error="skip", on_drop=dropped.append))
+    assert list(read) == []
     assert [d.reason for d in dropped] == ["unreadable data set"]
+
+
+def test_a_crash_while_decoding_is_an_error_of_the_shard(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = tmp_path / "decoder.py"
+    lines = [{"columns": ["text"]}, {"text": "one"}]
+    crashing.write_text(
+        f"import os; print({chr(10).join(map(json.dumps, lines))!r}, flush=True); "
+        f"os.kill(os.getpid(), {int(signal.SIGSEGV)})"
+    )
+    monkeypatch.setattr(decoder, "__file__", str(crashing))
+    dropped = []
+    read = read_file(shard_of(folder), ReadOptions(on_error="skip", on_drop=dropped.append))
+    assert [d.text for d in read] == ["one"]
+    assert [d.detail for d in dropped] == [f"decoding it ended with signal {int(signal.SIGSEGV)}"]
+    crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
+    with pytest.raises(InputError, match=r"cannot be opened \(decoding it ended with signal"):
+        input_files([f"hf:{folder}"])

@@ -164,8 +164,11 @@ def test_a_second_interrupt_stops_at_once_and_a_second_sigterm_saves(
             train(tiny_run(), corpus, tmp_path / "interrupted")
     assert not (tmp_path / "interrupted" / "checkpoints").exists()
     assert signal.getsignal(signal.SIGINT) is handler
-    stop(tiny_run(), corpus, tmp_path / "terminated", 3, twice(signal.SIGTERM))
-    assert (tmp_path / "terminated" / "checkpoints" / "step-00000003" / "state.json").exists()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        out, before = tmp_path / str(number), signal.signal(number, signal.SIG_DFL)  # else nohup's
+        stop(tiny_run(), corpus, out, 3, twice(number))
+        signal.signal(number, before)
+        assert (out / "checkpoints" / "step-00000003" / "state.json").exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

@@ -1,13 +1,16 @@
 """A step's statistics of the experts: by hand, over micro-batches, and as recorded."""
 
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from loriini import DESIGNS, Routing
+from loriini.errors import InputError
 from loriini.train.metrics import METRICS, add_up, expert_metrics, expert_use, read_metrics
 from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
 
@@ -92,3 +95,23 @@ def test_gradient_accumulation_changes_no_statistic(tmp_path: Path) -> None:
             assert (name in a) == (a["experts"] > 1)
             if name in a:
                 torch.testing.assert_close(torch.tensor(a[name]), torch.tensor(b[name]), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("active", [1], "active is no array of numbers as in other steps"),
+        ("active", [1.5, 1], "active is not of integers"),
+        ("load", [[0.5, "x"], [0.5, 0.5]], "load is no array"),
+        ("load", {"a": 1}, "load is no array"),
+        ("gradient_norm", {}, "gradient_norm is no number"),
+    ],
+)
+def test_records_of_other_shapes_are_refused(tmp_path: Path, field: str, value: Any, reason: str) -> None:
+    good = {"step": 1, "experts": 2, "active": [3, 1], "load": [[0.5, 0.5], [1.0, 0.0]], "gradient_norm": 1}
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(json.dumps(good) + "\n" + json.dumps({**good, "experts": 1, "active": [1]}) + "\n")
+    assert len(read_metrics(path)) == 2
+    path.write_text(json.dumps(good) + "\n" + json.dumps({**good, "step": 2, field: value}) + "\n")
+    with pytest.raises(InputError, match=f"line 2 is no step's record .{reason}"):
+        read_metrics(path)

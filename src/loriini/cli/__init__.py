@@ -12,7 +12,6 @@ from loriini.cli.machine import RESUME, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied
-from loriini.signals import ending_signals
 
 WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
 
@@ -35,12 +34,14 @@ COMMANDS: dict[Command, Arguments] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 our fault."""
+    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 our fault.
+
+    `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
+    """
     try:
         prepare_process()
         try:
-            with ending_signals():
-                _run(argv)
+            _run(argv)
         finally:
             sys.stdout.flush()  # here, where a closed pipe is caught
     except InputError as error:

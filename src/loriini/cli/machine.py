@@ -18,6 +18,7 @@ MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segm
 def prepare_process() -> None:
     """Open what standard streams are closed, let them write any text, and configure the libraries.
 
+    A closed stream is `/dev/null`, as for Python itself: the work is done, and the exit code is the same.
     OpenMP's threads wait without spinning, which on busy cores makes small operators ten times faster; this
     must be set before torch is imported. An error of ours is one line; the warnings with which libraries
     precede it are left out. InputError where the working folder was removed.

@@ -94,7 +94,8 @@ def train_arguments(add: Add) -> None:
     add("--heldout", type=Path, nargs="+", default=[], metavar="PATH", help=heldout)
     minutes = "save and stop after this time (none)"
     add("--max-minutes", type=float, default=math.inf, metavar="MINUTES", help=minutes)
-    add("--dry-run", action="store_true", help="only estimate memory, computation and communication")
+    estimate = "only estimate memory, computation and communication; --out and --corpus may stay, unused"
+    add("--dry-run", action="store_true", help=estimate)
     add("--gpus", type=int, metavar="N", help="GPUs of the estimate (1)")
     add("--memory", metavar="GiB", help="memory of each of these GPUs, such as 80GiB")
     add("--vocab-size", type=int, metavar="N", help="vocabulary of the estimate (that of the recipe's paper)")

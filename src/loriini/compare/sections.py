@@ -106,7 +106,10 @@ def use_of_experts(shown: Sequence[Variant]) -> Html | None:
             v["name"],
             f"{v['experts']:.0f}",
             f"{100 * v['utilisation']:.0f} %",
-            *(f"{v[key]:.2f}" for key in ("experts_in_use", "experts_per_decision", "experts_in_doubt")),
+            *(
+                NONE if v[key] is None else f"{v[key]:.2f}"
+                for key in ("experts_in_use", "experts_per_decision", "experts_in_doubt")
+            ),
         ]
         for v in routed
     ]

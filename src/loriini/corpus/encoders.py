@@ -6,11 +6,13 @@ once and batches those of similar length, so that hardly any padding is computed
 Axes: N texts, L tokens, B texts in a batch, D embedding width.
 """
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
@@ -28,6 +30,7 @@ Encoder = Callable[[list[str]], NDArray[np.float32]]
 
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
 """What fits a processor's cache, and what keeps a GPU busy."""
+OWN = "sentence_transformers."
 LENGTH_MULTIPLE = 16
 """Lengths are rounded up to it, so that fewer shapes occur."""
 
@@ -94,17 +97,45 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
     device = pick_device() if backend == "torch" else torch.device("cpu")
     dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
-    try:
+    with _readable(name):
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
-        network = _sentence_encoder(path, device, dtype) if modules else _pooled(path, pooling, device, dtype)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"encoder {name!r} cannot be loaded ({shorten(str(error), 300)}); "
-            "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
-        ) from None
+        if modules:
+            check_modules(Path(modules))
+            network = _sentence_encoder(path, device, dtype)
+        else:
+            network = _pooled(path, pooling, device, dtype)
+        encode(network, ["a text"])
     if backend == "openvino":
         network = replace(network, vectors=_by_openvino(network))
-    return lambda texts: encode(network, texts)
+
+    def encoder(texts: list[str]) -> NDArray[np.float32]:
+        with _readable(name):
+            return encode(network, texts)
+
+    return encoder
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn what the libraries raise for a damaged or foreign folder into an InputError of one line."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # tokenizers raises bare Exception
+        if "memory" in str(error):  # of the machine, not of the folder
+            raise
+        raise InputError(
+            f"encoder {name!r} cannot be used ({shorten(str(error), 300)}); "
+            "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
+        ) from None
+
+
+def check_weights(model: nn.Module) -> None:
+    """ValueError for a weight that is NaN or infinite."""
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ValueError(f"{name} holds NaN or infinity")
 
 
 @contextmanager
@@ -143,11 +174,24 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
         start += len(rows)
 
 
+def check_modules(path: Path) -> None:
+    """ValueError for a `modules.json` of other code: sentence-transformers before 6.0 imports it."""
+    foreign = [each["type"] for each in json.loads(path.read_bytes()) if not each["type"].startswith(OWN)]
+    if foreign:
+        raise ValueError(f"its modules.json names code, {foreign[0]}")
+
+
 def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", trust_remote_code=False)
-    model = AutoModel.from_pretrained(path, dtype=dtype, trust_remote_code=False).to(device).eval()
+    model, found = AutoModel.from_pretrained(
+        path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+    )
+    if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
+        raise ValueError(f"it lacks {missing[0]}")
+    check_weights(model)
+    model = model.to(device).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
 
     def tokenize(texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -167,8 +211,12 @@ def _sentence_encoder(path: str, device: torch.device, dtype: torch.dtype) -> Ne
             f"encoder {path!r} needs sentence-transformers; run: pip install 'loriini[encoders]'"
         ) from None
     model = SentenceTransformer(
-        path, device=str(device), trust_remote_code=False, model_kwargs={"dtype": dtype}
+        path,
+        device=str(device),
+        trust_remote_code=False,
+        model_kwargs={"dtype": dtype, "use_safetensors": True},
     )
+    check_weights(model)
     prompt = model.prompts.get(model.default_prompt_name or "", "")
 
     tokens_of = getattr(model, "preprocess", None) or model.tokenize  # older releases

@@ -34,13 +34,13 @@ from loriini.model.loading import (
 from loriini.model.pretrained import router_free
 from loriini.progress import warn
 from loriini.routing import not_causal
+from loriini.snapshot import TOKENIZER_FILES
 from loriini.sources import Fields, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
 MOST = 1 << 20
 """Tokens of an instance, and instances of a domain, that may be asked for."""
-TOKENIZER_FILES = ("*token*", "vocab*", "merges*", "*.model")
 
 
 @dataclass(frozen=True)

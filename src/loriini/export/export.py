@@ -19,7 +19,7 @@ from loriini.export.merged import not_a_llama
 from loriini.export.weights import logit_difference
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import TrainingRecord, model_card
-from loriini.model.loading import load_model, model_folder
+from loriini.model.loading import check_weights, load_model, model_folder
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
 from loriini.train.record import training_record
@@ -98,6 +98,10 @@ def export_model(
     difference = 0.0 if exported is model else compare(model, exported, decision)
     if settings.dtype:
         exported = exported.to(getattr(torch, settings.dtype))
+        try:
+            check_weights(exported)  # float16 ends at 65,504
+        except ValueError as error:
+            raise InputError(f"--dtype {settings.dtype}: {error}; choose bfloat16 or float32") from error
     card = model_card(model.config, record, _how(exported, model, difference))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic(out) as folder:

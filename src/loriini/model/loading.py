@@ -10,7 +10,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from loriini.errors import InputError
@@ -58,8 +58,8 @@ def load_model(
 def read_model(folder: Path, context: int | None = None) -> LoriiniForCausalLM:
     """The model of a Hugging Face folder, on the CPU; `context` as in `config_of`.
 
-    Errors as in UNREADABLE_MODEL for a folder that cannot be read, for settings that ours does not have, and
-    for weights that are not finite.
+    Of its generation settings the special tokens are kept. Errors as in UNREADABLE_MODEL for a folder that
+    cannot be read, for settings that ours does not have, and for weights that are not finite.
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
@@ -67,7 +67,17 @@ def read_model(folder: Path, context: int | None = None) -> LoriiniForCausalLM:
     else:
         model = read_complete(LoriiniForCausalLM, folder)
     check_weights(model)
+    model.generation_config = _special_tokens(model.generation_config)
     return model
+
+
+def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
+    """Generation settings with their special tokens alone; ValueError for a token that is no id."""
+    tokens = {name: getattr(settings, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    for name, value in tokens.items():
+        if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
+            raise ValueError(f"its {name} is {value!r}, no token id")
+    return GenerationConfig(**tokens)
 
 
 @torch.no_grad()
@@ -107,8 +117,11 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder, of which no code runs."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return tokenizer
+    with readable(folder, "tokenizer"):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
+        return tokenizer
 
 
 def model_folder(path: Path) -> Path:
@@ -171,7 +184,7 @@ def _model_type(folder: Path) -> str:
 
 
 @contextmanager
-def readable(folder: Path) -> Iterator[None]:
+def readable(folder: Path, what: str = "model") -> Iterator[None]:
     """Turn the errors of reading a damaged or foreign folder into an InputError of one line.
 
     The warnings of transformers, which print names in the folder as they are, are silenced.
@@ -180,10 +193,12 @@ def readable(folder: Path) -> Iterator[None]:
     logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except UNREADABLE_MODEL as error:
+    except Exception as error:
+        if not isinstance(error, UNREADABLE_MODEL) and type(error) is not Exception:  # that is of tokenizers
+            raise
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{folder}: the model cannot be read ({shorten(reason, 300)}); give another, or make it again"
+            f"{folder}: the {what} cannot be read ({shorten(reason, 300)}); give another, or make it again"
         ) from error
     finally:
         logging.set_verbosity(verbosity)

@@ -5,10 +5,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import IO, Literal
 
 import pyarrow
 import pyarrow.ipc
@@ -33,8 +33,35 @@ def open_columns(path: str, form: Literal["parquet", "arrow"], wanted: Collectio
 
     A remote file is first copied to this machine.
     """
-    with _local_copy(path) as local, tempfile.TemporaryFile() as errors:
-        arguments = [form, local, json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES)]
+    arguments = json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES)
+    with _local_copy(path) as local, run_decoder(form, local, *arguments) as (stream, failure):
+
+        def damaged() -> BadRecord:
+            return BadRecord("unreadable parquet or Arrow", failure(), fix="file")
+
+        def batches() -> Iterator[pyarrow.RecordBatch | None]:
+            try:
+                for batch, metadata in reader.iter_batches_with_custom_metadata():
+                    yield None if metadata and decoder.TOO_LONG in metadata else batch
+            except (pyarrow.ArrowException, OSError):
+                raise damaged() from None
+            if failure():
+                raise damaged()
+
+        try:
+            reader = pyarrow.ipc.open_stream(stream)
+        except (pyarrow.ArrowException, OSError):
+            raise damaged() from None
+        yield Columns(json.loads(reader.schema.metadata[b"columns"]), batches())
+
+
+@contextmanager
+def run_decoder(*arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]]:
+    """The output of the script `decoder`, which ends with the context, and a function to call at its end.
+
+    That waits for the process and returns why it failed, or nothing.
+    """
+    with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-P", decoder.__file__, *arguments],  # -P: modules beside it are not imported
             stdin=subprocess.PIPE,
@@ -44,28 +71,16 @@ def open_columns(path: str, form: Literal["parquet", "arrow"], wanted: Collectio
         assert process.stdin
         assert process.stdout
 
-        def failure() -> BadRecord:
+        def failure() -> str:
             code = process.wait()
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip().splitlines()
-            reason = said[-1] if code > 0 and said else f"decoding it ended with signal {-code}"
-            return BadRecord("unreadable parquet or Arrow", reason, fix="file")
-
-        def batches() -> Iterator[pyarrow.RecordBatch | None]:
-            try:
-                for batch, metadata in reader.iter_batches_with_custom_metadata():
-                    yield None if metadata and decoder.TOO_LONG in metadata else batch
-            except (pyarrow.ArrowException, OSError):
-                raise failure() from None
-            if process.wait():
-                raise failure()
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+            if code > 0 and lines:
+                return lines[-1]
+            return f"decoding it ended with signal {-code}" if code else ""
 
         try:
-            try:
-                reader = pyarrow.ipc.open_stream(process.stdout)
-            except (pyarrow.ArrowException, OSError):
-                raise failure() from None
-            yield Columns(json.loads(reader.schema.metadata[b"columns"]), batches())
+            yield process.stdout, failure
         finally:
             process.kill()
             process.wait()

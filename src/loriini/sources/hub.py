@@ -1,14 +1,21 @@
-"""Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`."""
+"""Data sets by name, streamed by the datasets library: `hf:NAME`, `hf:NAME:SPLIT`, `hf:NAME:CONFIG:SPLIT`.
 
+They are read in another process: a damaged file can crash it, and then ends that shard alone.
+"""
+
+import json
 import re
-import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.sources.columns import run_decoder
 from loriini.sources.optional import import_optional
-from loriini.sources.records import BadRecord, Fields, Records
+from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
 PREFIX = "hf:"
+_Rows = tuple[dict[str, Any], Iterator[dict[str, Any] | None], Callable[[], str]]
 
 
 def is_data_set(path: str) -> bool:
@@ -24,19 +31,23 @@ def plain_name(path: str) -> str:
 
 def shard_count(path: str) -> int:
     """The number of shards of a data set; InputError when it cannot be opened."""
-    return int(_open(path).num_shards)
+    import_optional("datasets", path)
+    with _rows(path, None, []) as (found, _, failure):
+        if not found:
+            raise _unreachable(path, failure())
+        return int(found["shards"])
 
 
 def read_shard(path: str, shard: tuple[int, int], fields: Fields) -> Records:
     """The rows of shard i of n of a data set, only the columns needed where they are known."""
-    index, count = shard
-    rows = _open(path).shard(num_shards=count, index=index)
-    if rows.column_names:
-        rows = rows.select_columns(fields.among(rows.column_names))
-    try:
-        yield from enumerate(rows, 1)
-    except Exception as error:  # of the network, of any file format, of the data set's own code
-        raise BadRecord("unreadable data set", error, fix="data set") from error
+    with _rows(path, shard, sorted(fields.columns)) as (found, rows, failure):
+        if not found:
+            raise _unreachable(path, failure())
+        if found["columns"]:
+            fields.among(found["columns"])
+        yield from enumerate((BadRecord(TOO_LONG) if row is None else row for row in rows), 1)
+        if reason := failure():  # of the network, of any file format, or a crash
+            raise BadRecord("unreadable data set", reason, fix="data set")
 
 
 def revision(path: str) -> str:
@@ -47,15 +58,15 @@ def revision(path: str) -> str:
         raise _unreachable(path, error) from None
 
 
-def _open(path: str) -> Any:
-    name, config, split = _split(path)
-    load = import_optional("datasets", path).load_dataset
-    # tqdm's bars are not shown, but a terminated worker would leave its lock across processes behind.
-    import_optional("tqdm", path).tqdm.set_lock(threading.RLock())
-    try:
-        return load(name, config, split=split, streaming=True)
-    except Exception as error:
-        raise _unreachable(path, error) from None
+@contextmanager
+def _rows(path: str, shard: tuple[int, int] | None, columns: list[str]) -> Iterator[_Rows]:
+    """What is found of a data set (empty if it cannot be opened), a shard's rows, and why they ended."""
+    index, count = shard or (None, 1)
+    place = json.dumps([*_split(path), index, count])
+    with run_decoder("dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):
+        # A process that is killed may cut its last line.
+        whole = (json.loads(line) for line in stream if line.endswith(b"\n"))
+        yield next(whole, {}), whole, failure
 
 
 def _split(path: str) -> tuple[str, str | None, str]:
@@ -65,6 +76,6 @@ def _split(path: str) -> tuple[str, str | None, str]:
     return name, config[0] if config else None, split
 
 
-def _unreachable(path: str, error: Exception) -> InputError:
+def _unreachable(path: str, error: object) -> InputError:
     reason = " ".join(str(error).split())
     return InputError(f"{path}: cannot be opened ({reason}); check its name, split and your access")

@@ -17,6 +17,7 @@ from typing import Any, Self
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -116,10 +117,16 @@ class CheckpointWriter:
 
     def _finish(self, written: Future[Any], final: Path, state: dict[str, Any]) -> None:
         """Wait for all processes' files; then the first one hashes and renames them, and drops old ones."""
-        written.result()
+        temporary = unfinished(final)
+        try:
+            written.result()
+        except CheckpointException as error:  # a BaseException; its causes are those of the processes
+            if self.parallel.first:
+                shutil.rmtree(temporary, ignore_errors=True)  # the disk may be full
+            cause, _ = next(iter(error.failures.values()))
+            raise cause from error
         if not self.parallel.first:
             return
-        temporary = unfinished(final)
         hashes = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
         write_json(temporary / STATE, {**state, "sha256": hashes})
         shutil.rmtree(final, ignore_errors=True)

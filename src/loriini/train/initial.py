@@ -15,7 +15,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import model_folder, read_config, read_model, readable
 from loriini.progress import inform
-from loriini.snapshot import is_hub_id, local_folder
+from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder
 from loriini.train.checkpoint import (
     STATE,
     damage_of,
@@ -40,7 +40,6 @@ CHANGEABLE_SHAPE = frozenset(
     }
 )
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""
-TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 """Fields of `ModelShape` that a dense model does not decide: the recipe's are taken."""
 
@@ -149,8 +148,7 @@ class InitialModel:
         folders = [self.folder]
         if self.is_checkpoint:
             folders = [path / "tokenizer" for path in read_run(run_file(self.folder))[0].corpus]
-        found = (folder for folder in folders if any((folder / name).exists() for name in TOKENIZERS))
-        return next(found, None)
+        return next((folder for folder in folders if holds_tokenizer(folder)), None)
 
 
 def weights_folder(name: str) -> Path:

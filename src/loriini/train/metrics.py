@@ -15,27 +15,29 @@ from loriini.fields import Count, Positive, mismatch
 from loriini.routing import Routing, RoutingConfig, losses
 
 METRICS = "metrics.jsonl"
-
-
+Shape = tuple[int, ...]
 KINDS: dict[str, Any] = {
     "tokens": Count,
     "experts": Count,
     "skipped": bool,
     "tokens_per_second": Positive,
 }
-"""The types of a step's fields that are read again; a loss that is not finite was NaN in earlier versions."""
+"""The types of a step's fields that are read again."""
+NUMBERS = ("loss", "auxiliary_loss", "gradient_norm", "learning_rate", "mfu", "peak_memory_bytes")
+"""Fields that are numbers, or null; NaN in earlier versions."""
+ARRAYS = frozenset(
+    {"active", "load", "mean_gates", "activation_norms", "load_entropy", "gate_entropy", "confidence_entropy"}
+)
+"""Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
 
 
 def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
     """The metrics of every step, as `read_records` does. InputError for a field of another type, too."""
     steps = read_records(path, *required)
+    shapes: dict[tuple[str, Any], Shape] = {}
     for number, step in enumerate(steps, 1):
-        wrong = {name: mismatch(step[name], kind) for name, kind in KINDS.items() if name in step}
-        if not isinstance(step.get("loss"), int | float | None):
-            wrong["loss"] = "a number"
-        for name, wanted in wrong.items():
-            if wanted:
-                raise InputError(f"{path}: {name} of line {number} is not {wanted}; remove that line")
+        if problem := type_problem(step) or shape_problem(step, shapes):
+            raise InputError(f"{path}: line {number} is no step's record ({problem}); remove that line")
     return steps
 
 
@@ -72,6 +74,35 @@ def record_problem(record: Any, required: Sequence[str]) -> str | None:
         return f"without {absent[0]}"
     wanted = mismatch(record["step"], Count)
     return f"step is not {wanted}" if wanted else None
+
+
+def type_problem(step: dict[str, Any]) -> str | None:
+    """Which of a step's metrics has another type than those that are recorded."""
+    for name in KINDS.keys() & step.keys():
+        if wanted := mismatch(step[name], KINDS[name]):
+            return f"{name} is not {wanted}"
+    wrong = (name for name in NUMBERS if not isinstance(step.get(name), int | float | None))
+    return next((f"{name} is no number" for name in wrong), None)
+
+
+def shape_problem(step: dict[str, Any], shapes: dict[tuple[str, Any], Shape]) -> str | None:
+    """What is wrong with a record's arrays, beside those of earlier records, whose `shapes` it adds to."""
+    for name in sorted(ARRAYS & step.keys()):
+        shape = _shape(step[name])
+        if not shape or shapes.setdefault((name, step.get("experts")), shape) != shape:
+            return f"{name} is no array of numbers as in other steps"
+    if not all(isinstance(mask, int) for mask in step.get("active", ())):
+        return "active is not of integers"
+    return None
+
+
+def _shape(value: Any) -> Shape | None:
+    """The shape of a number (`null` is NaN) or of nested lists of numbers; None for anything else."""
+    if value is None or isinstance(value, int | float):
+        return ()
+    inner = {_shape(part) for part in value} if isinstance(value, list) else set()
+    first = inner.pop() if len(inner) == 1 else None
+    return None if first is None else (len(value), *first)
 
 
 def rewind(path: Path, step: int) -> None:

@@ -1,0 +1,48 @@
+"""Known mistakes in what other people's files and full disks can do."""
+
+from mutations.mutation import Mutation
+
+HOSTILE = (
+    Mutation(
+        "code in an encoder's folder runs",
+        "corpus/encoders.py",
+        "path, dtype=dtype, trust_remote_code=False, use_safetensors=True",
+        "path, dtype=dtype, trust_remote_code=True, use_safetensors=True",
+        "tests/corpus/test_encoders.py",
+    ),
+    Mutation(
+        "code in a tokenizer's folder runs",
+        "model/loading.py",
+        "AutoTokenizer.from_pretrained(folder, trust_remote_code=False)",
+        "AutoTokenizer.from_pretrained(folder, trust_remote_code=True)",
+        "tests/hostile/test_hostile.py",
+    ),
+    Mutation(
+        "weights that are NaN are loaded",
+        "model/loading.py",
+        "if weight.numel() and not all(",
+        "if False and not all(",
+        "tests/hostile/test_hostile.py",
+    ),
+    Mutation(
+        "a full disk raises what no command expects",
+        "train/checkpoint.py",
+        "            raise cause from error\n",
+        "            raise\n",
+        "tests/hostile/test_machine.py",
+    ),
+    Mutation(
+        "a data set that fails halfway ends as if it were read",
+        "sources/hub.py",
+        "if reason := failure():",
+        "if reason := None:",
+        "tests/sources/test_hub.py",
+    ),
+    Mutation(
+        "records of other shapes are read",
+        "train/metrics.py",
+        "if not shape or shapes.setdefault(",
+        "if False and shapes.setdefault(",
+        "tests/train/test_metrics.py",
+    ),
+)
