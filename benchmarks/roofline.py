@@ -1,10 +1,10 @@
-"""The bound of a training step: every operation of the package's own code at the time that its bytes or FLOPs take.
+"""The bound of a training step: every operation of our code at the time that its bytes or FLOPs take.
 
-python benchmarks/roofline.py --results benchmarks/results/roofline.json        # an H200, at the 0.3B shapes
+python benchmarks/roofline.py --results benchmarks/results/roofline.json             # an H200, 0.3B shapes
 python benchmarks/roofline.py --cpu --results benchmarks/results/roofline_cpu.json   # this machine, measured
 
-Nothing is computed (fake tensors), so it runs anywhere. `ratio` compares Lory's step with a dense one that is at
-its own bound; `ratio_at_mfu` with a dense one at `--mfu`, Lory's further traffic and products being added to it.
+Nothing is computed (fake tensors), so it runs anywhere. `ratio` compares Lory's step with a dense one that is
+at its own bound; `ratio_at_mfu` with a dense one at `--mfu`, to which Lory's extra work is added.
 """
 
 import argparse
@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from loriini.bench.models import bench_run, run_config
+from loriini.bench.operations import GROUPS, Machine
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import CPU, CUDA, QUICK, BenchSize
-from loriini.bench.walk import GROUPS, Machine, seconds_by_group, walk_step
+from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.cli.output import format_table
 from measuring import write_results
 

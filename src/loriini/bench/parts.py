@@ -27,20 +27,18 @@ from loriini.train.speed import SpeedConfig
 
 @dataclass(frozen=True)
 class Comparison:
-    """Cases that take turns with their baseline; one run of each handles `tokens` tokens."""
+    """Cases that take turns with their baseline; one run of each takes `steps` of `tokens` tokens."""
 
     what: str
     baseline: Case
     cases: Sequence[Case]
     tokens: int
-    tokens_per_step: int
-    """Of one optimizer step, where a run has several; else `tokens`."""
+    steps: int = 1
 
     @classmethod
     def of_steps(cls, baseline: Case, cases: Sequence[Case], size: BenchSize) -> "Comparison":
         """Training steps of the size's batch."""
-        tokens = size.batch_size * size.length
-        return cls("train_step", baseline, cases, tokens * size.steps, tokens)
+        return cls("train_step", baseline, cases, size.batch_size * size.length, size.steps)
 
 
 def merged_steps(size: BenchSize) -> Iterator[Comparison]:
@@ -98,7 +96,7 @@ def ffns(size: BenchSize) -> Iterator[Comparison]:
         for name, n in [("dense", 1), *(("lory", n) for n in size.experts)]
     )
     tokens = size.micro_batch_sizes[0] * size.length
-    yield Comparison("ffn", dense, cases, tokens, tokens)
+    yield Comparison("ffn", dense, cases, tokens)
 
 
 def build_ffn(run: Run) -> Work:
@@ -131,7 +129,7 @@ def decoding(size: BenchSize) -> Iterator[Comparison]:
 
     def compared(label: str, tokens: int, build: Callable[[Callable[[], nn.Module]], Work]) -> Comparison:
         theirs, ours = (Case(name, n, partial(build, make)) for name, (n, make) in models.items())
-        return Comparison("decode", replace(theirs, name=f"{theirs.name}, {label}"), [ours], tokens, tokens)
+        return Comparison("decode", replace(theirs, name=f"{theirs.name}, {label}"), [ours], tokens)
 
     for batch in size.decode_batches:
         generate = partial(build_generation, size, batch)

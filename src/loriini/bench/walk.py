@@ -8,7 +8,6 @@ and its arithmetic, and so has the step.
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -19,62 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.affine import merged_weight
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import clip_gradients
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 
-GROUPS = (
-    "attention",
-    "FFN",
-    "merge",
-    "merge backward",
-    "casts",
-    "elementwise",
-    "gradient sums",
-    "loss",
-    "optimizer",
-)
-"""`gradient sums` add a micro-batch's gradients to those before it; `attention` includes its projections."""
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
 ALLOCATES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh")
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One call: its group, FLOPs, and the bytes of every storage that it reads and writes."""
-
-    name: str
-    group: str
-    phase: str
-    flops: float
-    reads: dict[int, int]
-    """Bytes by storage."""
-    writes: dict[int, int]
-
-    @property
-    def moved(self) -> int:
-        """Bytes read and written."""
-        return sum(self.reads.values()) + sum(self.writes.values())
-
-    @property
-    def fuses(self) -> bool:
-        """Whether a compiler makes one kernel of it and its neighbours."""
-        return self.group in ("casts", "elementwise", "gradient sums", "loss") and not self.flops
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the bound depends on: bytes a second (read plus written) and matrix FLOPs a second."""
-
-    bandwidth: float
-    flops: float
-
-    def seconds(self, operation: Operation) -> float:
-        """The lower bound of an operation."""
-        return max(operation.moved / self.bandwidth, operation.flops / self.flops)
 
 
 def walk_step(
@@ -91,6 +43,8 @@ def walk_step(
     A step has `micro_batches` of (instances, length) tokens, clipping and AdamW. Layers are alike: models of
     one and of two layers are walked, and what the second adds stands for each. `compiled`: as `fused`.
     """
+    if config.vocab_size == instances * length:
+        raise ValueError("operations are told apart by shapes: the vocabulary has as many rows as tokens")
     one, two = (_walk(config, n, instances, length, dtype, fused_loss) for n in (1, 2))
     if compiled:
         one, two = fused(one), fused(two)
@@ -107,39 +61,6 @@ def seconds_by_group(step: Iterable[tuple[Operation, int]], machine: Machine) ->
     for operation, times in step:
         totals[operation.group] += times * machine.seconds(operation)
     return totals
-
-
-def fused(operations: list[Operation]) -> list[Operation]:
-    """The same after a compiler: each run of operations that fuse moves only what enters and leaves it."""
-    last_use = {storage: i for i, op in enumerate(operations) for storage in op.reads}
-    kernels: list[Operation] = []
-    first = 0
-    while first < len(operations):
-        end = first + 1
-        while end < len(operations) and _same_kernel(operations[first], operations[end]):
-            end += 1
-        kernels.append(_kernel(operations[first:end], end, last_use))
-        first = end
-    return kernels
-
-
-def _same_kernel(a: Operation, b: Operation) -> bool:
-    return a.fuses and b.fuses and (a.phase, a.group == "loss") == (b.phase, b.group == "loss")
-
-
-def _kernel(run: list[Operation], end: int, last_use: dict[int, int]) -> Operation:
-    if len(run) == 1:
-        return run[0]
-    made: set[int] = set()
-    reads: dict[int, int] = {}
-    writes: dict[int, int] = {}
-    for operation in run:
-        reads |= {s: n for s, n in operation.reads.items() if s not in made}
-        made |= operation.writes.keys()
-        writes |= operation.writes
-    kept = {s: n for s, n in writes.items() if last_use.get(s, 0) >= end or s in reads}
-    largest = max(run, key=lambda operation: operation.moved)
-    return replace(largest, name="fused", reads=reads, writes=kept)
 
 
 def _walk(
@@ -162,6 +83,7 @@ def _walk(
                     loss = model(ids, shift_labels=ids, skip_logits=fused_loss, use_cache=False).loss
                 walk.phase = "backward"
                 loss.backward()
+        optimizer.step()  # makes its state
         with walk:
             walk.phase = "optimizer"
             clip_gradients(model, 1.0, SINGLE_PROCESS)
@@ -182,9 +104,8 @@ class Walk(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func.name() == "loriini::merged_linear":
-            x, gates, weight = args
             with self:
-                return x @ merged_weight(gates, weight).mT
+                return _merged_linear(*args)
         out = func(*args, **kwargs)
         self._record(func, args, kwargs, out)
         return out
@@ -236,6 +157,12 @@ class Walk(TorchDispatchMode):
         if name == "add_":
             return "gradient sums"
         return "casts" if name in ("_to_copy", "copy_") else "elementwise"
+
+
+def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """The operations of `model.affine.merged_linear`."""
+    merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
+    return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
 
 
 def _merges(dims: set[int], config: LoriiniConfig) -> bool:

@@ -12,11 +12,12 @@ import torch
 
 from loriini.bench.memory import memory_rows
 from loriini.bench.models import bench_run, run_config
+from loriini.bench.operations import Machine
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
 from loriini.bench.timing import Case, Row, in_rounds, row
-from loriini.bench.walk import Machine, seconds_by_group, walk_step
+from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.errors import InputError
 from loriini.hardware import autocast_dtype, describe_machine, keep_freed_memory
 from loriini.progress import progress
@@ -83,7 +84,7 @@ def by_round(comparison: Comparison, rounds: int, machine: Machine, size: BenchS
     """A row for each case, after every round."""
     measured: list[list[float]] = []
     for seconds in in_rounds([comparison.baseline, *comparison.cases], rounds):
-        measured.append(seconds)
+        measured.append([each / comparison.steps for each in seconds])
         reference, *others = zip(*measured, strict=True)
         yield [
             one_row(comparison, case, (own, reference), machine, size)
@@ -100,7 +101,6 @@ def one_row(
 ) -> Row:
     """A case's row, with what the bound and the papers say of it."""
     values = row(comparison.what, case, comparison.baseline, seconds, comparison.tokens)
-    values["tokens_per_step"] = comparison.tokens_per_step
     if "flops_per_token" in case.details:
         values["mfu"] = round(
             values["tokens_per_second"] * case.details["flops_per_token"] / machine.flops, 4
@@ -127,12 +127,11 @@ def bound(
         size,
         segment_length=details["segment_length"],
         micro_batch_sizes=(details["micro_batch_size"],),
-        batch_size=comparison.tokens_per_step // size.length,
+        batch_size=comparison.tokens // size.length,
     )
     dense = step_seconds(own, "dense", 1, False, machine)
     lory = step_seconds(own, "lory", case.experts, details["recompute_merge"], machine)
-    steps = comparison.tokens // comparison.tokens_per_step
-    measured = median(reference) / steps
+    measured = median(reference)
     return measured / (measured + max(0.0, lory - dense))
 
 
@@ -162,7 +161,7 @@ def published_ratio(experts: int) -> float | None:
 def planned_minutes(plan: Sequence[Comparison], rounds: int, machine: Machine) -> float:
     """A rough estimate of the time that training steps take, from their FLOPs."""
     flops = sum(
-        comparison.tokens * case.details.get("flops_per_token", 0)
+        comparison.steps * comparison.tokens * case.details.get("flops_per_token", 0)
         for comparison in plan
         for case in (comparison.baseline, *comparison.cases)
     )
