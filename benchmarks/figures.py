@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+import speed_figures
 from loriini.analyze import plots
 from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
@@ -148,6 +149,16 @@ FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def of_speed(page: Path = PICTURES.parent / "speed.md") -> dict[str, str]:
+    """The pictures of speed; fills the tables of their page."""
+    names = {figures.source for figures in speed_figures.FIGURES.values()}
+    paths = {name: RESULTS / f"{name}.json" for name in names}
+    results = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    if "part" not in results.get("bench", [{}])[0]:  # of before rows had parts
+        results.pop("bench", None)
+    return speed_figures.fill(page, results)
+
+
 def of_quickstart(folder: Path) -> dict[str, str]:
     """The pictures that explain Lory, from the mixture of a finished quickstart."""
     metrics = {name: read_metrics(folder / "runs" / name / METRICS) for name in ("dense", "lory")}
@@ -168,6 +179,7 @@ def main() -> None:
     pictures = {
         name: FIGURES[name](json.loads(path.read_text())) for name, path in results.items() if path.exists()
     }
+    pictures |= of_speed()
     pictures |= of_quickstart(quickstart) if quickstart else {}
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, svg in pictures.items():

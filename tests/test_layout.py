@@ -39,7 +39,7 @@ OPENS = {
     "train": {"parallel", "model", "routing", "batches", "corpus", "sources", "jobs", *SHARED},
     "estimate": {"train", "parallel", "model", "routing", *SHARED},
     "export": {"train", "model", "routing", *SHARED},
-    "bench": {"estimate", "train", "model", "routing", *SHARED},
+    "bench": {"estimate", "published", "train", "parallel", "batches", "model", "routing", *SHARED},
 }
 """What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""
 ENTRANCES = {"cli", "__main__"}

@@ -155,23 +155,29 @@ def _dry_run(arguments: argparse.Namespace) -> None:
 def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
     add("--out", type=output_file, metavar="FILE", help="also write the results to this file, as JSON")
-    add("--quick", action="store_true", help="smaller models and fewer repetitions")
+    add("--quick", action="store_true", help="smaller models and fewer rounds")
+    only = "measure this part alone; --out keeps the rows of other parts (default: all but sweep)"
+    add("--only", choices=("train", "sweep", "sparse", "ffn", "decode", "memory"), help=only)
+    add("--rounds", type=int, metavar="N", help="how often each case is measured (7)")
 
 
 def bench(arguments: argparse.Namespace) -> None:
     """Measure speed and memory on this machine beside named baselines."""
     from loriini.atomic import write_json
-    from loriini.bench import measure
+    from loriini.bench import COLUMNS, measure, rows_of_other_parts
 
-    out = arguments.out
-    rows = measure(arguments.quick)
-    digits = {"ratio": 3, "median_s": 4}
-    texts = [{k: f"{row[k]:.{n}f}" for k, n in digits.items() if row[k] is not None} for row in rows]
-    shown = [{**row, **text} for row, text in zip(rows, texts, strict=True)]
-    print_rows(shown, tuple(rows[0]), as_json=False)
-    if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, rows)
+    out, only, rounds = arguments.out, arguments.only, arguments.rounds
+    if rounds is not None and rounds < 1:
+        raise InputError(f"--rounds {rounds}: give at least 1")
+    kept = rows_of_other_parts(out, only) if out and only else []
+    for rows in measure(arguments.quick, [only] if only else [], rounds):
+        if out:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            write_json(out, [*kept, *rows])
+    digits = {"ratio": 3, "bound": 3, "published": 3, "mfu": 3, "median_s": 4}
+    texts = [{k: f"{row[k]:.{n}f}" for k, n in digits.items() if row.get(k) is not None} for row in rows]
+    shown = [{**dict.fromkeys(COLUMNS), **row, **text} for row, text in zip(rows, texts, strict=True)]
+    print_rows(shown, COLUMNS, as_json=False)
 
 
 def _audit(path: Path, as_json: bool) -> None:

@@ -1,0 +1,191 @@
+"""Everything to measure on one GPU by one command; data is made on the spot.
+
+PYTHONPATH=src python benchmarks/gpu.py --results gpu.json    # correctness, speed and memory, profiles
+PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny sizes, in a minute on a CPU
+
+Correctness comes first: every fast path on this device beside its naive twin, outputs and gradients, and
+greedy decoding with a cache beside decoding without one. Where that fails, nothing is timed and the exit
+status is 1. The results file is rewritten after every round. Needs torch and transformers alone.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+import standins  # noqa: F401  first: loriini imports what it replaces
+from loriini.bench import measure
+from loriini.bench.models import bench_run, build_steps, on_device, run_config
+from loriini.bench.parts import random_ids
+from loriini.bench.sizes import QUICK, BenchSize, bench_size
+from loriini.hardware import autocast, has_bf16, pick_device
+from loriini.model.experts import by_outputs_loop, by_parameters_loop
+from measuring import write_results
+
+MERGED = ("lory", "prefix", "smear")
+SELECTED = ("mixtral", "switch", "ec-token")
+PRECISIONS = {"fp32": 1e-4, "bf16": 4e-2, "autocast": 4e-2}
+"""Largest norm of a difference, relative to the twin's; autocast: bfloat16 over float32 weights."""
+SHOWN = 30
+"""Operations of a profile."""
+
+
+def twin_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
+    """Experts of one layer beside their naive twins, at each precision that the hardware has."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for precision, limit in PRECISIONS.items():
+        if precision != "fp32" and not has_bf16(pick_device()):
+            continue
+        for design in (*MERGED, *SELECTED):
+            for recompute in (False, True) if design in MERGED else (False,):
+                errors = twin_errors(size, design, precision, recompute)
+                yield {
+                    "check": f"{design}{' recompute_merge' if recompute else ''} beside its naive twin",
+                    "precision": precision,
+                    "errors": errors,
+                    "limit": limit,
+                    "passed": all(error <= limit for error in errors.values()),
+                }
+
+
+def twin_errors(size: BenchSize, design: str, precision: str, recompute: bool) -> dict[str, float]:
+    """Relative differences of the output and of every gradient; the twin computes in float64."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    torch.manual_seed(0)
+    experts_count = size.experts[0]
+    run = bench_run(size, design, experts_count)
+    run = replace(run, model=replace(run.model, num_hidden_layers=1))
+    experts = on_device(run_config(run)).model.mixtures[0].experts.to(dtype)
+    width, device = size.shape.hidden_size, pick_device()
+    units, slots = (8, size.segment_length) if design in MERGED else (4 * size.segment_length, 1)
+    x = torch.randn(units, slots, width, device=device, dtype=dtype)
+    logits = torch.randn(units, experts_count, device=device)
+    if design in MERGED:
+        gates = logits.softmax(-1)
+        fast: Callable[..., Tensor] = lambda x, g: experts("by_parameters", x, g, recompute)  # noqa: E731
+        naive: Callable[..., Tensor] = lambda x, g: by_parameters_loop(experts, x, g)  # noqa: E731
+    else:
+        top = logits.topk(min(2, experts_count)).indices
+        gates = logits.softmax(-1) * torch.zeros_like(logits).scatter(1, top, 1.0)
+        x = x.flatten(0, 1)
+        fast = lambda x, g: experts("by_outputs", x, g)  # noqa: E731
+        naive = lambda x, g: by_outputs_loop(experts, x, g)  # noqa: E731
+    with autocast("bf16" if precision == "autocast" else "fp32"):
+        own = outcomes(experts, fast, x, gates)
+    reference = outcomes(experts.double(), naive, x.double(), gates.double())
+    return {name: relative(own[name], reference[name]) for name in reference}
+
+
+def outcomes(
+    experts: torch.nn.Module, call: Callable[..., Tensor], x: Tensor, gates: Tensor
+) -> dict[str, Tensor]:
+    """The output and the gradients of states, gates and weights, of a fixed weighted sum."""
+    x, gates = x.detach().requires_grad_(), gates.detach().requires_grad_()
+    experts.zero_grad(set_to_none=True)
+    y = call(x, gates)
+    weights = torch.linspace(-1, 1, y.numel(), device=y.device, dtype=torch.float64).sin().view_as(y)
+    (y * weights.to(y.dtype)).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in experts.named_parameters() if p.grad is not None}
+    assert x.grad is not None
+    assert gates.grad is not None
+    selected = gates > 0  # the twin has gradients of other gates too
+    return {"output": y.detach(), "states": x.grad, "gates": gates.grad[selected], **gradients}
+
+
+def relative(value: Tensor, reference: Tensor) -> float:
+    return float((value.double() - reference.double()).norm() / reference.double().norm())
+
+
+def decode_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
+    """Greedy tokens with a cache beside those without one, in float32."""
+    torch.manual_seed(0)
+    model = on_device(run_config(bench_run(size, "lory", size.experts[0]))).eval()
+    for batch in size.decode_batches:
+        ids = random_ids(size, batch, size.prompt)
+        settings = {"attention_mask": torch.ones_like(ids), "do_sample": False, "pad_token_id": 0}
+        tokens = {"max_new_tokens": min(16, size.new_tokens), "min_new_tokens": min(16, size.new_tokens)}
+        cached = model.generate(ids, **settings, **tokens)
+        prompt_lengths = torch.full((batch,), size.prompt, device=ids.device)
+        longer = ids
+        with torch.no_grad():
+            for _ in range(tokens["max_new_tokens"]):
+                out = model(
+                    longer, prompt_lengths=prompt_lengths, inference_routing="prompt", use_cache=False
+                )
+                longer = torch.cat([longer, out.logits[:, -1:].argmax(-1)], 1)
+        equal = float((cached == longer).all(1).float().mean())
+        yield {
+            "check": f"greedy decoding with and without a cache, batch {batch}",
+            "precision": "fp32",
+            "equal_sequences": equal,
+            "passed": equal >= 0.95,  # ties of float32 logits may fall either way
+        }
+
+
+def profiles(size: BenchSize) -> Iterator[dict[str, Any]]:
+    """The operations that take the time of a training step, dense and Lory."""
+    for design, experts in (("dense", 1), *(("lory", n) for n in size.experts)):
+        work = build_steps(bench_run(size, design, experts), 1)
+        on_gpu = pick_device().type == "cuda"
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+        with profile(activities=activities) as profiler:
+            work()
+        attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+        operations = sorted(profiler.key_averages(), key=lambda op: -getattr(op, attribute))
+        total = sum(getattr(op, attribute) for op in operations)
+        shown = [
+            {"operation": op.key, "calls": op.count, "ms": round(getattr(op, attribute) / 1e3, 3)}
+            for op in operations[:SHOWN]
+        ]
+        yield {"design": design, "experts": experts, "total_ms": round(total / 1e3, 3), "operations": shown}
+        del work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test on a CPU")
+    parser.add_argument("--only", choices=("correctness", "bench", "profile"), help="one part alone")
+    parser.add_argument(
+        "--part", help="one part of the benchmark alone: train, sweep, sparse, ffn, decode, memory"
+    )
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--results", type=Path, default=Path("gpu.json"))
+    arguments = parser.parse_args()
+    size = QUICK if arguments.tiny else bench_size()
+    results: dict[str, Any] = {"experiment": "gpu", "correctness": [], "bench": [], "profile": []}
+
+    def keep(name: str, rows: list[dict[str, Any]]) -> None:
+        results[name] = rows
+        write_results(arguments.results, **results)
+
+    if arguments.only in (None, "correctness"):
+        shallow = replace(size, shape=replace(size.shape, num_hidden_layers=2))
+        for check in (*twin_checks(shallow), *decode_checks(shallow)):
+            print("ok  " if check["passed"] else "FAIL", check["check"], check["precision"])
+            keep("correctness", [*results["correctness"], check])
+        if not all(check["passed"] for check in results["correctness"]):
+            sys.exit(1)
+    if arguments.only in (None, "bench"):
+        only = [arguments.part] if arguments.part else []
+        for rows in measure(arguments.tiny, only, arguments.rounds, size):
+            keep("bench", rows)
+        for row in results["bench"]:
+            print(row["what"], row["design"], row["experts"], row["baseline"], row["ratio"], row.get("bound"))
+    if arguments.only in (None, "profile"):
+        for each in profiles(size):
+            keep("profile", [*results["profile"], each])
+            print(f"{each['design']} {each['experts']}: {each['total_ms']:.1f} ms")
+            for operation in each["operations"][:10]:
+                print(f"  {operation['ms']:9.2f} ms  {operation['calls']:5d}  {operation['operation']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Figures of speed: the tables of docs/speed.md and its pictures, from `loriini bench` and `roofline.py`.
+
+python benchmarks/figures.py    # calls this, where benchmarks/results/bench.json is
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
+
+Row = dict[str, Any]
+BEGIN, END = "<!-- {name}: made by benchmarks/figures.py -->", "<!-- end of {name} -->"
+GIB = 1 << 30
+GREY = "#7d8590"
+
+
+def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:
+    """Lory's training steps, those with `fixed` values."""
+    lory = [row for row in rows if row["what"] == "train_step" and row["design"] == "lory"]
+    return [row for row in lory if all(row[name] == value for name, value in fixed.items())]
+
+
+@picture
+def ratios(rows: list[Row]) -> Figure:
+    """Lory's speed relative to dense against E, T and N, beside the bound and the published figures."""
+    first = trained(rows)[0]
+    fixed = {name: first[name] for name in ("experts", "segment_length", "segments", "micro_batch_size")}
+    sweeps = {
+        "experts": {"segment_length": fixed["segment_length"], "segments": fixed["segments"]},
+        "segment_length": {
+            "experts": fixed["experts"],
+            "micro_batch_size": fixed["micro_batch_size"],
+        },
+        "segments": {"experts": fixed["experts"], "segment_length": fixed["segment_length"]},
+    }
+    labels = {"experts": "experts E", "segment_length": "tokens of a segment T", "segments": "segments N"}
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    for axes, (name, values) in zip(figure.subplots(1, 3, sharey=True), sweeps.items(), strict=True):
+        points = sorted(trained(rows, **values), key=lambda row: row[name])
+        x = [row[name] for row in points]
+        axes.plot(x, [row["ratio"] for row in points], "o-", color=MIXTURE, label="measured")
+        axes.plot(x, [row["bound"] for row in points], "--", color=GREY, label="bound of memory traffic")
+        if name == "experts":
+            axes.plot(x, [row["published"] for row in points], "s:", color=LESS, label="published")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(x, map(str, x))
+        axes.minorticks_off()
+        axes.set_xlabel(labels[name])
+        axes.axhline(1, color=DENSE, lw=1)
+    figure.axes[0].set_ylabel("speed relative to dense")
+    figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+@picture
+def memory(rows: list[Row]) -> Figure:
+    """Bytes of a training step by part: dense, and Lory with its merges kept or done again."""
+    measured = [row for row in rows if row["what"] == "memory"]
+    segments = measured[0]["segments"]
+    measured = [row for row in measured if row["segments"] == segments]
+    bars = {"dense": measured[0]["baseline_bytes"]}
+    bars |= {f"{row['design']} {row['experts']}": row["bytes"] for row in measured}
+    figure = Figure(figsize=(6.4, 0.8 + 0.34 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    left = [0.0] * len(bars)
+    parts = {"weights": DENSE, "gradients": GREY, "optimizer": LESS, "merged": MIXTURE, "other": "#f2a900"}
+    for part, color in parts.items():
+        other = part == "other"
+        sizes = [(b["activations"] - b["merged"] if other else b[part]) / GIB for b in bars.values()]
+        axes.barh(range(len(bars)), sizes, left=left, color=color, label="activations" if other else part)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.invert_yaxis()
+    axes.set_xlabel("GiB")
+    axes.legend(fontsize=7)
+    return figure
+
+
+@picture
+def roofline(experiment: Row) -> Figure:
+    """The bound of a step by group, stacked, for each number of experts and micro-batch."""
+    rows = [row for row in experiment["rows"] if not row["recompute_merge"]]
+    figure = Figure(figsize=(7.2, 0.9 + 0.36 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    colors = (
+        "#8391a1",
+        "#5b6776",
+        "#e5484d",
+        "#9e1c22",
+        "#f2a900",
+        "#c9ced6",
+        "#7a5af5",
+        "#3b7dd8",
+        "#2a9d6f",
+    )
+    left = [0.0] * len(rows)
+    for color, group in zip(colors, rows[0]["milliseconds"], strict=True):
+        sizes = [row["milliseconds"][group] for row in rows]
+        axes.barh(range(len(rows)), sizes, left=left, color=color, label=group)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    for place, row in enumerate(rows):
+        axes.annotate(f" {row['ratio_at_mfu']:.2f}", (left[place], place), va="center")
+    names = [f"{row['design']} E={row['experts']} N={row['segments']}" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.08 * max(left))
+    axes.set_xlabel("ms of a step, at least; at the right: speed relative to a dense model at 40 % MFU")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7)
+    return figure
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def step_table(rows: list[Row]) -> str:
+    """Training steps: measured ratio, bound and published ratio."""
+    head = ("design", "E", "T", "N", "ratio", "bound", "published", "MFU", "dense MFU", "tokens/s")
+    return markdown(
+        head,
+        [
+            [
+                row["design"],
+                *(str(row[name]) for name in ("experts", "segment_length", "segments")),
+                f"{row['ratio']:.3f}",
+                f"{row['bound']:.3f}",
+                f"{row['published']:.3f}" if row["published"] else "",
+                f"{row['mfu']:.2f}",
+                f"{row['baseline_mfu']:.2f}",
+                f"{row['tokens_per_second']:,.0f}",
+            ]
+            for row in trained(rows)
+        ],
+    )
+
+
+def other_table(rows: list[Row]) -> str:
+    """Everything else that was timed, beside its baseline."""
+    lory_steps = trained(rows)
+    others = [row for row in rows if row["what"] != "memory" and row not in lory_steps]
+    texts = [
+        [row["what"], row["design"], str(row["experts"]), row["baseline"], f"{row['ratio']:.3f}"]
+        for row in others
+    ]
+    return markdown(("what", "design", "E", "baseline", "ratio"), texts)
+
+
+def memory_table(rows: list[Row]) -> str:
+    """GiB by part."""
+    measured = [row for row in rows if row["what"] == "memory"]
+    head = ("design", "E", "N", "weights", "gradients", "optimizer", "activations", "merged", "over dense")
+    parts = ("weights", "gradients", "optimizer", "activations", "merged")
+    dense = measured[0]
+    lines = [["dense", "1", str(dense["segments"]), *_gib(dense["baseline_bytes"], parts), "1.00"]]
+    for row in measured:
+        ratio = f"{row['ratio']:.2f}"
+        numbers = (str(row["experts"]), str(row["segments"]))
+        lines.append([row["design"], *numbers, *_gib(row["bytes"], parts), ratio])
+    return markdown(head, lines)
+
+
+def _gib(sizes: dict[str, int], parts: Sequence[str]) -> list[str]:
+    return [f"{sizes[part] / GIB:.2f}" for part in parts]
+
+
+def bound_table(experiment: Row) -> str:
+    """Milliseconds of a step by group, at the bound."""
+    groups = list(experiment["rows"][0]["milliseconds"])
+    lines = [
+        [
+            str(row["experts"]),
+            str(row["segments"]),
+            "again" if row["recompute_merge"] else "kept",
+            *(f"{row['milliseconds'][group]:.1f}" for group in groups),
+            f"{row['total_ms']:.1f}",
+            f"{row['ratio']:.3f}",
+            f"{row['ratio_at_mfu']:.3f}",
+        ]
+        for row in experiment["rows"]
+    ]
+    return markdown(("E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"), lines)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A table and a picture of the page, both of one results file."""
+
+    source: str
+    """Name of the results file."""
+    table: Callable[[Any], str]
+    picture: str = ""
+    """Name of the picture."""
+    caption: str = ""
+    draw: Callable[[Any], str] | None = None
+
+
+FIGURES = {
+    "steps": Figures("bench", step_table, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
+    "others": Figures("bench", other_table),
+    "memory": Figures("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
+    "bounds": Figures("roofline", bound_table, "speed_roofline", "The bound of a step by group", roofline),
+    "bounds-cpu": Figures("roofline_cpu", bound_table),
+}
+"""By the name of their place in the page."""
+
+
+def fill(page: Path, results: dict[str, Any]) -> dict[str, str]:
+    """Write what results are there for between the marks in a page; returns the pictures by name."""
+    text = page.read_text()
+    pictures = {}
+    for name, figures in FIGURES.items():
+        if figures.source in results:
+            begin, end = BEGIN.format(name=name), END.format(name=name)
+            made = figures.table(results[figures.source])
+            if figures.draw:
+                pictures[figures.picture] = figures.draw(results[figures.source])
+                made += f"\n\n![{figures.caption}](pictures/{figures.picture}.svg)"
+            before, _, rest = text.partition(begin)
+            after = rest.partition(end)[2]
+            text = f"{before}{begin}\n\n{made}\n\n{end}{after}"
+    page.write_text(text)
+    return pictures

@@ -1,0 +1,80 @@
+"""Peak memory of a training step by part."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from loriini.batches.loader import Position
+from loriini.bench.models import bench_run, run_config, start
+from loriini.bench.sizes import BenchSize
+from loriini.bench.timing import Row, free, result, synchronize
+from loriini.estimate.activations import merged_parameters, saved_bytes
+from loriini.hardware import autocast, autocast_dtype, pick_device
+from loriini.model import LoriiniForCausalLM
+from loriini.train.loop import training_step
+from loriini.train.run import Run
+
+MERGES = {"lory": False, "lory recompute_merge": True}
+"""Lory's names in rows, by whether the backward pass merges experts again."""
+
+
+def memory_rows(size: BenchSize) -> Iterator[Row]:
+    """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer."""
+    for micro_batch_size in size.micro_batch_sizes:
+        own = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
+        dense = step_bytes(bench_run(own, "dense", 1))
+        for name, recompute in MERGES.items():
+            for experts in own.experts:
+                run = bench_run(own, "lory", experts, recompute_merge=recompute)
+                used = step_bytes(run)
+                ratio = used["activations"] / dense["activations"]
+                yield {
+                    **result("memory", name, experts, "dense", ratio, micro_batch_size * own.length),
+                    "segments": micro_batch_size * -(-own.length // own.segment_length),
+                    "segment_length": own.segment_length,
+                    "bytes": used,
+                    "baseline_bytes": dense,
+                    "total_ratio": round(used["total"] / dense["total"], 4),
+                }
+
+
+def step_bytes(run: Run) -> dict[str, int]:
+    """Bytes of a step by part; `merged`, the experts' merged weights that are kept, is part of `activations`.
+
+    On CUDA `activations` are the allocator's peak beyond the states, gradients of activations included. On a
+    CPU, whose allocator keeps no such count, they are what the forward pass saves for the backward pass,
+    autocast's copies of weights included.
+    """
+    state, batches = start(run)
+    config = run_config(run)
+    merged = merged_parameters(config, run.micro_batch_size, run.length)
+    dtype = autocast_dtype(run.precision) or torch.float32
+    weights = sum(p.numel() * p.element_size() for p in state.model.parameters())
+    parts = {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
+    if pick_device().type == "cuda":
+        training_step(state, run, batches)
+        synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        training_step(state, run, batches)
+        activations = torch.cuda.max_memory_allocated() - sum(parts.values())
+    else:
+        activations = _saved(state.model, batches.at(Position())[0], run)
+    del state
+    free()
+    kept = 0 if config.recompute_merge else merged * dtype.itemsize * config.num_hidden_layers
+    total = sum(parts.values()) + activations
+    return {**parts, "activations": activations, "merged": kept, "total": total}
+
+
+def _saved(model: LoriiniForCausalLM, tokens_BL: NDArray[np.int64], run: Run) -> int:
+    """Bytes that a forward pass saves."""
+    ids_BL = torch.from_numpy(tokens_BL)
+
+    def forward() -> object:
+        with autocast(run.precision):
+            return model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], use_cache=False)
+
+    return saved_bytes(model, forward)

@@ -1,0 +1,197 @@
+"""The measured models, ours and transformers', and their training steps."""
+
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+
+from loriini.batches.loader import BatchLoader
+from loriini.bench.sizes import BenchSize
+from loriini.bench.timing import Case, Work
+from loriini.hardware import has_bf16, pick_device
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.parallel.mesh import SINGLE_PROCESS
+from loriini.parallel.sharding import build_model, clip_gradients
+from loriini.routing import DESIGNS
+from loriini.train.checkpoint import RunProgress
+from loriini.train.loop import TrainingState, training_step
+from loriini.train.optimizer import OptimizerConfig, make_optimizer
+from loriini.train.run import Run
+from loriini.train.speed import SpeedConfig, speed_up
+from loriini.train.upcycle import WarmupConfig
+
+INSTANCES = 64
+"""Distinct random instances that steps read."""
+
+
+@dataclass(frozen=True)
+class RandomInstances:
+    """Instances of random tokens, made once and kept in memory."""
+
+    tokens_NL: NDArray[np.int64]
+    label_names: tuple[str, ...] = ()
+
+    @classmethod
+    def make(cls, vocab_size: int, length: int) -> "RandomInstances":
+        """`INSTANCES` of them, the same at every call."""
+        return cls(np.random.default_rng(0).integers(0, vocab_size, (INSTANCES, length + 1)))
+
+    def __len__(self) -> int:
+        return len(self.tokens_NL)
+
+    @property
+    def length(self) -> int:
+        return self.tokens_NL.shape[1] - 1
+
+    def read(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.tokens_NL[ids_B]
+
+    def positions(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        raise NotImplementedError
+
+    def labels(self, ids_B: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.zeros(len(ids_B), dtype=np.int64)
+
+
+def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
+    """The run whose steps are measured; `model` are further fields of its `ModelShape`."""
+    shape = replace(size.shape, num_experts=experts, vocab_size=size.vocab_size, **model)
+    routing = replace(DESIGNS[design], segment_length=size.segment_length)
+    speed = SpeedConfig(compile=size.compile)
+    return Run(
+        name=design,
+        routing=routing,
+        model=replace(shape, max_position_embeddings=size.longest),
+        warmup=WarmupConfig(dense_share=0),
+        speed=speed,
+        batch_size=size.batch_size,
+        micro_batch_size=size.micro_batch_sizes[0],
+        length=size.length,
+    )
+
+
+def run_config(run: Run) -> LoriiniConfig:
+    """The configuration of a run's model."""
+    assert run.model.vocab_size
+    return run.config(run.model.vocab_size, eos_token_id=0)
+
+
+def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> LoriiniForCausalLM:
+    """A new model, initialised where it computes."""
+    with torch.device(pick_device()):
+        return LoriiniForCausalLM(config).to(dtype)
+
+
+def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.float32) -> Case:
+    """Training steps of one of our models by `train.loop.training_step`, whole as in `loriini train`.
+
+    They hold weights in `dtype`; in float32, they compute as the run's precision says.
+    """
+    config = run_config(run)
+    segments = -(-run.length // run.routing.segment_length) if run.routing.segmented else 1
+    details = {
+        "segments": run.micro_batch_size * segments,
+        "segment_length": run.routing.segment_length,
+        "micro_batch_size": run.micro_batch_size,
+        "recompute_merge": config.recompute_merge if config.num_experts > 1 else None,
+        "flops_per_token": config.flops_per_token(run.length),
+        "parameters": config.parameters()[0],
+    }
+    return Case(name, config.num_experts, partial(build_steps, run, steps, dtype), details)
+
+
+def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:
+    """A new model's training steps, after a step of one micro-batch that makes the optimizer's state."""
+    state, batches = start(run, dtype)
+    small = replace(run, batch_size=run.micro_batch_size)
+    warm = BatchLoader(batches.instances, small.batch_size, small.seed)
+    for _ in range(2 if run.speed.compile else 1):
+        training_step(state, small, warm)
+
+    def work() -> None:
+        for _ in range(steps):
+            training_step(state, run, batches)
+
+    return work
+
+
+def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, BatchLoader]:
+    """A new model with its optimizer, and random instances."""
+    torch.manual_seed(0)
+    config = run_config(run)
+    model = build_model(config, SINGLE_PROCESS, run.precision, partial(on_device, dtype=dtype))
+    speed_up(model, run.speed)
+    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
+    instances = RandomInstances.make(config.vocab_size, run.length)
+    return state, BatchLoader(instances, run.batch_size, run.seed)
+
+
+def mixtral_case(size: BenchSize, experts: int) -> Case:
+    """Training steps of transformers' Mixtral with grouped products, otherwise as ours take them."""
+    return Case("transformers MixtralForCausalLM", experts, partial(build_mixtral_steps, size, experts))
+
+
+def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
+    """Its steps: loss and backward of one micro-batch, clipping, AdamW; weights as `weight_dtype`."""
+    torch.manual_seed(0)
+    design = DESIGNS["mixtral"]
+    config = MixtralConfig(
+        **llama_fields(size),
+        num_local_experts=experts,
+        num_experts_per_tok=design.top_k,
+        output_router_logits=True,
+        router_aux_loss_coef=design.load_balance,
+    )
+    config._experts_implementation = "grouped_mm"
+    with torch.device(pick_device()):
+        model = MixtralForCausalLM(config).to(weight_dtype()).train()
+    if size.compile:
+        for layer in model.model.layers:
+            layer.compile()
+    optimizer = make_optimizer(model, OptimizerConfig())
+    tokens = torch.from_numpy(RandomInstances.make(size.vocab_size, size.length).tokens_NL)
+    ids_BL = tokens[: size.sparse_batch_size, :-1].to(pick_device())
+
+    def step() -> None:
+        loss: Tensor = model(ids_BL, labels=ids_BL, use_cache=False).loss
+        loss.backward()
+        loss.item()
+        clip_and_step(model, optimizer)
+
+    step()
+    return step
+
+
+def clip_and_step(model: nn.Module, optimizer: torch.optim.AdamW) -> None:
+    """Clip gradients and update weights as `loriini train` does, for a model that is not ours."""
+    clip_gradients(model, OptimizerConfig().clip, SINGLE_PROCESS)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def llama(size: BenchSize) -> LlamaForCausalLM:
+    """transformers' Llama of the active size."""
+    with torch.device(pick_device()):
+        return LlamaForCausalLM(LlamaConfig(**llama_fields(size))).to(weight_dtype())
+
+
+def llama_fields(size: BenchSize) -> dict[str, Any]:
+    """The sizes, by the names of transformers' configurations."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    shape = asdict(size.shape)
+    return {
+        **{name: shape[name] for name in names},
+        "vocab_size": size.vocab_size,
+        "num_key_value_heads": size.shape.num_attention_heads,
+        "max_position_embeddings": size.longest,
+    }
+
+
+def weight_dtype() -> torch.dtype:
+    """The dtype of weights where there is no autocast."""
+    return torch.bfloat16 if has_bf16(pick_device()) else torch.float32

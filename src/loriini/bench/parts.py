@@ -1,0 +1,189 @@
+"""What is compared with what: training steps, one layer's FFN, and decoding."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from loriini.bench.models import (
+    bench_run,
+    llama,
+    mixtral_case,
+    on_device,
+    run_config,
+    step_case,
+    weight_dtype,
+)
+from loriini.bench.sizes import BenchSize
+from loriini.bench.timing import Case, Work
+from loriini.hardware import autocast, pick_device
+from loriini.routing.unit import RoutingContext, unit_layout
+from loriini.train.run import Run
+from loriini.train.speed import SpeedConfig
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cases that take turns with their baseline; one run of each takes `steps` of `tokens` tokens."""
+
+    what: str
+    baseline: Case
+    cases: Sequence[Case]
+    tokens: int
+    steps: int = 1
+
+    @classmethod
+    def of_steps(cls, baseline: Case, cases: Sequence[Case], size: BenchSize) -> "Comparison":
+        """Training steps of the size's batch."""
+        return cls("train_step", baseline, cases, size.batch_size * size.length, size.steps)
+
+
+def merged_steps(size: BenchSize) -> Iterator[Comparison]:
+    """Lory's training steps and those of the dense model of its active size, at each micro-batch."""
+    for micro_batch_size in size.micro_batch_sizes:
+        own = replace(size, micro_batch_sizes=(micro_batch_size,))
+        cases = [step_case("lory", bench_run(own, "lory", n), own.steps) for n in own.experts]
+        yield Comparison.of_steps(dense_case(own), cases, own)
+
+
+def swept_steps(size: BenchSize) -> Iterator[Comparison]:
+    """The same with other segment lengths and micro-batches, with the fewest experts."""
+    experts = size.experts[0]
+    for length in size.swept_segments:
+        own = replace(size, segment_length=length)
+        yield Comparison.of_steps(
+            dense_case(own), [step_case("lory", bench_run(own, "lory", experts), own.steps)], own
+        )
+    for micro_batch_size in size.swept_micro_batches:
+        own = replace(size, micro_batch_sizes=(micro_batch_size,))
+        yield Comparison.of_steps(
+            dense_case(own), [step_case("lory", bench_run(own, "lory", experts), own.steps)], own
+        )
+
+
+def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
+    """Top-2 and transformers' Mixtral, then AoE and top-2 of equal parameters; one micro-batch a step.
+
+    Beside transformers both hold their weights in the dtype of computation, and both compute all logits:
+    under autocast its grouped products would stay in float32, a slow baseline.
+    """
+    own = replace(
+        size, batch_size=size.sparse_batch_size, micro_batch_sizes=(size.sparse_batch_size,), steps=1
+    )
+    for experts in own.mixtral_experts:
+        run = bench_run(own, "mixtral", experts)
+        speed = SpeedConfig(compile=own.compile, fused_loss="off")
+        ours = step_case("mixtral", replace(run, precision="fp32", speed=speed), dtype=weight_dtype())
+        yield Comparison.of_steps(mixtral_case(own, experts), [ours], own)
+    experts = own.experts[0]
+    top2 = step_case("mixtral", bench_run(own, "mixtral", experts))
+    aoe = [step_case(f"aoe r={r}", bench_run(own, "aoe", experts, low_rank=r)) for r in own.low_ranks]
+    yield Comparison.of_steps(top2, aoe, own)
+
+
+def dense_case(size: BenchSize) -> Case:
+    """Training steps of the dense model."""
+    return step_case("dense", bench_run(size, "dense", 1), size.steps)
+
+
+def ffns(size: BenchSize) -> Iterator[Comparison]:
+    """Forward and backward of one layer's mixture, routing and merging included, and of a dense FFN."""
+    dense, *cases = (
+        Case(name, n, partial(build_ffn, bench_run(size, name, n)))
+        for name, n in [("dense", 1), *(("lory", n) for n in size.experts)]
+    )
+    tokens = size.micro_batch_sizes[0] * size.length
+    yield Comparison("ffn", dense, cases, tokens)
+
+
+def build_ffn(run: Run) -> Work:
+    """A micro-batch through the first mixture of a model of one layer."""
+    config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
+    mixture = on_device(config).train().model.mixtures[0]
+    context = RoutingContext(run.micro_batch_size, run.length, device=pick_device())
+    layout = unit_layout(mixture.design, context)
+    shape = (run.micro_batch_size, run.length, config.hidden_size)
+    x = torch.randn(shape, device=pick_device(), requires_grad=True)
+    gradient = torch.randn(shape, device=pick_device())
+
+    def work() -> None:
+        with autocast(run.precision):
+            y = mixture(x, context, layout)[0]
+        y.backward(gradient.to(y.dtype))
+        x.grad = None
+        mixture.zero_grad(set_to_none=True)
+
+    work()
+    return work
+
+
+def decoding(size: BenchSize) -> Iterator[Comparison]:
+    """Greedy generation with a cache, prompt included, and the prompt alone; the baseline is a Llama's."""
+    models = {
+        "transformers LlamaForCausalLM": (1, partial(llama, size)),
+        "lory": (size.experts[0], partial(build_lory, size)),
+    }
+
+    def compared(label: str, tokens: int, build: Callable[[Callable[[], nn.Module]], Work]) -> Comparison:
+        theirs, ours = (Case(name, n, partial(build, make)) for name, (n, make) in models.items())
+        return Comparison("decode", replace(theirs, name=f"{theirs.name}, {label}"), [ours], tokens)
+
+    for batch in size.decode_batches:
+        generate = partial(build_generation, size, batch)
+        yield compared(f"batch {batch}", batch * size.new_tokens, generate)
+    yield compared(f"prefill {size.prefill}", size.prefill, partial(build_prefill, size))
+
+
+def build_lory(size: BenchSize) -> nn.Module:
+    """Lory with the fewest experts."""
+    return on_device(run_config(bench_run(size, "lory", size.experts[0])), weight_dtype())
+
+
+def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module]) -> Work:
+    """`new_tokens` greedy tokens for each of `batch` sequences."""
+    model: Any = make().eval()
+    ids = random_ids(size, batch, size.prompt)
+
+    def generate(tokens: int) -> None:
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            do_sample=False,
+            pad_token_id=0,
+        )
+
+    generate(2)
+    return partial(generate, size.new_tokens)
+
+
+def build_prefill(size: BenchSize, make: Callable[[], nn.Module]) -> Work:
+    """One prompt into a cache, with the last token's logits."""
+    model = make().eval()
+    ids = random_ids(size, 1, size.prefill)
+
+    def prefill() -> None:
+        with torch.no_grad():
+            model(ids, use_cache=True, logits_to_keep=1)
+
+    prefill()
+    return prefill
+
+
+def random_ids(size: BenchSize, batch: int, length: int) -> torch.Tensor:
+    """Token ids (batch, length)."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(1, size.vocab_size, (batch, length), generator=generator).to(pick_device())
+
+
+COMPARISONS: dict[str, Callable[[BenchSize], Iterator[Comparison]]] = {
+    "train": merged_steps,
+    "sweep": swept_steps,
+    "sparse": sparse_steps,
+    "ffn": ffns,
+    "decode": decoding,
+}

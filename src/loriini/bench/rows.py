@@ -1,0 +1,181 @@
+"""All comparisons in turn, with rows after every round."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from loriini.bench.memory import memory_rows
+from loriini.bench.models import bench_run, run_config
+from loriini.bench.operations import Machine
+from loriini.bench.parts import COMPARISONS, Comparison
+from loriini.bench.peaks import measure_peaks
+from loriini.bench.sizes import BenchSize, bench_size
+from loriini.bench.timing import Case, Row, in_rounds, row
+from loriini.bench.walk import seconds_by_group, walk_step
+from loriini.errors import InputError
+from loriini.hardware import autocast_dtype, describe_machine, keep_freed_memory
+from loriini.progress import progress
+from loriini.published import published_values
+
+PARTS = (*COMPARISONS, "memory")
+COLUMNS = (
+    "what",
+    "design",
+    "experts",
+    "segments",
+    "ratio",
+    "bound",
+    "published",
+    "mfu",
+    "baseline",
+    "dtype",
+    "median_s",
+    "runs",
+    "tokens_per_step",
+)
+"""Printed of each row."""
+DEFAULT_PARTS = tuple(part for part in PARTS if part != "sweep")
+UTILISATION = 0.6
+"""Of the matrix peak, assumed by the estimate of how long a benchmark takes."""
+OVERHEAD = 1.5
+"""Time of building and warming up, relative to what is measured."""
+
+
+def measure(
+    quick: bool = False, only: Sequence[str] = (), rounds: int | None = None, size: BenchSize | None = None
+) -> Iterator[list[Row]]:
+    """Measure the parts named in `only` (all but `sweep`); yields all rows so far after every round.
+
+    Every row has the keys of the contract and `part`, its own seconds and the baseline's by round, threads,
+    tokens a second, MFU of the measured peak, and the machine.
+    """
+    keep_freed_memory()
+    size = size or bench_size(quick)
+    machine = measure_peaks(quick)
+    about = {**describe_machine(), "matrix_flops": machine.flops, "copy_bandwidth": machine.bandwidth}
+    parts = only or DEFAULT_PARTS
+    plan = [(part, c) for part in parts if part in COMPARISONS for c in COMPARISONS[part](size)]
+    rounds = rounds or size.rounds
+    finished: list[Row] = []
+    with progress("bench", len(plan) * rounds + ("memory" in parts)) as advance:
+        minutes = planned_minutes([comparison for _, comparison in plan], rounds, machine)
+        advance(0, f"about {minutes:.0f} minutes of training steps")
+        for part, comparison in plan:
+            rows: list[Row] = []
+            for rows in by_round(comparison, rounds, machine, size):
+                rows = [{**r, "part": part, "machine": about} for r in rows]
+                advance(1, f"{comparison.what} {', '.join(c.name for c in comparison.cases)}")
+                yield [*finished, *rows]
+            finished += rows
+        if "memory" in parts:
+            for each in memory_rows(size):
+                finished.append({**each, "part": "memory", "machine": about})
+                yield finished
+            advance()
+
+
+def by_round(comparison: Comparison, rounds: int, machine: Machine, size: BenchSize) -> Iterator[list[Row]]:
+    """A row for each case, after every round."""
+    measured: list[list[float]] = []
+    for seconds in in_rounds([comparison.baseline, *comparison.cases], rounds):
+        measured.append([each / comparison.steps for each in seconds])
+        reference, *others = zip(*measured, strict=True)
+        yield [
+            one_row(comparison, case, (own, reference), machine, size)
+            for case, own in zip(comparison.cases, others, strict=True)
+        ]
+
+
+def one_row(
+    comparison: Comparison,
+    case: Case,
+    seconds: tuple[Sequence[float], Sequence[float]],
+    machine: Machine,
+    size: BenchSize,
+) -> Row:
+    """A case's row, with what the bound and the papers say of it."""
+    values = row(comparison.what, case, comparison.baseline, seconds, comparison.tokens)
+    if "flops_per_token" in case.details:
+        values["mfu"] = round(
+            values["tokens_per_second"] * case.details["flops_per_token"] / machine.flops, 4
+        )
+    if "flops_per_token" in comparison.baseline.details:
+        rate = comparison.tokens / median(seconds[1])
+        flops = comparison.baseline.details["flops_per_token"]
+        values["baseline_mfu"] = round(rate * flops / machine.flops, 4)
+    if comparison.what == "train_step" and case.name == "lory":
+        values["published"] = published_ratio(case.experts)
+        values["bound"] = round(bound(case, comparison, seconds[1], machine, size), 4)
+    return values
+
+
+def bound(
+    case: Case, comparison: Comparison, reference: Sequence[float], machine: Machine, size: BenchSize
+) -> float:
+    """The highest ratio that memory traffic admits: the dense model's measured time, and Lory's extra work.
+
+    The extra work is the difference of both walks at the measured copy bandwidth and matrix peak.
+    """
+    details = case.details
+    own = replace(
+        size,
+        segment_length=details["segment_length"],
+        micro_batch_sizes=(details["micro_batch_size"],),
+        batch_size=comparison.tokens // size.length,
+    )
+    dense = step_seconds(own, "dense", 1, False, machine)
+    lory = step_seconds(own, "lory", case.experts, details["recompute_merge"], machine)
+    measured = median(reference)
+    return measured / (measured + max(0.0, lory - dense))
+
+
+@cache
+def step_seconds(size: BenchSize, design: str, experts: int, recompute: bool, machine: Machine) -> float:
+    """The lower bound of a training step in seconds."""
+    run = bench_run(size, design, experts, recompute_merge=recompute)
+    step = walk_step(
+        run_config(run),
+        run.micro_batch_size,
+        size.length,
+        size.batch_size // run.micro_batch_size,
+        autocast_dtype("auto") or torch.float32,
+        fused_loss=run.speed.fuses_loss,
+        compiled=size.compile,
+    )
+    return sum(seconds_by_group(step, machine).values())
+
+
+def published_ratio(experts: int) -> float | None:
+    """Lory's throughput relative to dense in the paper (table 3); None for other numbers of experts."""
+    rates: dict[str, Any] = {value.row: value.value for value in published_values("lory-table3")}
+    own = rates.get(f"0.3B/{experts}E")
+    return round(own / rates["0.3B"], 3) if own else None
+
+
+def planned_minutes(plan: Sequence[Comparison], rounds: int, machine: Machine) -> float:
+    """A rough estimate of the time that training steps take, from their FLOPs."""
+    flops = sum(
+        comparison.steps * comparison.tokens * case.details.get("flops_per_token", 0)
+        for comparison in plan
+        for case in (comparison.baseline, *comparison.cases)
+    )
+    return OVERHEAD * rounds * flops / (UTILISATION * machine.flops) / 60
+
+
+def rows_of_other_parts(path: Path, part: str) -> list[Row]:
+    """The rows of a results file that `part` does not measure; none where there is no file.
+
+    Raises InputError for a file that is not a benchmark's.
+    """
+    if not path.exists():
+        return []
+    try:
+        return [row for row in json.loads(path.read_text()) if row["part"] != part]
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: not a benchmark's results; name another file") from error

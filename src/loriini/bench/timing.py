@@ -1,0 +1,107 @@
+"""Cases that take turns: each is built, warmed up, measured and freed before the next."""
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+
+from loriini.hardware import has_bf16, pick_device
+
+Row = dict[str, Any]
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to measure: `build` makes a model and returns a function that runs once what is measured.
+
+    The function that `build` returns has been run before, at least in part, so that what only a first call
+    does is not measured. `details` are further keys of the case's row.
+    """
+
+    name: str
+    experts: int
+    build: Callable[[], Work]
+    details: Row = field(default_factory=dict)
+
+
+def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
+    """Seconds of each case in each round; only one case's model is in memory at a time.
+
+    In alternate rounds the cases take turns in the opposite order, so that a drift of the machine's speed
+    favours none.
+    """
+    for i in range(rounds):
+        order = range(len(cases)) if i % 2 == 0 else reversed(range(len(cases)))
+        seconds = {place: measured(cases[place]) for place in order}
+        yield [seconds[place] for place in range(len(cases))]
+
+
+def measured(case: Case) -> float:
+    """Build a case, time it, and free it."""
+    work = case.build()
+    seconds = timed(work)
+    del work
+    free()
+    return seconds
+
+
+def timed(work: Work) -> float:
+    """Seconds that a work takes, asynchronous work of the device included."""
+    synchronize()
+    started = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - started
+
+
+def synchronize() -> None:
+    """Wait for the accelerator to finish."""
+    if pick_device().type == "cuda":
+        torch.cuda.synchronize()
+
+
+def free() -> None:
+    """Free the last case's memory."""
+    gc.collect()
+    if pick_device().type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def speed(seconds: Iterable[float], reference: Iterable[float]) -> float:
+    """The median over rounds of the speed relative to the reference's in the same round."""
+    return median(theirs / own for own, theirs in zip(seconds, reference, strict=True))
+
+
+def row(what: str, case: Case, baseline: Case, seconds: Sequence[Sequence[float]], tokens: int) -> Row:
+    """A case's result; `seconds` are its own and the baseline's, by round."""
+    own, reference = seconds
+    return {
+        **result(what, case.name, case.experts, baseline.name, speed(own, reference), tokens),
+        "median_s": round(median(own), 6),
+        "runs": len(own),
+        "seconds": [round(s, 6) for s in own],
+        "baseline_seconds": [round(s, 6) for s in reference],
+        "tokens_per_second": round(tokens / median(own), 1),
+        "threads": torch.get_num_threads(),
+        **case.details,
+    }
+
+
+def result(what: str, design: str, experts: int, baseline: str, ratio: float, tokens: int) -> Row:
+    """The keys that every row has."""
+    return {
+        "what": what,
+        "design": design,
+        "experts": experts,
+        "dtype": "bf16" if has_bf16(pick_device()) else "fp32",
+        "ratio": round(ratio, 4),
+        "baseline": baseline,
+        "median_s": None,
+        "runs": 1,
+        "tokens_per_step": tokens,
+    }

@@ -1,0 +1,182 @@
+"""Every operation of a training step, with the bytes and FLOPs of each, counted on fake tensors.
+
+Nothing is computed: the package's own model, clipping and optimizer run on tensors that have shapes and no
+contents. At a memory bandwidth and a matrix peak every operation has a lower bound, the longer of its traffic
+and its arithmetic, and so has the step.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from copy import copy
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from loriini.bench.operations import GROUPS, Machine, Operation, fused
+from loriini.estimate.activations import KnownShapes
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.parallel.mesh import SINGLE_PROCESS
+from loriini.parallel.sharding import clip_gradients
+from loriini.train.optimizer import OptimizerConfig, make_optimizer
+
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
+ALLOCATES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh")
+
+
+def walk_step(
+    config: LoriiniConfig,
+    instances: int,
+    length: int,
+    micro_batches: int,
+    dtype: torch.dtype = torch.bfloat16,
+    fused_loss: bool = False,
+    compiled: bool = False,
+) -> list[tuple[Operation, int]]:
+    """Each operation of a step with how often the step runs it.
+
+    A step has `micro_batches` of (instances, length) tokens, clipping and AdamW. Layers are alike: models of
+    one and of two layers are walked, and what the second adds stands for each. `compiled`: as `fused`.
+    """
+    if config.vocab_size == instances * length:
+        raise ValueError("operations are told apart by shapes: the vocabulary has as many rows as tokens")
+    one, two = (_walk(config, n, instances, length, dtype, fused_loss) for n in (1, 2))
+    if compiled:
+        one, two = fused(one), fused(two)
+    layers = config.num_hidden_layers
+    times = {"forward": micro_batches, "backward": micro_batches, "optimizer": 1}
+    return [(op, times[op.phase] * (2 - layers)) for op in one] + [
+        (op, times[op.phase] * (layers - 1)) for op in two
+    ]
+
+
+def seconds_by_group(step: Iterable[tuple[Operation, int]], machine: Machine) -> dict[str, float]:
+    """The lower bound of a step in seconds, by group."""
+    totals = dict.fromkeys(GROUPS, 0.0)
+    for operation, times in step:
+        totals[operation.group] += times * machine.seconds(operation)
+    return totals
+
+
+def _walk(
+    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
+) -> list[Operation]:
+    """The operations of a later micro-batch of a shallow model, and of the optimizer."""
+    shallow = copy(config)
+    shallow.num_hidden_layers = layers
+    pairs = round(instances * length * config.experts_per_token)
+    cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
+    walk = Walk(shallow)
+    with FakeTensorMode(), KnownShapes(pairs):
+        model = LoriiniForCausalLM(shallow).train()
+        optimizer = make_optimizer(model, OptimizerConfig())
+        ids = torch.zeros(instances, length, dtype=torch.long)
+        for recorded in (nullcontext(), walk):  # the first makes gradients, the second adds to them
+            with recorded:
+                walk.phase = "forward"
+                with cast:
+                    loss = model(ids, shift_labels=ids, skip_logits=fused_loss, use_cache=False).loss
+                walk.phase = "backward"
+                loss.backward()
+        optimizer.step()  # makes its state
+        with walk:
+            walk.phase = "optimizer"
+            clip_gradients(model, 1.0, SINGLE_PROCESS)
+            optimizer.step()
+    return walk.operations
+
+
+class Walk(TorchDispatchMode):
+    """Records every operation that moves floating-point tensors; views and masks are left out."""
+
+    def __init__(self, config: LoriiniConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.phase = "forward"
+        self.operations: list[Operation] = []
+        self._alive: list[torch.UntypedStorage] = []  # so that no address is used twice
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.name() == "loriini::merged_linear":
+            with self:
+                return _merged_linear(*args)
+        out = func(*args, **kwargs)
+        self._record(func, args, kwargs, out)
+        return out
+
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        name = func.name().split("::")[-1].split(".")[0]
+        inputs = list(_tensors((args, kwargs)))
+        outputs = list(_tensors(out))
+        read, written = self._bytes(inputs), self._bytes(outputs)
+        if name in ALLOCATES or name == "device" or not (outputs or func._schema.is_mutable):
+            return
+        if name == "_fused_adamw_":  # parameters, gradients and two moments; all but gradients are written
+            weights, _gradients, means, squares = (self._bytes(_tensors(part)) for part in args[:4])
+            written = weights | means | squares
+        elif func._schema.is_mutable:
+            written = self._bytes(inputs[:1]) if not name.startswith("_foreach") else self._bytes(inputs)
+            read = {} if name in ("fill_", "zero_") else read
+        elif written.keys() <= read.keys():
+            return  # a view
+        group = self._group(name, inputs, outputs)
+        flops = _flops(func, name, args, kwargs, out)
+        self.operations.append(Operation(name, group, self.phase, flops, read, written))
+
+    def _bytes(self, tensors: Iterable[Tensor]) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            self._alive.append(storage)
+            distinct = prod(n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+            size = min(distinct * tensor.element_size(), storage.nbytes())
+            sizes[storage._cdata] = max(sizes.get(storage._cdata, 0), size)
+        return sizes
+
+    def _group(self, name: str, inputs: list[Tensor], outputs: list[Tensor]) -> str:
+        config, dims = self.config, {n for t in (*inputs, *outputs) for n in t.shape}
+        merging = config.num_experts > 1 and config.routing.combination == "parameters"
+        if self.phase == "optimizer":
+            return "optimizer"
+        if "scaled_dot_product" in name:
+            return "attention"
+        if config.vocab_size in dims and name != "embedding":
+            return "gradient sums" if name == "add_" else "loss"
+        if "merg" in name or (name in PRODUCTS and merging and _merges(dims, config)):
+            return "merge" if self.phase == "forward" else "merge backward"
+        if name in PRODUCTS and (config.intermediate_size in dims or name == "_grouped_mm"):
+            return "FFN"
+        if name in PRODUCTS and (config.num_experts == 1 or config.num_experts not in dims):
+            return "attention"
+        if name == "add_":
+            return "gradient sums"
+        return "casts" if name in ("_to_copy", "copy_") else "elementwise"
+
+
+def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    """The operations of `model.affine.merged_linear`."""
+    merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
+    return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
+
+
+def _merges(dims: set[int], config: LoriiniConfig) -> bool:
+    return config.num_experts in dims and max(dims) >= config.hidden_size * config.intermediate_size
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    return (t for t in tree_leaves(values) if isinstance(t, Tensor) and t.is_floating_point())
+
+
+def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> float:
+    if "scaled_dot_product" in name:  # causal: half of all pairs; five products backward, two forward
+        query = next(t for t in _tensors(args) if t.dim() == 4)
+        products = 5 if "backward" in name else 2
+        return float(products * query.numel() * query.shape[-2])
+    count = flop_registry.get(func._overloadpacket)
+    return float(count(*args, **kwargs, out_val=out)) if count else 0.0

@@ -1,0 +1,154 @@
+"""The benchmark measures what it says, one model at a time; no speed is tested."""
+
+import json
+import math
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tinybench import TINY
+
+from loriini.bench import measure, models, parts, rows, sizes
+from loriini.bench.models import build_steps, start
+from loriini.bench.timing import Case, in_rounds, speed
+from loriini.cli import main
+from loriini.train import loop
+
+KEYS = {"what", "design", "experts", "dtype", "ratio", "baseline", "median_s", "runs", "tokens_per_step"}
+MIXTRAL, LLAMA = "transformers MixtralForCausalLM", "transformers LlamaForCausalLM"
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "BENCH_SIZES", dict.fromkeys(sizes.BENCH_SIZES, TINY))
+    extra = {"dense": 1.0, "lory": 1.5}  # the walk, which has its own tests, takes seconds
+    monkeypatch.setattr(rows, "step_seconds", lambda size, design, *model: extra[design])
+
+
+def test_the_command_writes_a_row_for_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results" / "bench.json"
+    main(["bench", "--quick", "--rounds", "1", "--out", str(out)])
+    written = json.loads(out.read_text())
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert set(heading.split()) >= KEYS
+    assert len(lines) == len(written)
+    for row in written:
+        assert row.keys() >= KEYS | {"part", "machine"}
+        assert math.isfinite(row["ratio"])
+        assert row["ratio"] > 0
+        assert (row["median_s"] is None) == (row["what"] == "memory")
+        assert row["machine"]["matrix_flops"] > 0
+    measured = [(row["what"], row["design"], row["experts"], row["baseline"]) for row in written]
+    assert measured == [
+        ("train_step", "lory", 2, "dense"),
+        ("train_step", "lory", 4, "dense"),
+        ("train_step", "mixtral", 4, MIXTRAL),
+        ("train_step", "aoe r=8", 2, "mixtral"),
+        ("ffn", "lory", 2, "dense"),
+        ("ffn", "lory", 4, "dense"),
+        ("decode", "lory", 2, f"{LLAMA}, batch 1"),
+        ("decode", "lory", 2, f"{LLAMA}, batch 3"),
+        ("decode", "lory", 2, f"{LLAMA}, prefill 16"),
+        ("memory", "lory", 2, "dense"),
+        ("memory", "lory", 4, "dense"),
+        ("memory", "lory recompute_merge", 2, "dense"),
+        ("memory", "lory recompute_merge", 4, "dense"),
+    ]
+    for row in written[:2]:
+        (dense,) = row["baseline_seconds"]
+        assert row["bound"] == pytest.approx(dense / (dense + 0.5), abs=1e-4)
+        assert 0 < row["mfu"] < 1
+        assert row["segments"] == 8
+        assert row["tokens_per_step"] == TINY.batch_size * TINY.length
+    used = written[-1]["bytes"]
+    assert used["optimizer"] == 2 * used["weights"] == 2 * used["gradients"]
+    assert written[-3]["bytes"]["merged"] > written[-1]["bytes"]["merged"] == 0
+
+
+def test_one_part_replaces_its_rows_and_keeps_the_others(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    out.write_text(json.dumps([{"part": "decode", "ratio": 1}, {"part": "ffn", "ratio": 2}]))
+    main(["bench", "--quick", "--only", "ffn", "--rounds", "1", "--out", str(out)])
+    written = json.loads(out.read_text())
+    assert [row["part"] for row in written] == ["decode", "ffn", "ffn"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--out {folder}", "is a folder"),
+        ("--rounds 0", "--rounds 0"),
+        ("--only ffn --out {other}", "not a b"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_measured(
+    given: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"rows": 1}')
+    with pytest.raises(SystemExit) as end:
+        main(["bench", *given.format(folder=tmp_path, other=other).split()])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_rows_are_there_after_every_round() -> None:
+    rounds = list(measure(only=["ffn"], size=TINY))
+    assert [rows[0]["runs"] for rows in rounds] == [1, 2]
+
+
+def test_one_model_is_in_memory_at_a_time_and_cases_take_turns() -> None:
+    alive = weakref.WeakSet[object]()
+    order: list[str] = []
+
+    class Model:
+        def __init__(self) -> None:
+            assert not alive
+            alive.add(self)
+
+    def build(name: str) -> Callable[[], Callable[[], object]]:
+        def work_of_a_new_model() -> Callable[[], object]:
+            model = Model()
+            return lambda: order.append(f"{name}{model is None}")
+
+        return work_of_a_new_model
+
+    rounds = list(in_rounds([Case(name, 1, build(name)) for name in "abc"], rounds=2))
+    assert [name[0] for name in order] == list("abccba")
+    assert [len(seconds) for seconds in rounds] == [3, 3]
+
+
+def test_speed_is_the_median_ratio_over_rounds() -> None:
+    assert speed([1.0, 2.0, 8.0], [2.0, 8.0, 8.0]) == 2.0
+
+
+def test_a_measured_step_is_the_training_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = []
+
+    def training_step(state: object, run: object, loader: object) -> dict[str, object]:
+        metrics = loop.training_step(state, run, loader)  # type: ignore[arg-type]
+        batches.append((run.batch_size, metrics["gradient_norm"] > 0))  # type: ignore[attr-defined]
+        return metrics
+
+    monkeypatch.setattr(models, "training_step", training_step)
+    build_steps(models.bench_run(TINY, "lory", 2), steps=2)()
+    assert batches == [(TINY.micro_batch_sizes[0], True), (TINY.batch_size, True), (TINY.batch_size, True)]
+
+
+def test_compared_models_are_of_equal_size() -> None:
+    (merged,) = parts.merged_steps(TINY)
+    dense, lory = merged.baseline.details, merged.cases[1].details
+    experts, width, hidden = TINY.experts[1], TINY.shape.hidden_size, TINY.shape.intermediate_size
+    assert lory["parameters"] - dense["parameters"] == experts * width + (experts - 1) * 3 * width * hidden
+    *_, aoe = parts.sparse_steps(TINY)
+    assert aoe.cases[0].details["parameters"] == pytest.approx(aoe.baseline.details["parameters"], rel=0.05)
+    state, _ = start(models.bench_run(TINY, "mixtral", 4))
+    theirs = models.MixtralForCausalLM(models.MixtralConfig(**models.llama_fields(TINY), num_local_experts=4))
+    assert sum(p.numel() for p in state.model.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
+def test_published_ratios_are_those_of_table_3() -> None:
+    from loriini.bench.rows import published_ratio
+
+    assert [published_ratio(n) for n in (8, 16, 32, 64)] == [0.845, 0.79, 0.717, None]

@@ -1,0 +1,67 @@
+"""The scripts for a GPU and for bounds, tried at tiny sizes on a CPU."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tinybench import TINY, script
+
+from loriini.bench import measure, rows
+
+
+def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    module = script(name)
+    monkeypatch.setattr(module, "QUICK", replace(TINY, experts=(2,), decode_batches=(2,)))
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    module.main()
+
+
+def test_roofline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "roofline.json"
+    run("roofline", monkeypatch, "--tiny", "--bandwidth=1e6", "--flops=1e9", "--results", str(path))
+    dense, kept, again = json.loads(path.read_text())["rows"]
+    assert dense["ratio"] == 1
+    assert 1 > kept["ratio"] > again["ratio"] > 0
+    assert kept["total_ms"] == pytest.approx(sum(kept["milliseconds"].values()), abs=0.01)
+
+
+def test_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    run("gpu", monkeypatch, "--tiny", "--part", "ffn", "--rounds", "1", "--results", str(path))
+    results = json.loads(path.read_text())
+    assert results["correctness"]
+    assert all(check["passed"] for check in results["correctness"])
+    assert [row["what"] for row in results["bench"]] == ["ffn"]
+    assert [each["design"] for each in results["profile"]] == ["dense", "lory"]
+    assert results["profile"][0]["operations"][0]["ms"] > 0
+
+
+def test_gpu_stops_at_a_wrong_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gpu = script("gpu")
+    right: Callable[..., torch.Tensor] = gpu.by_parameters_loop
+    monkeypatch.setattr(gpu, "by_parameters_loop", lambda *given: 1.1 * right(*given))
+    with pytest.raises(SystemExit) as end:
+        run("gpu", monkeypatch, "--tiny", "--results", str(tmp_path / "gpu.json"))
+    assert end.value.code == 1
+    assert not json.loads((tmp_path / "gpu.json").read_text())["bench"]
+
+
+def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seconds = {"dense": 1.0, "lory": 1.5}
+    monkeypatch.setattr(rows, "step_seconds", lambda size, design, *model: seconds[design])
+    *_, measured = measure(only=["train", "sweep", "ffn", "memory"], rounds=1, size=TINY)
+    page = tmp_path / "speed.md"
+    figures = script("speed_figures")
+    page.write_text(original := (Path(__file__).parents[2] / "docs" / "speed.md").read_text())
+    pictures = figures.fill(page, {"bench": measured})
+    assert set(pictures) == {"speed_ratios", "speed_memory"}
+    ratio = measured[0]["ratio"]
+    assert f"| lory | 2 | 8 | 8 | {ratio:.3f} |" in page.read_text()
+    figures.fill(page, {"bench": measured})
+    text = page.read_text()
+    assert text.count("(pictures/speed_ratios.svg)") == 1
+    assert text.endswith(original[-200:])
