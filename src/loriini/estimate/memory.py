@@ -115,19 +115,31 @@ def rank_memory(
     kept_layers = 1 if checkpointing else layers
     master = FLOAT32 * counts.total / shard
     if shard == 1:
-        gathered = 0.0 if itemsize == FLOAT32 else counts.total * itemsize
+        gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
     else:
         layer = (counts.experts / group + counts.layers) / layers
         gathered = 2 * layer * itemsize + counts.root * FLOAT32
+    kept, transient = counted.peak(layers, checkpointing)
     return RankMemory(
         parameters=master,
         gradients=master,
         optimizer=2 * master,
         gathered=gathered,
-        activations=counted.kept(layers, checkpointing) + kept_layers * others,
+        activations=kept + kept_layers * others,
         merged=kept_layers * counted.merged,
-        transient=counted.transient(checkpointing),
+        transient=transient,
     )
+
+
+def cast_parameters(config: LoriiniConfig, layers: int) -> float:
+    """Parameters of which autocast keeps a copy for the backward pass of `layers` layers and the head.
+
+    Experts that are merged again are cast again, too.
+    """
+    counts, merged = count_parameters(config), config.routing.combination == "parameters"
+    again = config.recompute_merge and config.num_experts > 1 and merged
+    of_layers = counts.layers + (0 if again else counts.experts)
+    return of_layers * layers / config.num_hidden_layers + config.vocab_size * config.hidden_size
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
