@@ -47,11 +47,13 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
 
 def test_options_begin_with_the_runs_own_and_shrink() -> None:
     options = estimate(replace(TINY, micro_batch_size=4), 64, GpuCluster()).options
-    ways = [(o.micro_batch_size, o.activation_checkpointing) for o in options]
-    assert ways == [(4, False), (4, True), (2, False), (2, True), (1, False), (1, True)]
+    ways = [(o.micro_batch_size, o.recompute_merge, o.activation_checkpointing) for o in options]
+    booleans = (False, True)
+    assert ways == [(size, a, c) for size in (4, 2, 1) for a in booleans for c in booleans]
     sizes = [o.memory.total for o in options]
-    assert sizes[0] > sizes[2] > sizes[4]
+    assert sizes[0] > sizes[4] > sizes[8]
     assert sizes[0] > sizes[1]
+    assert sizes[0] > sizes[2]
     assert {o.fits for o in options} == {None}
 
 

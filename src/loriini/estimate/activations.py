@@ -56,7 +56,7 @@ class ActivationBytes:
         return self.rest + layers * self.layer
 
     def peak(self, layers: int, checkpointing: bool) -> tuple[int, int]:
-        """Bytes kept and transient bytes at the peak: as the loss's backward pass begins, or the last layer's.
+        """Bytes kept and transient at the peak: as the loss's backward pass begins, or the last layer's.
 
         With activation checkpointing one layer at a time is recomputed.
         """

@@ -9,7 +9,7 @@ from loriini.estimate.activations import ActivationBytes, count_activations
 from loriini.estimate.communication import FLOAT32, count_parameters
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
-from loriini.train.run import Run
+from loriini.train.run import AUTO, Run
 
 GIB = 1 << 30
 MOST_MEMORY = float(1 << 60)
@@ -53,7 +53,7 @@ def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
     Weights, gradients and moments in float32, the batch, and of a micro-batch the states between layers.
     """
     share = -(-run.batch_size // ranks)
-    micro_batch = min(run.micro_batch_size or share, share) * run.length
+    micro_batch = (1 if run.micro_batch_size == AUTO else run.instances_at_once(share)) * run.length
     kept = 1 if run.speed.activation_checkpointing else config.num_hidden_layers
     states = 2 * micro_batch * config.hidden_size * kept
     shard, _ = mesh_sizes(run, ranks)

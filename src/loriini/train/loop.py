@@ -59,9 +59,11 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
+    What is left to `auto` (see `loriini.estimate.choice`) is one micro-batch, with its merged weights kept.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
     SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
     """
+    run = run.chosen(micro_batch_size=0, recompute_merge=False)
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
     check_compiler(run.speed)
@@ -242,7 +244,7 @@ def accumulate_gradients(
     `positions_BL` (B, L+1) keep their documents apart. The results are means and sums over all processes, and
     so are the gradients once they are clipped.
     """
-    size = run.micro_batch_size or len(ids_BL)
+    size = run.instances_at_once(len(ids_BL))
     cross_entropy = auxiliary = 0.0
     uses: list[ExpertUse] = []
     for first in range(0, len(ids_BL), size):
