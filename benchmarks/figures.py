@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from loriini.analyze import plots
-from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
+from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import t_factor
 from loriini.train.metrics import METRICS, read_metrics
@@ -46,7 +46,7 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(values)), layout="constrained")
     axes = figure.subplots()
     for place, (name, seeds) in enumerate(reversed(values.items())):
-        color = DENSE if name.startswith("dense") else MIXTURE
+        color = DENSE_COLOR if name.startswith("dense") else MIXTURE_COLOR
         axes.errorbar(
             seeds.mean(), place, xerr=half_interval(seeds), color=color, marker="|", ms=14, capsize=3
         )
@@ -61,7 +61,7 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-CLASSES = {"class one": DENSE, "class two": LESS, "class three": MIXTURE}
+CLASSES = {"class one": DENSE_COLOR, "class two": LESS, "class three": MIXTURE_COLOR}
 
 
 def by_expert(row: dict[str, Any], of: str, switch: int) -> np.ndarray:
@@ -113,7 +113,7 @@ def curves(experiment: dict[str, Any]) -> Figure:
     for row in experiment["results"]:
         rows[row["name"]].append(row)
     steps = [measured["step"] for measured in experiment["results"][0]["evaluation"]]
-    for (name, seeds), color in zip(rows.items(), (DENSE, MIXTURE), strict=True):
+    for (name, seeds), color in zip(rows.items(), (DENSE_COLOR, MIXTURE_COLOR), strict=True):
         losses = np.array([row["losses"] for row in seeds])
         windows = experiment["window"] * np.arange(1, losses.shape[1] + 1)
         means = np.array([[measured["mean_perplexity"] for measured in row["evaluation"]] for row in seeds])

@@ -1,6 +1,7 @@
 """Every test starts from the same seeds, on one thread, and reads NaN where it reads what nobody wrote."""
 
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import settings
 settings.register_profile("loriini", deadline=None)  # tests must pass on a loaded machine
 settings.load_profile("loriini")
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True

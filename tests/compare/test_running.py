@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,14 @@ from loriini.train.interrupt import Interrupted
 from loriini.train.metrics import METRICS, read_metrics
 
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
-FINISH = f"open('{METRICS}', 'w').write('''{STEP % 'false'}'''); import os; os.mkdir('model')"
+FINISH = f"""
+import os
+open('{METRICS}', 'w').write('''{STEP % "false"}''')
+os.mkdir('model')
+open('model/config.json', 'w').write('{{}}')
+open('model/tokenizer_config.json', 'w').write('{{}}')
+open('model/model.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')
+"""
 DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
 FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
 SAVE = """
@@ -124,10 +132,10 @@ def test_a_cell_that_another_process_trains_is_waited_for(compared: Compared, tm
         def finish_first() -> None:
             while run_state(second.folder) != "finished":
                 time.sleep(0.01)
-            (first.folder / "model").mkdir()
-            (first.folder / METRICS).write_text(STEP % "false")
+            shutil.copy(second.folder / METRICS, first.folder)
+            shutil.copytree(second.folder / "model", first.folder / "model")
 
-        threading.Thread(target=finish_first).start()
+        threading.Thread(target=finish_first, daemon=True).start()
         assert train_trials([first, second]) == {}
     assert not (first.folder / "run.json").exists()
 

@@ -174,7 +174,7 @@ def tables() -> Iterator[Row]:
     yield from rows("with", {"huge weights": weights(huge)}, r"logits are not finite|the losses on", 1, RUN)
     for command in COMMANDS:
         again = command == "evaluate"
-        code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, not again)
+        code = Row(f"{command}: a model with code", COMMANDS[command], "", in_the_model(), 0, drill=not again)
         yield code
         names = weights(control_characters)
         yield Row(f"{command}: a model with raw names", COMMANDS[command], "", names, 0, drill=not again)

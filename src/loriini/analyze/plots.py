@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 INK = "#010203"
 """Placeholder of the page's text colour."""
-DENSE, MIXTURE = "#8391a1", "#e5484d"
+DENSE_COLOR, MIXTURE_COLOR = "#8391a1", "#e5484d"
 LESS, MORE = "#3b7dd8", "#e5484d"
 CLEAR_AT_ZERO = [(0.0, to_rgba(LESS)), (0.5, to_rgba(LESS, 0)), (0.5, to_rgba(MORE, 0)), (1.0, to_rgba(MORE))]
 FIGURE_WIDTH = 4.8
@@ -92,7 +92,7 @@ def loss_curves(runs: Mapping[str, Metrics]) -> Figure:
     """Training loss over tokens: every step faint, the running mean strong; the initial drop is cut off."""
     figure, axes = _axes(2.9)
     means = []
-    for (name, metrics), color in zip(runs.items(), (DENSE, MIXTURE)[-len(runs) :], strict=True):
+    for (name, metrics), color in zip(runs.items(), (DENSE_COLOR, MIXTURE_COLOR)[-len(runs) :], strict=True):
         tokens, loss = column(metrics, "tokens"), column(metrics, "loss")
         mean = running_mean(loss)
         axes.plot(*thin(tokens, loss), color=color, alpha=0.3, linewidth=0.8)
@@ -114,8 +114,8 @@ def loss_difference(dense: Metrics, mixture: Metrics) -> Figure:
     tokens = column(mixture[:steps], "tokens")
     difference = column(mixture[:steps], "loss") - column(dense[:steps], "loss")
     mean = running_mean(difference)
-    axes.plot(*thin(tokens, difference), color=MIXTURE, alpha=0.3, linewidth=0.8)
-    axes.plot(*thin(tokens, mean), color=MIXTURE, linewidth=2)
+    axes.plot(*thin(tokens, difference), color=MIXTURE_COLOR, alpha=0.3, linewidth=0.8)
+    axes.plot(*thin(tokens, mean), color=MIXTURE_COLOR, linewidth=2)
     axes.axhline(0, color=INK, linewidth=1)
     reach = 1.5 * np.nanmax(np.abs(mean[steps // 20 :]), initial=0.01)
     axes.set_ylim(-reach, reach)
@@ -130,8 +130,8 @@ def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], na
     figure, axes = _axes(0.7 + 0.55 * len(dense))
     places = np.arange(len(dense))
     differences = [f"{mixture[d]:.1f}, {percent(mixture[d] / dense[d] - 1)}" for d in dense]
-    _bars(axes, places - 0.2, dense.values(), [f"{x:.1f}" for x in dense.values()], DENSE, "dense")
-    _bars(axes, places + 0.2, [mixture[d] for d in dense], differences, MIXTURE, name)
+    _bars(axes, places - 0.2, dense.values(), [f"{x:.1f}" for x in dense.values()], DENSE_COLOR, "dense")
+    _bars(axes, places + 0.2, [mixture[d] for d in dense], differences, MIXTURE_COLOR, name)
     _label_bars(axes, list(dense))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderpad=0)
     return figure
@@ -141,7 +141,7 @@ def perplexity_bars(dense: Mapping[str, float], mixture: Mapping[str, float], na
 def bars(values: Mapping[str, float], labels: Sequence[str]) -> Figure:
     """One labelled bar a name."""
     figure, axes = _axes(0.3 + 0.36 * len(values))
-    _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE, height=0.6)
+    _bars(axes, np.arange(len(values)), values.values(), labels, MIXTURE_COLOR, height=0.6)
     _label_bars(axes, list(values))
     return figure
 
@@ -162,7 +162,7 @@ def histogram_bars(
 ) -> Figure:
     """A histogram of `counts` between `edges`; `doubling` makes the axis logarithmic."""
     figure, axes = _axes(2.4)
-    axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE)
+    axes.stairs(values["counts"], values["edges"], fill=True, color=MIXTURE_COLOR)
     axes.set_title(title)
     axes.set_xlabel(unit)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))

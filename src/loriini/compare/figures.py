@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.analyze.curves import running_mean
-from loriini.analyze.plots import DENSE, FIGURE_WIDTH, INK, picture
+from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
 from loriini.evaluate.intervals import OVERALL
 
-COLORS = (DENSE, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
+COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
 """Of variants, in their order; each is legible on white and on black."""
 DASHES = ("-", "--", "-.", ":")
 """Line styles, so that colour alone distinguishes nothing: every variant of four has another."""

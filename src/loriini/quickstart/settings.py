@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from loriini.analyze.comparison import DENSE
 from loriini.atomic import write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
@@ -14,8 +15,6 @@ from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.sources import input_identity
 from loriini.train.run import Run
-
-DENSE = "dense"
 
 
 @dataclass(frozen=True)

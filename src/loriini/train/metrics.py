@@ -18,19 +18,31 @@ METRICS = "metrics.jsonl"
 
 
 KINDS: dict[str, Any] = {
-    "step": Count,
     "tokens": Count,
     "experts": Count,
     "skipped": bool,
     "tokens_per_second": Positive,
 }
-"""Of the fields that are read again; a loss that is not finite was NaN in earlier versions."""
+"""The types of a step's fields that are read again; a loss that is not finite was NaN in earlier versions."""
 
 
 def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
-    """The object of every step; a last line cut short by a kill is left out.
+    """The metrics of every step, as `read_records` does. InputError for a field of another type, too."""
+    steps = read_records(path, *required)
+    for number, step in enumerate(steps, 1):
+        wrong = {name: mismatch(step[name], kind) for name, kind in KINDS.items() if name in step}
+        if not isinstance(step.get("loss"), int | float | None):
+            wrong["loss"] = "a number"
+        for name, wanted in wrong.items():
+            if wanted:
+                raise InputError(f"{path}: {name} of line {number} is not {wanted}; remove that line")
+    return steps
 
-    InputError for any other line that is no record of a step, or lacks a `required` field.
+
+def read_records(path: Path, *required: str) -> list[dict[str, Any]]:
+    """The JSON object of every step in a file of lines; a last line cut short by a kill is left out.
+
+    InputError for any other line that is no such object, or lacks its step or a `required` field.
     """
     if not path.exists():
         return []
@@ -38,35 +50,33 @@ def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); remove it") from error
-    steps = []
+    records = []
     for number, line in enumerate(lines, 1):
         try:
-            step = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError):
             if number == len(lines):
                 break
-            step = None
-        if problem := record_problem(step, ("step", *required)):
+            record = None
+        if problem := record_problem(record, required):
             raise InputError(f"{path}: line {number} is no step's record ({problem}); remove that line")
-        steps.append(step)
-    return steps
+        records.append(record)
+    return records
 
 
-def record_problem(step: Any, required: Sequence[str]) -> str | None:
+def record_problem(record: Any, required: Sequence[str]) -> str | None:
     """What is wrong with a step's record, None if nothing is."""
-    if not isinstance(step, dict):
+    if not isinstance(record, dict):
         return "no JSON object"
-    if absent := [name for name in required if name not in step]:
+    if absent := [name for name in ("step", *required) if name not in record]:
         return f"without {absent[0]}"
-    for name in KINDS.keys() & step.keys():
-        if wanted := mismatch(step[name], KINDS[name]):
-            return f"{name} is not {wanted}"
-    return None if isinstance(step.get("loss"), int | float | None) else "loss is no number"
+    wanted = mismatch(record["step"], Count)
+    return f"step is not {wanted}" if wanted else None
 
 
 def rewind(path: Path, step: int) -> None:
     """Drop the records of steps after `step`, so that a resumed run writes none twice."""
-    kept = [m for m in read_metrics(path) if m["step"] <= step]
+    kept = [m for m in read_records(path) if m["step"] <= step]
     write_text(path, "".join(json.dumps(m) + "\n" for m in kept))
 
 

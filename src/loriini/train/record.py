@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loriini.model.card import TrainingRecord
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.metrics import METRICS, read_metrics, read_records
 from loriini.train.run import RUN, read_run
 
 EVALUATION = "evaluation.jsonl"
@@ -16,7 +16,7 @@ def training_record(folder: Path, step: int | None = None) -> TrainingRecord | N
     run, _ = read_run(folder / RUN)
     step = run.steps if step is None else step
     metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
-    measured = next((m for m in read_metrics(folder / EVALUATION) if m["step"] == step), {})
+    measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
     return TrainingRecord(
         name=run.name,
         step=step,
