@@ -45,6 +45,21 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
     )
 
 
+def test_gradients_reduced_once_a_step_are_held_whole() -> None:
+    once = replace(TINY, parallel=ParallelConfig(reduce_once=True))
+    total = TINY.config(64, 0).parameters()[0]
+    assert memory(once, 1) == memory(TINY, 1)
+    assert memory(once, 4) == memory(TINY, 4)  # a single micro-batch of two
+    assert memory(once, 2).gradients - memory(TINY, 2).gradients == 4 * total
+    sliced = replace(TINY, parallel=ParallelConfig(experts=2, reduce_once=True))
+    assert memory(sliced, 2).gradients < memory(once, 2).gradients
+    sent = [
+        estimate(replace(run, micro_batch_size=2), 64, GpuCluster(2)).communication["fsdp"]
+        for run in (TINY, once)
+    ]
+    assert sent[0].gradients == 2 * sent[1].gradients
+
+
 def test_options_begin_with_the_runs_own_and_shrink() -> None:
     options = estimate(replace(TINY, micro_batch_size=4), 64, GpuCluster()).options
     ways = [(o.micro_batch_size, o.recompute_merge, o.activation_checkpointing) for o in options]

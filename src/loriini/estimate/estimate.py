@@ -147,7 +147,8 @@ def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterat
 def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
     """Each rank's share of a step."""
     micro_batches = -(-(run.batch_size // gpus) // micro_batch_size)
-    return RankStep(micro_batch_size, run.length, micro_batches, compute_dtype(run).itemsize)
+    itemsize = compute_dtype(run).itemsize
+    return RankStep(micro_batch_size, run.length, micro_batches, itemsize, run.parallel.reduce_once)
 
 
 def by_parallelism(

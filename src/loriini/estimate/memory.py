@@ -120,9 +120,11 @@ def rank_memory(
         layer = (counts.experts / group + counts.layers) / layers
         gathered = 2 * layer * itemsize + counts.root * FLOAT32
     kept, transient = counted.peak(layers, checkpointing)
+    whole = counts.experts / group + counts.layers + counts.root
+    accumulated = shard > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
         parameters=master,
-        gradients=master,
+        gradients=master + (FLOAT32 * whole if accumulated else 0),
         optimizer=2 * master,
         gathered=gathered,
         activations=kept + kept_layers * others,
