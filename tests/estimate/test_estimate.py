@@ -8,8 +8,15 @@ import pytest
 from covering import one_of_each
 from loriini.cli.estimate import estimate_text
 from loriini.errors import InputError
-from loriini.estimate.estimate import Estimate, estimate
-from loriini.estimate.memory import GIB, GpuCluster, RankMemory, parse_memory, rank_memory
+from loriini.estimate.estimate import Estimate, estimate, rank_step
+from loriini.estimate.memory import (
+    GIB,
+    GpuCluster,
+    RankMemory,
+    micro_batch_activations,
+    parse_memory,
+    rank_memory,
+)
 from loriini.launch import dry_run
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
@@ -46,18 +53,18 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
 
 
 def test_gradients_reduced_once_a_step_are_held_whole() -> None:
-    once = replace(TINY, parallel=ParallelConfig(reduce_once=True))
-    total = TINY.config(64, 0).parameters()[0]
-    assert memory(once, 1) == memory(TINY, 1)
-    assert memory(once, 4) == memory(TINY, 4)  # a single micro-batch of two
-    assert memory(once, 2).gradients - memory(TINY, 2).gradients == 4 * total
-    sliced = replace(TINY, parallel=ParallelConfig(experts=2, reduce_once=True))
-    assert memory(sliced, 2).gradients < memory(once, 2).gradients
-    sent = [
-        estimate(replace(run, micro_batch_size=2), 64, GpuCluster(2)).communication["fsdp"]
-        for run in (TINY, once)
-    ]
-    assert sent[0].gradients == 2 * sent[1].gradients
+    config = TINY.config(64, 0)
+    counted = micro_batch_activations(TINY, config, 2)
+
+    def gradients(mesh: ParallelConfig, gpus: int) -> float:
+        return rank_memory(replace(TINY, parallel=mesh), config, gpus, 2, False, counted).gradients
+
+    once, total = ParallelConfig(reduce_once=True), 4 * config.parameters()[0]
+    assert gradients(once, 1) == total
+    assert gradients(once, 4) == total / 4  # a single micro-batch of two
+    assert gradients(once, 2) == total / 2 + total
+    assert gradients(ParallelConfig(experts=2, reduce_once=True), 2) < gradients(once, 2)
+    assert rank_step(replace(TINY, parallel=once), 2, 2).reduce_once
 
 
 def test_options_begin_with_the_runs_own_and_shrink() -> None:
