@@ -11,12 +11,13 @@ import pytest
 
 from loriini.cli import main
 from loriini.errors import InputError
+from loriini.estimate.choice import Choice
 from loriini.launch import resume, train_recipe
 from loriini.recipes import RECIPES
 from loriini.sources.document import Document
 from loriini.train import corpora
 from loriini.train.override import override
-from loriini.train.run import Run
+from loriini.train.run import Run, read_run
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job
 
@@ -91,6 +92,21 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     assert resume(tmp_path / "whole", ["--parallel.shard", "1"]) == whole
     with pytest.raises(InputError, match=r"this folder holds another run \(different: seed\)"):
         resume(tmp_path / "whole", ["--seed", "7"])
+
+
+def test_what_is_chosen_is_recorded_and_kept(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, auto = tmp_path / "run", ["--steps", "2", "--batch_size", "4", "--length", "32", *SMALL[-2:]]
+    auto += ["--micro_batch_size", "auto"]
+    choices = [Choice(override(RECIPES["tiny-lory"], auto).chosen(size, True), 1e9) for size in (2, 4)]
+    monkeypatch.setattr("loriini.launch.choose", lambda *arguments: choices.pop(0))
+    train_recipe("tiny-lory", out, [corpus], auto)
+    recorded = read_run(out / "run.json")[0]
+    assert (recorded.micro_batch_size, recorded.model.recompute_merge) == (2, True)
+    train_recipe("tiny-lory", out, [corpus], auto)  # nothing is chosen again
+    assert len(choices) == 1
+    assert read_run(out / "run.json")[0] == recorded
 
 
 def test_nothing_is_resumed_where_there_is_no_run_or_a_wrong_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loriini.estimate.choice import choose
 from loriini.estimate.memory import GIB, rank_memory
 from loriini.published import TRAINING, PublishedTraining
 from loriini.recipes import RECIPES, VOCABULARY
@@ -61,6 +62,8 @@ def test_a_recipe_fits_on_the_papers_gpus_as_it_is(name: str) -> None:
     run, paper = RECIPES[name], published(name)
     run.check(processes=paper.gpus)
     config = run.config(VOCABULARY[run.model.block], 0)
-    size = min(run.micro_batch_size, run.batch_size // paper.gpus)
+    run = choose(run, config, paper.gpus, paper.gpu_memory * GIB).run
+    config.recompute_merge = run.model.recompute_merge is True
+    size = run.instances_at_once(run.batch_size // paper.gpus)
     memory = rank_memory(run, config, paper.gpus, size, run.speed.activation_checkpointing)
     assert memory.total <= paper.gpu_memory * GIB

@@ -10,14 +10,17 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
+from loriini.estimate.choice import as_computed_here, choose, memory_here
 from loriini.estimate.estimate import Estimate, estimate
-from loriini.estimate.memory import GpuCluster, check_memory
+from loriini.estimate.memory import GIB, GpuCluster, check_memory
 from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import Generation, continue_text
+from loriini.fields import as_argument
 from loriini.hardware import autocast, machine_memory
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
+from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe
 from loriini.snapshot import is_hub_id
 from loriini.sources import read_documents
@@ -101,11 +104,29 @@ def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
     """Train a run on its corpora, with the measurements that it asks for."""
-    corpus = read_corpora(run.corpus, run.corpus_weights)
-    run.check(run.label_names(corpus.instances), world_size())
-    check_sizes(run, corpus)
-    measured = () if has_model(out) else measures(run, corpus)
-    return train(run, corpus, out, measured, minutes)
+    with process_group():
+        corpus = read_corpora(run.corpus, run.corpus_weights)
+        run.check(run.label_names(corpus.instances), world_size())
+        check_sizes(run, corpus)
+        run = on_first_rank(partial(without_auto, run, corpus, out))
+        measured = () if has_model(out) else measures(run, corpus)
+        return train(run, corpus, out, measured, minutes)
+
+
+def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
+    """The run with what it leaves to `auto`: as `out` has it, or else chosen for this machine."""
+    if run.has_auto and (out / RUN).exists():
+        run = run.chosen_as(read_run(out / RUN)[0])
+    if not run.has_auto:
+        return run
+    config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))
+    memory = memory_here()
+    choice = choose(as_computed_here(run), config, world_size(), memory)
+    if choice.total is not None:
+        found, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
+        text = f"micro_batch_size {found}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
+        (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
+    return run.chosen_as(choice.run)
 
 
 def check_sizes(run: Run, corpus: TrainingCorpus) -> None:

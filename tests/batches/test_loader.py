@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from threading import current_thread
 
 import numpy as np
 import pytest
@@ -6,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader, Position, ReadAhead
 from loriini.batches.permutation import permute
+from loriini.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,32 @@ def test_wrong_batch_sizes_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         BatchLoader(Numbered(instances), batch_size, 0, rank, world)
+
+
+def test_reading_ahead_changes_no_batch() -> None:
+    batches = BatchLoader(Numbered(10), batch_size=4, seed=7)
+    threads, places = set[str](), [0, 4, 8, 4, 8, 100]
+
+    def read(position: Position) -> tuple[list[int], Position]:
+        threads.add(current_thread().name)
+        _, ids, following = batches.at(position)
+        return ids.tolist(), following
+
+    expected = [read(Position(place)) for place in places]
+    threads.clear()
+    with ReadAhead(read) as ahead:
+        assert [ahead(Position(place)) for place in places] == expected
+    assert threads == {"MainThread", "read-ahead_0"}
+
+
+def test_an_error_of_the_next_batch_is_raised_when_it_is_asked_for() -> None:
+    def read(position: Position) -> tuple[int, Position]:
+        if position.consumed == 1:
+            raise InputError("damaged")
+        return position.consumed, Position(position.consumed + 1)
+
+    with ReadAhead(read) as ahead:
+        assert ahead(Position(0)) == (0, Position(1))
+        with pytest.raises(InputError, match="damaged"):
+            ahead(Position(1))
+        assert ahead(Position(0))[0] == 0

@@ -8,8 +8,15 @@ import pytest
 from covering import one_of_each
 from loriini.cli.estimate import estimate_text
 from loriini.errors import InputError
-from loriini.estimate.estimate import Estimate, estimate
-from loriini.estimate.memory import GIB, GpuCluster, RankMemory, parse_memory, rank_memory
+from loriini.estimate.estimate import Estimate, estimate, rank_step
+from loriini.estimate.memory import (
+    GIB,
+    GpuCluster,
+    RankMemory,
+    micro_batch_activations,
+    parse_memory,
+    rank_memory,
+)
 from loriini.launch import dry_run
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
@@ -45,13 +52,30 @@ def test_weights_are_shared_out_and_the_mixture_counts() -> None:
     )
 
 
+def test_gradients_reduced_once_a_step_are_held_whole() -> None:
+    config = TINY.config(64, 0)
+    counted = micro_batch_activations(TINY, config, 2)
+
+    def gradients(mesh: ParallelConfig, gpus: int) -> float:
+        return rank_memory(replace(TINY, parallel=mesh), config, gpus, 2, False, counted).gradients
+
+    once, total = ParallelConfig(reduce_once=True), 4 * config.parameters()[0]
+    assert gradients(once, 1) == total
+    assert gradients(once, 4) == total / 4  # a single micro-batch of two
+    assert gradients(once, 2) == total / 2 + total
+    assert gradients(ParallelConfig(experts=2, reduce_once=True), 2) < gradients(once, 2)
+    assert rank_step(replace(TINY, parallel=once), 2, 2).reduce_once
+
+
 def test_options_begin_with_the_runs_own_and_shrink() -> None:
     options = estimate(replace(TINY, micro_batch_size=4), 64, GpuCluster()).options
-    ways = [(o.micro_batch_size, o.activation_checkpointing) for o in options]
-    assert ways == [(4, False), (4, True), (2, False), (2, True), (1, False), (1, True)]
+    ways = [(o.micro_batch_size, o.recompute_merge, o.activation_checkpointing) for o in options]
+    booleans = (False, True)
+    assert ways == [(size, a, c) for size in (4, 2, 1) for a in booleans for c in booleans]
     sizes = [o.memory.total for o in options]
-    assert sizes[0] > sizes[2] > sizes[4]
+    assert sizes[0] > sizes[4] > sizes[8]
     assert sizes[0] > sizes[1]
+    assert sizes[0] > sizes[2]
     assert {o.fits for o in options} == {None}
 
 

@@ -4,6 +4,41 @@ from mutations.mutation import Mutation
 
 TRAINING = (
     Mutation(
+        "a step that is not finite is taken",
+        "train/optimizer.py",
+        "optimizer.found_inf = (~finite).float()",
+        "optimizer.found_inf = torch.zeros_like(norm)",
+        "tests/train/test_optimizer.py",
+    ),
+    Mutation(
+        "gradients within the limit are scaled up to it",
+        "train/optimizer.py",
+        "/ limit).clamp(min=1.0)",
+        "/ limit)",
+        "tests/train/test_optimizer.py",
+    ),
+    Mutation(
+        "a batch read ahead is taken for any position",
+        "batches/loader.py",
+        "if self._ahead is not None and self._ahead[0] == position:",
+        "if self._ahead is not None:",
+        "tests/batches/test_loader.py",
+    ),
+    Mutation(
+        "the estimate counts casts of experts that are merged again",
+        "estimate/memory.py",
+        "(0 if again else counts.experts)",
+        "counts.experts",
+        "tests/estimate/test_activations.py",
+    ),
+    Mutation(
+        "a resumed run forgets what was chosen for it",
+        "launch.py",
+        "        run = run.chosen_as(read_run(out / RUN)[0])\n",
+        "        pass\n",
+        "tests/test_launch.py",
+    ),
+    Mutation(
         "a random router is never redrawn",
         "train/loop.py",
         "    state.model.model.begin_step()\n",

@@ -47,6 +47,7 @@ RUNS = {
         "aoe": run_in("aoe", EXPERTS),
         "deepseek-v3": run_in("deepseek-v3"),
         "lory, faster": replace(run_in("lory"), speed=SPEED),
+        "lory, reduced once": run_in("lory", ParallelConfig(reduce_once=True), 1),
     },
     4: {
         "lory": run_in("lory", HYBRID),

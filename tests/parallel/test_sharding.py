@@ -16,7 +16,7 @@ from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
 from loriini.parallel.expertwise import slice_experts
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
-from loriini.parallel.sharding import build_model, clip_gradients, full_tensor
+from loriini.parallel.sharding import build_model, clip_gradients, full_tensor, reduce_gradients
 from tiny import assert_same_gradients, label_arguments, tiny_config
 from together import in_one_group, job
 
@@ -70,7 +70,7 @@ def sharded_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> lis
         labels = label_arguments(model, BATCH)
         labels = {k: v.chunk(parallel.world_size)[parallel.rank] for k, v in labels.items()}
         backward(model, ids, labels, parallel)
-        norm = clip_gradients(model, 1e9, parallel).item()
+        norm = clip_gradients(model, 1e9).item()
         gradients = {
             name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None
         }
@@ -96,7 +96,7 @@ def clipped_norm(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[float, fl
     parallel = join_mesh(mesh)
     model = build_model(config, parallel, "fp32")
     backward(model, batch(config), {}, parallel)
-    return clip_gradients(model, 0.01, parallel).item(), clip_gradients(model, 1e9, parallel).item()
+    return clip_gradients(model, 0.01).item(), clip_gradients(model, 1e9).item()
 
 
 class Bytes(TorchDispatchMode):
@@ -132,14 +132,19 @@ def sent_in_group(configs: list[LoriiniConfig], experts: int, precision: str) ->
     return counts
 
 
-def sent_by_fsdp(configs: list[LoriiniConfig]) -> list[dict[str, int]]:
-    """What this process sends to gather shards and to reduce gradients in one pass, forward and backward."""
+def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True,)) -> list[dict[str, int]]:
+    """What this process sends to gather shards and to reduce gradients.
+
+    In one forward and backward pass for each of `reduced`, whether it reduces the gradients.
+    """
     counts = []
     parallel = join_mesh(FSDP)
     for config in configs:
         model = build_model(config, parallel, "fp32")
         with Bytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
-            backward(model, batch(config)[:1], {}, parallel)
+            for reduce in reduced:
+                reduce_gradients(model, reduce)
+                backward(model, batch(config)[:1], {}, parallel)
         counts.append(mode.sent)
     return counts
 
@@ -165,6 +170,7 @@ TWO_PROCESSES = {
     "clipped": (clipped_norm, tiny_config("aoe"), EXPERTS),
     "sent": (sent_by_fsdp, BLOCKS),
     "saved": (saved_more, KEEPING),
+    "accumulated": (sent_by_fsdp, BLOCKS, (False, False, True)),
 }
 
 
@@ -192,6 +198,14 @@ def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> N
 def test_fsdp_sends_what_the_estimate_says_to_1_percent(two_processes: dict[str, Any]) -> None:
     step = RankStep(instances=1, length=LENGTH, micro_batches=1, itemsize=4)
     for config, count in zip(BLOCKS, two_processes["sent"], strict=True):
+        expected = fsdp(config, step, 2, 2)
+        assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
+        assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)
+
+
+def test_gradients_reduced_once_are_sent_once(two_processes: dict[str, Any]) -> None:
+    step = RankStep(instances=1, length=LENGTH, micro_batches=3, itemsize=4, reduce_once=True)
+    for config, count in zip(BLOCKS, two_processes["accumulated"], strict=True):
         expected = fsdp(config, step, 2, 2)
         assert count["_allgather_base_"] == pytest.approx(expected.parameters, rel=0.01)
         assert count["_reduce_scatter_base_"] == pytest.approx(expected.gradients, rel=0.01)

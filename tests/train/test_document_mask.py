@@ -1,6 +1,7 @@
 """Training with `document_mask`: the documents of an instance are as apart as if each were a row."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from loriini.batches.dataset import InstanceDataset
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
 from loriini.train.checkpoint import RunProgress
-from loriini.train.loop import TrainingState, accumulate_gradients, training_step
+from loriini.train.loop import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from loriini.train.optimizer import make_optimizer
 from loriini.train.run import Run
 from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
@@ -43,12 +44,14 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
     expected.backward()
     wanted = gradients(model)
     model.zero_grad()
-    accumulate_gradients(model, tokens_BL, run, positions_BL=positions_BL)
+    accumulate_gradients(model, Batch(tokens_BL, positions_BL=positions_BL), run)
     assert_same_gradients(gradients(model), wanted, rtol=1e-3, atol=1e-5)
 
     model.zero_grad()
     state = TrainingState(model, make_optimizer(model, run.optimizer), progress=RunProgress())
-    assert training_step(state, run, batches)["loss"] == pytest.approx(expected.item(), abs=1e-5)
+    assert training_step(state, run, partial(read_batch, run, batches))["loss"] == pytest.approx(
+        expected.item(), abs=1e-5
+    )
 
 
 def without_losses(run: Run) -> Run:

@@ -12,7 +12,7 @@ from loriini.batches.joined import JoinedInstances
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model
-from loriini.train.loop import accumulate_gradients, routing_labels, train
+from loriini.train.loop import Batch, accumulate_gradients, train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 from runs import COPIED_AT, EOS, VOCABULARY, Pattern, tiny_corpus, tiny_run
@@ -32,7 +32,7 @@ def step_gradients(model: LoriiniForCausalLM, run: Run, *ids: int) -> dict[str, 
     """The gradients that training takes from some instances."""
     ids_B, tokens_BL = instances(*ids)
     model.zero_grad()
-    accumulate_gradients(model, tokens_BL, run, routing_labels(model, PATTERN, ids_B))
+    accumulate_gradients(model, Batch(tokens_BL, torch.from_numpy(PATTERN.labels(ids_B))), run)
     return gradients(model)
 
 
@@ -85,7 +85,10 @@ def test_a_mixed_batch_gives_each_expert_its_labels_share(micro_batch_size: int)
 def test_a_dense_phase_asks_for_no_labels() -> None:
     run = tiny_run("label")
     dense = LoriiniForCausalLM(run.config(VOCABULARY, EOS, 1, PATTERN.label_names))
-    assert routing_labels(dense, PATTERN, np.arange(4)) is None
+    asked: list[Tensor | None] = []
+    dense.register_forward_pre_hook(lambda *call: asked.append(call[2]["routing_labels"]), with_kwargs=True)
+    step_gradients(dense, run, 0, 1)
+    assert asked == [None]
 
 
 def test_a_run_trains_every_expert_and_remembers_the_labels(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, RunProgress
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.loop import TrainingState, accumulate_gradients, start_or_resume, train
+from loriini.train.loop import Batch, TrainingState, accumulate_gradients, start_or_resume, train
 from loriini.train.metrics import METRICS
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
@@ -194,13 +195,13 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
     run = tiny_run(batch_size=8)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
-    loss, _, _ = accumulate_gradients(model, torch.from_numpy(ids), run)
+    loss, _, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
     whole = gradients(model)
     model.zero_grad()
     parts, _, _ = accumulate_gradients(
-        model, torch.from_numpy(ids), replace(run, micro_batch_size=micro_batch_size)
+        model, Batch(torch.from_numpy(ids)), replace(run, micro_batch_size=micro_batch_size)
     )
-    assert parts == pytest.approx(loss, abs=1e-6)
+    assert parts.item() == pytest.approx(loss.item(), abs=1e-6)
     assert_same_gradients(gradients(model), whole, rtol=1e-4, atol=1e-6)
 
 
@@ -238,7 +239,7 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) 
     run = tiny_run("dense")
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     state = TrainingState(model, loop.make_optimizer(model, run.optimizer), RunProgress())
-    batches = BatchLoader(corpus.instances, run.batch_size)
+    batches = partial(loop.read_batch, run, BatchLoader(corpus.instances, run.batch_size))
     loop.training_step(state, run, batches)
     weight = state.model.lm_head.weight
     hook = weight.register_hook(lambda gradient: gradient * math.inf)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from covering import one_of_each
+from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import (
     OptimizerConfig,
     carry_moments,
@@ -13,6 +14,7 @@ from loriini.train.optimizer import (
     make_optimizer,
     parameter_group,
     set_learning_rate,
+    take_step,
 )
 from tiny import BLOCKS, GRID, random_ids, run, tiny_model
 
@@ -82,6 +84,48 @@ def test_set_rate_is_a_share_of_each_groups_peak() -> None:
         assert [g["lr"] for g in optimizer.param_groups] == [
             share * g["peak"] for g in optimizer.param_groups
         ]
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e9])
+def test_a_step_clips_as_if_gradients_were_scaled_before(limit: float) -> None:
+    fused, plain = tiny_model("lory"), tiny_model("lory")
+    plain.load_state_dict(fused.state_dict())
+    optimizer, twin = make_optimizer(fused, CONFIG), make_optimizer(plain, CONFIG)
+    for _ in range(3):
+        ids = random_ids()
+        for model in (fused, plain):
+            run(model, ids, labels=ids).loss.backward()
+        norm, taken = take_step(fused, optimizer, limit, torch.zeros(()), SINGLE_PROCESS)
+        expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), limit)
+        twin.step()
+        torch.testing.assert_close(norm, expected)
+        assert taken
+        for ours, theirs in zip(fused.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+            moments = [each.state[p]["exp_avg"] for each, p in ((optimizer, ours), (twin, theirs))]
+            torch.testing.assert_close(*moments, rtol=1e-3, atol=1e-8)
+        optimizer.zero_grad()
+        twin.zero_grad()
+
+
+@pytest.mark.parametrize(("loss", "gradient"), [(math.nan, 1.0), (0.0, math.inf), (0.0, math.nan)])
+def test_a_step_that_is_not_finite_changes_nothing(loss: float, gradient: float) -> None:
+    model = tiny_model("lory")
+    optimizer = make_optimizer(model, CONFIG)
+
+    def step(loss: float, gradient: float) -> bool:
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        model.lm_head.weight.grad.fill_(gradient)
+        return bool(take_step(model, optimizer, 1.0, torch.tensor(loss), SINGLE_PROCESS)[1])
+
+    assert step(0.0, 1.0)
+    weight, state = model.lm_head.weight, optimizer.state[model.lm_head.weight]
+    before = [t.clone() for t in (weight, *state.values())]
+    assert not step(loss, gradient)
+    assert all(torch.equal(a, b) for a, b in zip(before, (weight, *state.values()), strict=True))
+    assert step(0.0, 1.0)
+    assert not torch.equal(before[0], weight)
 
 
 @one_of_each(experts=[2, 3], block=BLOCKS)

@@ -4,13 +4,19 @@ The place in the data is a value, `Position`: save it, and training resumes with
 another batch size or number of processes. Within an epoch every instance is read exactly once.
 """
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loriini.batches.joined import InstanceSource, JoinedInstances
 from loriini.batches.permutation import mixed_epochs, shuffled_epochs
+
+Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
@@ -61,3 +67,32 @@ class BatchLoader:
         if isinstance(source, JoinedInstances) and source.weights:
             return mixed_epochs(places, tuple(map(len, source.parts)), source.weights, self.seed)
         return shuffled_epochs(places, len(source), self.seed)
+
+
+class ReadAhead(Generic[Batch]):
+    """Reads the batch that comes next in the background, while the caller computes with this one.
+
+    `read` takes a position to its batch and the next position. Calling the context manager does the same, and
+    raises what `read` raises for that position.
+    """
+
+    def __init__(self, read: Callable[[Position], tuple[Batch, Position]]) -> None:
+        self._read = read
+        self._ahead: tuple[Position, Future[tuple[Batch, Position]]] | None = None
+
+    def __enter__(self) -> "ReadAhead[Batch]":
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def __call__(self, position: Position) -> tuple[Batch, Position]:
+        if self._ahead is not None and self._ahead[0] == position:
+            batch, following = self._ahead[1].result()
+        else:
+            batch, following = self._read(position)
+        self._ahead = (following, self._thread.submit(self._read, following))
+        return batch, following

@@ -1,9 +1,11 @@
 """An estimate as tables."""
 
 from loriini.cli.output import format_table
+from loriini.estimate.choice import MARGIN
 from loriini.estimate.communication import Communication
 from loriini.estimate.estimate import Estimate, Option
 from loriini.estimate.memory import GIB
+from loriini.fields import as_argument
 
 PARALLELISMS = {
     "fsdp": "FSDP",
@@ -34,6 +36,13 @@ def _head(e: Estimate) -> str:
         lines.append(
             f"at an MFU of {ASSUMED_MFU:.0%}: {rate:,.0f} tokens/s, {e.tokens_per_step / rate:,.2f} s a step"
         )
+    if e.chosen_for is not None:
+        own = e.options[0]
+        lines.append(
+            f"chosen for {_gib(e.chosen_for)} GiB, {MARGIN:.0%} of them free: micro_batch_size "
+            f"{own.micro_batch_size}, recompute_merge {as_argument(own.recompute_merge)}"
+            + ("; too large" if own.memory.total > e.chosen_for else "")
+        )
     return "\n".join(lines)
 
 
@@ -57,14 +66,15 @@ def _options(e: Estimate) -> str:
     rows = [
         [
             str(o.micro_batch_size),
-            "yes" if o.activation_checkpointing else "no",
+            as_argument(o.recompute_merge),
+            as_argument(o.activation_checkpointing),
             _gib(o.memory.total),
             verdict[o.fits],
         ]
         for o in e.options
     ]
     last = "" if e.gpu_memory is None else f"in {_gib(e.gpu_memory)} GiB"
-    head = ["micro_batch_size", "activation_checkpointing", "GiB a rank", last]
+    head = ["micro_batch_size", "recompute_merge", "activation_checkpointing", "GiB a rank", last]
     return format_table(head, rows, align_right=True)
 
 

@@ -21,6 +21,9 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.configuration import BLOCK_SIZES
 from loriini.parallel.sharding import local_part
 
+EXPERT_MATRICES = {"llama": 3, "olmoe": 3, "phimoe": 3, "gpt2": 2}
+"""Matrices of an expert, of about one size, by block."""
+
 READS_VALUES = ("random", "label")
 """Scorers that read numbers from tensors, which fake ones do not hold; a frozen scorer is counted instead.
 
@@ -37,41 +40,49 @@ class ActivationBytes:
     merged: int
     """The part of `layer` that is merged experts' weights."""
     merging: int
-    """Merged experts' weights while a layer is computed, whether they are kept or merged again."""
+    """Transient bytes of a layer's backward pass through the merge."""
     boundary: int
     """The states between two layers, all that activation checkpointing keeps of a layer."""
     rest: int
     """Outside the layers."""
     logits: int
-    """Gradients of the logits."""
+    """Transient bytes of the loss's backward pass."""
 
-    def kept(self, layers: int, checkpointing: bool) -> int:
-        """All of it at its peak; with activation checkpointing one layer at a time is recomputed."""
-        of_layers = layers * self.boundary + self.layer if checkpointing else layers * self.layer
-        return self.rest + of_layers
+    log_probabilities: int
+    """The part of `rest` that is freed before the layers' backward pass begins."""
 
-    def transient(self, checkpointing: bool) -> int:
-        """The largest transient gradients: of the logits, or of a layer's merged weights.
+    def kept(self, layers: int) -> int:
+        """All that a model of `layers` layers keeps without activation checkpointing."""
+        return self.rest + layers * self.layer
 
-        With activation checkpointing those of the logits are freed before a layer is recomputed.
+    def peak(self, layers: int, checkpointing: bool) -> tuple[int, int]:
+        """Bytes kept and transient at the peak: as the loss's backward pass begins, or the last layer's.
+
+        With activation checkpointing one layer at a time is recomputed.
         """
-        return max(self.logits - (self.layer if checkpointing else 0), self.merging)
+        of_layers = layers * (self.boundary if checkpointing else self.layer)
+        again = self.layer if checkpointing else 0
+        moments = (
+            (self.rest + of_layers, self.logits),
+            (self.rest + of_layers + again - self.log_probabilities, self.merging),
+        )
+        return max(moments, key=sum)
 
 
 def count_activations(
     config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool = False
 ) -> ActivationBytes:
     """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights."""
-    merging = merged_parameters(config, instances, length) * dtype.itemsize
-    logits = 0 if fused_loss else instances * length * config.vocab_size * (4 + dtype.itemsize)
+    merged = merged_parameters(config, instances, length) * dtype.itemsize
     one, two = (_saved_at_depth(config, layers, instances, length, dtype, fused_loss) for layers in (1, 2))
     return ActivationBytes(
         layer=two - one,
-        merged=0 if config.recompute_merge else merging,
-        merging=merging,
+        merged=0 if config.recompute_merge else merged,
+        merging=merging_bytes(config, merged, dtype),
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
-        logits=logits,
+        logits=logits_bytes(config, instances, length, dtype, fused_loss),
+        log_probabilities=0 if fused_loss else instances * length * config.vocab_size * 4,
     )
 
 
@@ -81,6 +92,31 @@ def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int
         return 0
     units = -(-length // config.routing.segment_length) if config.routing.segmented else 1
     return instances * units * BLOCK_SIZES[config.block](config).expert
+
+
+def merging_bytes(config: LoriiniConfig, merged: int, dtype: torch.dtype) -> int:
+    """Transient bytes of the backward pass through one layer's merge into `merged` bytes.
+
+    The gradient of one merged matrix, and that of its experts in `dtype` and in float32. Weights that were
+    kept are freed as their gradients are made, so that those two do not add up.
+    """
+    if not merged:
+        return 0
+    share = 1 / EXPERT_MATRICES[config.block]
+    cast = 0 if dtype == torch.float32 else dtype.itemsize
+    gradient = share * config.num_experts * BLOCK_SIZES[config.block](config).expert * (cast + 4)
+    of_merged = share * merged
+    return round(of_merged + gradient if config.recompute_merge else max(of_merged, gradient))
+
+
+def logits_bytes(
+    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
+) -> int:
+    """Transient bytes of the backward pass through the loss, in float32 beside `dtype`."""
+    tokens, head = instances * length, config.vocab_size * config.hidden_size
+    if fused_loss:  # two chunks of logits and gradients, as large as the states; the head's gradient
+        return 4 * tokens * config.hidden_size * 4 + head * (4 + dtype.itemsize)
+    return 2 * tokens * config.vocab_size * 4  # of the log-probabilities and of the logits
 
 
 def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:

@@ -26,6 +26,8 @@ class RankStep:
     micro_batches: int
     itemsize: int
     """Bytes of a number in the dtype of computation."""
+    reduce_once: bool = False
+    """Whether gradients are reduced once a step, not after each micro-batch."""
 
     @property
     def tokens(self) -> int:
@@ -153,9 +155,10 @@ def _sliced_experts(
 
 
 def _fsdp(layers: int, root: int, step: RankStep, ranks: int, shard: int) -> Communication:
-    """FSDP of so many parameters in layers and outside them."""
+    """FSDP of `layers` parameters in the layers and `root` outside them."""
     others, replicas = (shard - 1) / shard, ranks // shard
     gathered = others * (2 * layers * step.itemsize + root * FLOAT32)
     between = 2 * (replicas - 1) / replicas / shard
     reduced = (others + between) * (layers + root) * FLOAT32
-    return Communication(step.micro_batches * gathered, step.micro_batches * reduced, 0)
+    reductions = 1 if step.reduce_once else step.micro_batches
+    return Communication(step.micro_batches * gathered, reductions * reduced, 0)

@@ -1,11 +1,14 @@
 """An estimate of a run before it starts: what fits, and what each rank holds, computes and receives."""
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import asdict, dataclass
 from math import gcd
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.estimate.activations import merged_parameters
+from loriini.estimate.choice import as_computed_here, choose, memory_here
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
@@ -36,6 +39,7 @@ class Option:
     """A way to run it, the memory that a rank then needs, and whether it fits (None: memory not given)."""
 
     micro_batch_size: int
+    recompute_merge: bool
     activation_checkpointing: bool
     memory: RankMemory
     fits: bool | None
@@ -54,6 +58,8 @@ class Estimate:
     tokens_per_step: int
     flops_per_step: float
     peak_flops: float | None
+    chosen_for: float | None
+    """Bytes of memory for which the run's `auto` settings were chosen; None if it has none."""
     options: tuple[Option, ...]
     """The run's own comes first."""
     group: int
@@ -83,6 +89,12 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     run.check(processes=cluster.gpus)
     config = run.config(vocab_size, eos_token_id=0)
     check_memory(run, config, cluster.gpus, MOST_MEMORY, "the largest that is estimated")
+    chosen_for = None
+    if run.has_auto:
+        chosen_for = cluster.gpu_memory or memory_here()
+        computed = run if cluster.gpu_memory else as_computed_here(run)
+        run = run.chosen_as(choose(computed, config, cluster.gpus, chosen_for).run)
+        config.recompute_merge = run.model.recompute_merge is True
     options = tuple(find_options(run, config, cluster))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
         raise InputError(f"{run.name} does not fit: {remedy(run, config, cluster.gpus, cluster.gpu_memory)}")
@@ -103,6 +115,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
         tokens_per_step=tokens,
         flops_per_step=flops * tokens,
         peak_flops=run.watch.peak_flops or peak_flops(),
+        chosen_for=chosen_for,
         options=options,
         group=group,
         communication=by_parallelism(config, step, cluster.gpus, shard, group),
@@ -113,22 +126,29 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
 
 
 def find_options(run: Run, config: LoriiniConfig, cluster: GpuCluster) -> Iterator[Option]:
-    """Micro-batches of the run's size and smaller, each with and without activation checkpointing."""
-    share = run.batch_size // cluster.gpus
-    size, own = min(run.micro_batch_size or share, share), run.speed.activation_checkpointing
+    """Micro-batches of the run's size and smaller, with and without activation checkpointing.
+
+    Where experts are merged, both ways of merging.
+    """
+    size, own = run.instances_at_once(run.batch_size // cluster.gpus), run.speed.activation_checkpointing
+    merges = merged_parameters(config, 1, run.length) > 0
     while size:
-        activations = micro_batch_activations(run, config, size)
-        for checkpointing in (own, not own):
-            memory = rank_memory(run, config, cluster.gpus, size, checkpointing, activations)
-            fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
-            yield Option(size, checkpointing, memory, fits)
+        for again in (config.recompute_merge, not config.recompute_merge)[: 2 if merges else 1]:
+            merging = copy(config)
+            merging.recompute_merge = again
+            activations = micro_batch_activations(run, merging, size)
+            for checkpointing in (own, not own):
+                memory = rank_memory(run, merging, cluster.gpus, size, checkpointing, activations)
+                fits = None if cluster.gpu_memory is None else memory.total <= cluster.gpu_memory
+                yield Option(size, again, checkpointing, memory, fits)
         size //= 2
 
 
 def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
     """Each rank's share of a step."""
     micro_batches = -(-(run.batch_size // gpus) // micro_batch_size)
-    return RankStep(micro_batch_size, run.length, micro_batches, compute_dtype(run).itemsize)
+    itemsize = compute_dtype(run).itemsize
+    return RankStep(micro_batch_size, run.length, micro_batches, itemsize, run.parallel.reduce_once)
 
 
 def by_parallelism(

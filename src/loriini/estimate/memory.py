@@ -9,7 +9,7 @@ from loriini.estimate.activations import ActivationBytes, count_activations
 from loriini.estimate.communication import FLOAT32, count_parameters
 from loriini.model import LoriiniConfig
 from loriini.model.loss import has_fused_loss
-from loriini.train.run import Run
+from loriini.train.run import AUTO, Run
 
 GIB = 1 << 30
 MOST_MEMORY = float(1 << 60)
@@ -53,7 +53,7 @@ def least_memory(run: Run, config: LoriiniConfig, ranks: int) -> float:
     Weights, gradients and moments in float32, the batch, and of a micro-batch the states between layers.
     """
     share = -(-run.batch_size // ranks)
-    micro_batch = min(run.micro_batch_size or share, share) * run.length
+    micro_batch = (1 if run.micro_batch_size == AUTO else run.instances_at_once(share)) * run.length
     kept = 1 if run.speed.activation_checkpointing else config.num_hidden_layers
     states = 2 * micro_batch * config.hidden_size * kept
     shard, _ = mesh_sizes(run, ranks)
@@ -115,19 +115,33 @@ def rank_memory(
     kept_layers = 1 if checkpointing else layers
     master = FLOAT32 * counts.total / shard
     if shard == 1:
-        gathered = 0.0 if itemsize == FLOAT32 else counts.total * itemsize
+        gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
     else:
         layer = (counts.experts / group + counts.layers) / layers
         gathered = 2 * layer * itemsize + counts.root * FLOAT32
+    kept, transient = counted.peak(layers, checkpointing)
+    whole = counts.experts / group + counts.layers + counts.root
+    accumulated = shard > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
         parameters=master,
-        gradients=master,
+        gradients=master + (FLOAT32 * whole if accumulated else 0),
         optimizer=2 * master,
         gathered=gathered,
-        activations=counted.kept(layers, checkpointing) + kept_layers * others,
+        activations=kept + kept_layers * others,
         merged=kept_layers * counted.merged,
-        transient=counted.transient(checkpointing),
+        transient=transient,
     )
+
+
+def cast_parameters(config: LoriiniConfig, layers: int) -> float:
+    """Parameters of which autocast keeps a copy for the backward pass of `layers` layers and the head.
+
+    Experts that are merged again are cast again, too.
+    """
+    counts, merged = count_parameters(config), config.routing.combination == "parameters"
+    again = config.recompute_merge and config.num_experts > 1 and merged
+    of_layers = counts.layers + (0 if again else counts.experts)
+    return of_layers * layers / config.num_hidden_layers + config.vocab_size * config.hidden_size
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:

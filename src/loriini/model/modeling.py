@@ -185,7 +185,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inputs_embeds=x_BLD,
             attention_mask=None if context.packed else attention_mask,
             past_key_values=past_key_values,
-            position_ids=context.position_ids() if context.packed else position_ids,
+            # of one document a row transformers would ask the device whether they are several
+            position_ids=context.position_ids() if context.packed else None,
         )
         x_BLD, placed = self.positions(x_BLD, position_ids)
         x_BLD = self.dropout(x_BLD)

@@ -36,6 +36,9 @@ class ParallelConfig:
     each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
     experts: Count = 1
     """Processes, of those that share a copy, that share the width of every expert (Lory section 6)."""
+    reduce_once: bool = False
+    """Reduce gradients over processes once a step instead of after each micro-batch: less communication, but
+    every process then holds all gradients in float32."""
 
     def __post_init__(self) -> None:
         check_fields(self, "parallel.")
@@ -85,16 +88,13 @@ class Parallel:
         dist.all_reduce(total)
         return total
 
-    def mean_of(self, *numbers: float) -> tuple[float, ...]:
-        """The means of numbers over all processes, in one reduction."""
-        return numbers if self.mesh is None else tuple(self.mean(self._tensor(numbers)).tolist())
-
     def any(self, here: bool) -> bool:
         """Whether it is true in any process."""
-        return here if self.mesh is None else bool(self.sum(self._tensor([float(here)])).item())
-
-    def _tensor(self, numbers: Any) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.float64, device=pick_device())
+        return (
+            here
+            if self.mesh is None
+            else bool(self.sum(torch.tensor([float(here)], device=pick_device())).item())
+        )
 
 
 SINGLE_PROCESS = Parallel()

@@ -157,11 +157,15 @@ def gather_model(model: LoriiniForCausalLM, parallel: Parallel) -> LoriiniForCau
     return gathered
 
 
-def clip_gradients(model: nn.Module, limit: float, parallel: Parallel) -> Tensor:
-    """Scale all gradients so that their norm is at most `limit`; returns the norm before, a scalar."""
+def reduce_gradients(model: nn.Module, reduce: bool) -> None:
+    """Whether the next backward pass reduces gradients over processes, or adds them up in this one."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(reduce)
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Scale sharded gradients so that their norm is at most `limit`; returns the norm before, a scalar."""
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    if parallel.mesh is None:
-        return torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
     norm = gradient_norm(gradients)
     scale = (limit / (norm + 1e-6)).clamp(max=1.0)
     for gradient in gradients:

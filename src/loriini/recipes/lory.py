@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from loriini.routing import DESIGNS
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import ModelShape, Run
+from loriini.train.run import AUTO, ModelShape, Run
 from loriini.train.speed import SpeedConfig
 
 LENGTH, TOKENS_PER_STEP = 4096, 1 << 20
@@ -25,7 +25,7 @@ def lory_0_3b_dense() -> Run:
         optimizer=OptimizerConfig(learning_rate=2e-4),
         steps=150_000_000_000 // TOKENS_PER_STEP,
         batch_size=TOKENS_PER_STEP // LENGTH,
-        micro_batch_size=4,
+        micro_batch_size=AUTO,
         length=LENGTH,
         order="similar",
     )

@@ -1,19 +1,21 @@
 """Loss-free load balancing: a bias that is moved after each step, outside the gradient."""
 
 import torch
+from torch import Tensor
 
 from loriini.model import LoriiniForCausalLM
 from loriini.train.metrics import ExpertUse
 
 
 @torch.no_grad()
-def update_balance_bias(model: LoriiniForCausalLM, use: ExpertUse) -> None:
+def update_balance_bias(model: LoriiniForCausalLM, use: ExpertUse, taken: Tensor | float = 1.0) -> None:
     """Move each expert's bias by γ towards an even load (DeepSeek-V3 section 2.1.2; Wang et al., 2024).
 
     b_i += γ · sign(c̄ - c_i), where c_i counts the choices of expert i in all of the step's micro-batches and
-    γ is the design's `balance_bias`. Does nothing for models without a bias.
+    γ is the design's `balance_bias`. Does nothing for models without a bias, and where `taken` is 0: a step
+    that was skipped.
     """
     for mixture, choices_E in zip(model.model.mixtures, use.choices, strict=True):
         if mixture.router is not None and mixture.router.balance_bias is not None:
             error_E = choices_E.mean() - choices_E
-            mixture.router.balance_bias += model.config.routing.balance_bias * error_E.sign()
+            mixture.router.balance_bias += model.config.routing.balance_bias * taken * error_E.sign()

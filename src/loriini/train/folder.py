@@ -31,15 +31,17 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
     Raises InputError for another run's folder and for a run that this corpus and these processes do not fit.
-    Settings in CHANGEABLE may have changed; `run.json` then follows (once it is
-    finished, only in the paths of its corpora).
+    Settings in CHANGEABLE may have changed; `run.json` then follows (once it is finished, only in the paths
+    of its corpora). What is `auto` on one side is as on the other.
     """
     run.check(run.label_names(corpus.instances), world_size())
     path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
     settings = {**run.to_dict(), **data}
     if path.exists():
         before, written = read_run(path)
-        settings_before = {**before.to_dict(), **{name: written.get(name) for name in data}}
+        run = run.chosen_as(before)
+        settings = {**run.to_dict(), **data}
+        settings_before = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
         if changed := changed_settings(settings_before, settings):
             raise InputError(
                 f"{path}: this folder holds another run (different: {changed}); "
@@ -74,8 +76,8 @@ def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
     found = newest_checkpoint(out / "checkpoints")
     settings = read_state(found[0]).get("run") if found else None
     if found and settings is not None:  # earlier versions did not record them
-        written = run_of_json(settings, found[0] / STATE).to_dict()
-        if changed := changed_settings(written, run.to_dict()):
+        written = run_of_json(settings, found[0] / STATE)
+        if changed := changed_settings(written.to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
                 "undo the change, or start another run"

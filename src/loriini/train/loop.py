@@ -14,14 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from loriini.batches.joined import InstanceSource
-from loriini.batches.loader import BatchLoader, Position
+from loriini.batches.loader import BatchLoader, Position, ReadAhead
 from loriini.errors import Unfinished
 from loriini.hardware import autocast, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
-from loriini.parallel.sharding import build_model, clip_gradients, gather_model
+from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
 from loriini.progress import progress, warn
 from loriini.routing import not_causal
 from loriini.train.balance import update_balance_bias
@@ -33,7 +32,7 @@ from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, ExpertUse, add_up, expert_metrics, expert_use, rewind
-from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate
+from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate, take_step
 from loriini.train.run import RUN, Run
 from loriini.train.speed import check_compiler, speed_up
 from loriini.train.upcycle import upcycle
@@ -59,9 +58,11 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
+    What is left to `auto` (see `loriini.estimate.choice`) is one micro-batch, with its merged weights kept.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
     SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
     """
+    run = run.chosen(micro_batch_size=0, recompute_merge=False)
     deadline = time.monotonic() + 60 * minutes
     check_sinks(run.watch.sinks)
     check_compiler(run.speed)
@@ -97,13 +98,14 @@ def train_to_end(
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
         CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel, run.to_dict()) as checkpoints,
+        ReadAhead(partial(read_batch, run, batches)) as read,
     ):
         advance(state.progress.step)
         while state.progress.step < run.steps:
             if step_copies(state, run):
                 copy_dense(state, run, corpus)
             position = Position(state.progress.consumed)
-            metrics = training_step(state, run, batches)
+            metrics = training_step(state, run, read)
             step = state.progress.step
             measured = measure_all(measures, state.model, step, run.steps, files)
             record(metrics, measured.entries)
@@ -186,26 +188,56 @@ def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = Non
     return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)
 
 
-def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[str, Any]:
-    """Take one optimizer step, which updates `state`, and return its metrics."""
+@dataclass(frozen=True)
+class Batch:
+    """This process's share of a batch, on the training device."""
+
+    tokens_BL: Tensor
+    """Instances (B, L+1)."""
+    labels_B: Tensor | None = None
+    """Where the run routes by label."""
+    positions_BL: Tensor | None = None
+    """Each token's position in its document (B, L+1), where documents are kept apart."""
+
+
+Reader = Callable[[Position], tuple[Batch, Position]]
+"""Reads the batch at a position; returns it and the next position."""
+
+
+def read_batch(run: Run, batches: BatchLoader, position: Position) -> tuple[Batch, Position]:
+    """The batch at `position`, and the position of the next."""
+    tokens, instances_B, following = batches.at(position)
+    source = batches.instances
+    batch = Batch(
+        to_device(tokens[:, : run.length + 1]),
+        to_device(source.labels(instances_B)) if run.label_names(source) else None,
+        to_device(source.positions(instances_B)[:, : run.length + 1]) if run.document_mask else None,
+    )
+    return batch, following
+
+
+def to_device(values: NDArray[np.int64]) -> Tensor:
+    """An array on the training device; a GPU copies it while it computes."""
+    tensor, device = torch.from_numpy(values), pick_device()
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
+    """Take one optimizer step, which updates `state`, and return its metrics.
+
+    Nothing waits for the device before the step is taken; one transfer then brings all metrics.
+    """
     started = time.perf_counter()
-    ids, instances_B, position = batches.at(Position(state.progress.consumed))
+    batch, position = read(Position(state.progress.consumed))
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
-    labels_B = routing_labels(state.model, batches.instances, instances_B)
-    positions_BL = (
-        to_device(batches.instances.positions(instances_B), run.length) if run.document_mask else None
-    )
     state.model.model.begin_step()
-    tokens_BL = to_device(ids, run.length)
-    loss, auxiliary, use = accumulate_gradients(
-        state.model, tokens_BL, run, labels_B, state.parallel, positions_BL
-    )
-    norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)
-    finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
-    if finite:
-        state.optimizer.step()
-        update_balance_bias(state.model, use)
+    loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
+    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel)
+    update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)
+    scalars = torch.stack([loss, auxiliary, norm.double(), taken.double()])
+    values = torch.cat([scalars, use.flat()]).cpu()
+    (loss_here, auxiliary_here, norm_here, finite), use = values[:4].tolist(), use.like(values[4:])
     tokens = run.batch_size * run.length
     speed = tokens / (time.perf_counter() - started)
     state.progress = RunProgress(
@@ -216,10 +248,10 @@ def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[
     )
     return {
         "step": state.progress.step,
-        "loss": loss if math.isfinite(loss) else None,
+        "loss": loss_here if math.isfinite(loss_here) else None,
         "tokens": state.progress.tokens,
-        "auxiliary_loss": auxiliary,
-        "gradient_norm": norm.item() if finite else None,
+        "auxiliary_loss": auxiliary_here,
+        "gradient_norm": norm_here if finite else None,
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
         "skipped": not finite,
@@ -229,54 +261,39 @@ def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[
 
 
 def accumulate_gradients(
-    model: LoriiniForCausalLM,
-    ids_BL: Tensor,
-    run: Run,
-    labels_B: Tensor | None = None,
-    parallel: Parallel = SINGLE_PROCESS,
-    positions_BL: Tensor | None = None,
-) -> tuple[float, float, ExpertUse]:
+    model: LoriiniForCausalLM, batch: Batch, run: Run, parallel: Parallel = SINGLE_PROCESS
+) -> tuple[Tensor, Tensor, ExpertUse]:
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
-    The instances are (B, L+1); `labels_B` (B,) route them where the design routes by label, and
-    `positions_BL` (B, L+1) keep their documents apart. The results are means and sums over all processes, and
-    so are the gradients once they are clipped.
+    The losses are float64 scalars on the device. They are means and sums over all processes, and so are the
+    gradients once the step is taken.
     """
-    size = run.micro_batch_size or len(ids_BL)
-    cross_entropy = auxiliary = 0.0
+    batch_size = len(batch.tokens_BL)
+    size = run.instances_at_once(batch_size)
+    labels_B = batch.labels_B if model.config.routed_by_label else None  # a dense phase asks for none
+    cross_entropy = auxiliary = torch.zeros((), dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
-    for first in range(0, len(ids_BL), size):
-        part = ids_BL[first : first + size]
-        labels = None if labels_B is None else labels_B[first : first + size]
-        positions = None if positions_BL is None else positions_BL[first : first + size, :-1]
-        share = len(part) / len(ids_BL)
+    for first in range(0, batch_size, size):
+        here = slice(first, first + size)
+        tokens_BL = batch.tokens_BL[here]
+        share = len(tokens_BL) / batch_size
         with autocast(run.precision):
             out = model(
-                part[:, :-1],
-                position_ids=positions,
-                shift_labels=part[:, 1:],
-                routing_labels=labels,
+                tokens_BL[:, :-1],
+                position_ids=None if batch.positions_BL is None else batch.positions_BL[here, :-1],
+                shift_labels=tokens_BL[:, 1:],
+                routing_labels=None if labels_B is None else labels_B[here],
                 skip_logits=run.speed.fuses_loss,
                 average=parallel.mean,
             )
-        (out.loss * (share / parallel.world_size)).backward()
-        added = 0.0 if out.auxiliary_loss is None else out.auxiliary_loss.item()
-        cross_entropy += share * (out.loss.item() - added)
-        auxiliary += share * added
-        uses.append(expert_use(out.routings))
-    cross_entropy, auxiliary = parallel.mean_of(cross_entropy, auxiliary)
-    return cross_entropy, auxiliary, add_up(uses).map(parallel.sum)
-
-
-def routing_labels(
-    model: LoriiniForCausalLM, source: InstanceSource, ids_B: NDArray[np.int64]
-) -> Tensor | None:
-    """The labels (B,) of instances, on the model's device; None for a model that does not route by label."""
-    if not model.config.routed_by_label:
-        return None
-    return torch.from_numpy(source.labels(ids_B)).to(model.device)
-
-
-def to_device(ids: np.ndarray, length: int) -> Tensor:
-    """Instances, cut to (B, length+1), on the training device."""
-    return torch.from_numpy(ids[:, : length + 1]).to(pick_device())
+        loss, added, routings = out.loss, out.auxiliary_loss, out.routings
+        del out  # with the logits
+        reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
+        (loss * (share / parallel.world_size)).backward()
+        added = torch.zeros_like(loss) if added is None else added.detach()
+        cross_entropy = cross_entropy + share * (loss.detach() - added)
+        auxiliary = auxiliary + share * added
+        uses.append(expert_use(routings))
+    use = add_up(uses)
+    total = parallel.sum(torch.cat([torch.stack([cross_entropy, auxiliary]), use.flat()]))
+    return total[0] / parallel.world_size, total[1] / parallel.world_size, use.like(total[2:])

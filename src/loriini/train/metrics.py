@@ -130,9 +130,15 @@ class ExpertUse:
     confidence_entropy: Tensor
     """Sum of the entropies of the softmax of logits, (layers,)."""
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "ExpertUse":
-        """The same with a function applied to every sum."""
-        return ExpertUse(*(function(getattr(self, field.name)) for field in fields(self)))
+    def flat(self) -> Tensor:
+        """All sums as one vector, float64."""
+        return torch.cat([getattr(self, field.name).double().flatten() for field in fields(self)])
+
+    def like(self, values: Tensor) -> "ExpertUse":
+        """Other values of `flat` as sums of this shape."""
+        shapes = [getattr(self, field.name).shape for field in fields(self)]
+        parts = values.split([shape.numel() for shape in shapes])
+        return ExpertUse(*(part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
 
 
 @torch.no_grad()

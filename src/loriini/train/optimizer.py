@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from loriini.errors import InputError
 from loriini.fields import Bounds, Fraction, FractionBelowOne, NotNegative, Weight, check_fields
-from loriini.parallel.sharding import expand_into_experts
+from loriini.parallel.mesh import Parallel
+from loriini.parallel.sharding import clip_gradients, expand_into_experts
 
 PEAK = "peak"
 
@@ -110,6 +111,30 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def take_step(
+    model: nn.Module, optimizer: torch.optim.AdamW, limit: float, loss: Tensor, parallel: Parallel
+) -> tuple[Tensor, Tensor]:
+    """Step with gradients of a norm of at most `limit`, unless the norm or the loss is not finite.
+
+    Returns the norm before clipping and whether the step was taken, scalars on the device. Without shards
+    nothing waits for them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass
+    less than clipping beforehand, and does nothing where `found_inf` is 1.
+    """
+    if parallel.mesh is not None:
+        norm = clip_gradients(model, limit)
+        finite = norm.isfinite() & loss.isfinite()
+        if bool(finite):
+            optimizer.step()
+        return norm, finite
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    finite = norm.isfinite() & loss.isfinite()
+    optimizer.grad_scale = ((norm + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
+    optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+    optimizer.step()
+    return norm, finite
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

@@ -158,6 +158,14 @@ def _apply(config: Any, changes: Changes) -> Any:
     )
 
 
+def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
+    """Text as `none` or one of the kinds' words, else as a value of the first kind."""
+    if text == "none" and types.NoneType in kinds:
+        return None
+    words = [kind for kind in kinds if get_origin(kind) is Literal and text in map(str, get_args(kind))]
+    return _parse(text, words[0] if words else kinds[0])
+
+
 def _parse(text: str, kind: Any) -> Any:
     """Text as a value of a field's type."""
     origin = get_origin(kind)
@@ -172,7 +180,7 @@ def _parse(text: str, kind: Any) -> Any:
             raise ValueError(f"it takes {len(kinds)} values with commas between them")
         return tuple(_parse(part, kinds[0]) for part in parts)
     if origin in (Union, types.UnionType):
-        return None if text == "none" else _parse(text, get_args(kind)[0])
+        return _parse_union(text, get_args(kind))
     if kind is bool:
         if text not in ("true", "false"):
             raise ValueError("it is one of: true, false")

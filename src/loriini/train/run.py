@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -32,6 +32,9 @@ from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
 
 RUN = "run.json"
+Auto = Literal["auto"]
+AUTO: Auto = "auto"
+"""Chosen for the device's memory when the run starts; `run.json` then has what was chosen."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,9 @@ class ModelShape:
     """Dropout of embeddings, attention weights and residual branches; gpt2 only."""
     low_rank: Count | None = None
     """Rank through which the experts' gate projections are factorised (AoE); none: the design's choice."""
-    recompute_merge: bool = False
+    recompute_merge: bool | Auto = AUTO
     """Merge experts again in the backward pass instead of keeping the merged weights: less memory, a little
-    more time."""
+    more time. auto: where the memory is too small, or the larger micro-batch that it allows is worth it."""
     num_key_value_heads: Count | None = None
     """Heads of keys and values, each shared by a group of queries' heads; none: as many as queries'."""
     head_dim: Count | None = None
@@ -102,6 +105,7 @@ class ModelShape:
         """The same as arguments of `LoriiniConfig`, without those left to the run and its corpus."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         scaling = values.pop("rope_scaling", {"rope_type": "default"})
+        values["recompute_merge"] = self.recompute_merge is True
         return {**values, "rope_parameters": {"rope_theta": values.pop("rope_theta"), **scaling}}
 
     def __post_init__(self) -> None:
@@ -134,9 +138,9 @@ class Run:
     """Optimizer steps."""
     batch_size: Count = 16
     """Instances of a step, over all processes."""
-    micro_batch_size: CountOrZero = 0
+    micro_batch_size: CountOrZero | Auto = 0
     """Instances that go through the model at once in each process, the rest being gradient accumulation;
-    0: all."""
+    0: all; auto: as many as fit in the device's memory."""
     length: Annotated[int, Bounds(least=1, most=1 << 24)] = 1024
     """Context length in tokens."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -170,10 +174,32 @@ class Run:
     def from_dict(cls, values: dict[str, Any]) -> "Run":
         """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
 
-        Raises InputError, ValueError or TypeError for values that no run has.
+        Versions without `model.recompute_merge` kept the merged weights. Raises InputError, ValueError or
+        TypeError for values that no run has.
         """
+        if isinstance(values.get("model"), dict):
+            values = {**values, "model": {"recompute_merge": False, **values["model"]}}
         run: Run = value_from_json(cls, values)
         return run
+
+    @property
+    def has_auto(self) -> bool:
+        """Whether the micro-batch or the merge is still to be chosen."""
+        return AUTO in (self.micro_batch_size, self.model.recompute_merge)
+
+    def chosen(self, micro_batch_size: int | Auto, recompute_merge: bool | Auto) -> "Run":
+        """This run with these values where it has `auto`."""
+        size = micro_batch_size if self.micro_batch_size == AUTO else self.micro_batch_size
+        again = recompute_merge if self.model.recompute_merge == AUTO else self.model.recompute_merge
+        return replace(self, micro_batch_size=size, model=replace(self.model, recompute_merge=again))
+
+    def instances_at_once(self, share: int) -> int:
+        """Instances of a micro-batch in a process that takes `share` instances of a batch."""
+        return min(self.micro_batch_size, share) if self.micro_batch_size not in (0, AUTO) else share
+
+    def chosen_as(self, other: "Run") -> "Run":
+        """This run with another's choices where it has `auto`."""
+        return self.chosen(other.micro_batch_size, other.model.recompute_merge)
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
         """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""

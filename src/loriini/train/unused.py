@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from loriini.errors import InputError
 from loriini.routing.design import MATTERS
-from loriini.train.run import Run
+from loriini.train.run import AUTO, Run
 
 Needs = tuple[Callable[[Run], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
@@ -28,7 +28,10 @@ NEEDS: dict[str, Needs] = {
     "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
     "evaluate.sample_tokens": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
     "watch.every": (lambda run: bool(run.watch.sinks), "a tracker, --watch.sinks"),
-    "micro_batch_size": (lambda run: run.micro_batch_size <= run.batch_size, "at most --batch_size"),
+    "micro_batch_size": (
+        lambda run: run.micro_batch_size == AUTO or run.micro_batch_size <= run.batch_size,
+        "at most --batch_size",
+    ),
 }
 FOR_ANY_DESIGN = ("segment_length",)
 """Fields of a design that are accepted where they change nothing, for commands that differ in the design."""

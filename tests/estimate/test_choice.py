@@ -1,0 +1,110 @@
+"""The micro-batch and the merge that a run's memory allows."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from loriini.estimate.choice import FEW, MARGIN, choose, divisors, merge_traffic
+from loriini.model import LoriiniConfig
+from loriini.recipes import RECIPES, find_recipe
+from loriini.train.run import AUTO, Run
+from runs import tiny_run
+
+RUN = tiny_run("lory", batch_size=24, micro_batch_size=AUTO)
+
+
+@dataclass(frozen=True)
+class Total:
+    total: float
+
+
+def total(size: int, again: bool, ranks: int = 1) -> float:
+    """As an estimate, far above what a tiny run needs at least."""
+    return 1e8 * ((100 + size * (6 if again else 10)) / ranks)
+
+
+@pytest.fixture(autouse=True)
+def estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank_memory(run: Run, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool) -> Total:
+        return Total(total(size, config.recompute_merge, ranks))
+
+    monkeypatch.setattr("loriini.estimate.choice.rank_memory", rank_memory)
+
+
+def chosen(run: Run, memory: float, ranks: int = 1) -> tuple[int, bool]:
+    found = choose(run, run.config(64, 0), ranks, memory).run
+    assert not found.has_auto
+    assert replace(found, micro_batch_size=AUTO, model=run.model) == replace(run, micro_batch_size=AUTO)
+    return found.micro_batch_size, found.model.recompute_merge
+
+
+def enough(size: int, again: bool, ranks: int = 1) -> float:
+    """Memory in which this just fits with the margin."""
+    return 1.001 * total(size, again, ranks) / (1 - MARGIN)
+
+
+def test_micro_batches_are_the_whole_share_or_powers_of_two() -> None:
+    assert divisors(24) == [24, 8, 4, 2, 1]
+    assert divisors(16) == [16, 8, 4, 2, 1]
+    assert divisors(7) == [7, 1]
+
+
+@pytest.mark.parametrize("size", [24, 8, 4, 1])
+def test_the_largest_micro_batch_that_fits_is_taken(size: int) -> None:
+    run = replace(RUN, model=replace(RUN.model, recompute_merge=False))
+    assert chosen(run, enough(size, False)) == (size, False)
+    least = total(1, False) / 2  # nothing fits
+    assert chosen(run, least) == (1, False)
+
+
+def test_a_choice_counts_each_ranks_share() -> None:
+    run = replace(RUN, model=replace(RUN.model, recompute_merge=False))
+    assert chosen(run, enough(12, False, ranks=2), ranks=2) == (12, False)
+
+
+def test_what_is_set_stays() -> None:
+    fixed = replace(RUN, micro_batch_size=4, model=replace(RUN.model, recompute_merge=True))
+    assert choose(fixed, fixed.config(64, 0), 1, 1.0).run == fixed
+    dense = tiny_run("dense", batch_size=8, micro_batch_size=4)
+    assert chosen(dense, 1.0) == (4, False)
+
+
+def test_experts_are_merged_again_where_memory_forces_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loriini.estimate.choice.FEW", 0.0)
+    run = replace(RUN, micro_batch_size=4)
+    kept, again = enough(4, False), enough(4, True)
+    assert chosen(run, kept) == (4, False)
+    assert chosen(run, (kept + again) / 2) == (4, True)
+
+
+def test_few_merged_weights_are_kept_without_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loriini.estimate.choice.rank_memory", None)
+    run = replace(RUN, micro_batch_size=4)
+    merged = 2 * 4 * 4 * 3 * 32 * 48 * 4  # two layers, four instances of four segments, in float32
+    found = choose(run, run.config(64, 0), 1, 1.01 * merged / FEW)
+    assert (found.run.model.recompute_merge, found.total) == (False, None)
+
+
+def test_a_larger_micro_batch_by_merging_again_must_save_traffic() -> None:
+    config = RECIPES["0.3b-lory-8e"].config(32_000, 0)
+    many = RECIPES["0.3b-lory-32e"].config(32_000, 0)
+    assert merge_traffic(config, 4, 4096, False) == pytest.approx(12 * 7 / 64 + 4)
+    assert merge_traffic(config, 4, 4096, False) < merge_traffic(config, 16, 4096, True)
+    assert merge_traffic(many, 1, 4096, False) > merge_traffic(many, 4, 4096, True)
+
+
+@pytest.mark.parametrize(("experts", "ranks", "again"), [(3, 1, False), (64, 1, True), (3, 2, True)])
+def test_traffic_decides_on_one_gpu_and_the_micro_batch_on_several(
+    experts: int, ranks: int, again: bool
+) -> None:
+    run = replace(RUN, batch_size=8 * ranks, model=replace(RUN.model, num_experts=experts))
+    memory = enough(8, True, ranks)
+    assert total(8, False, ranks) > memory
+    assert chosen(run, memory, ranks)[1] == again
+
+
+def test_recipes_whose_loss_depends_on_the_micro_batch_fix_it() -> None:
+    for name, run in RECIPES.items():
+        routing = find_recipe(name).routing
+        depends = routing.load_balance > 0 or routing.selection == "expert_choice"
+        assert not (depends and run.micro_batch_size == AUTO), name
