@@ -66,7 +66,7 @@ def packed_sources(
     states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
 ) -> Tensor:
     """The mean state (B, U, D) that routes each unit of packed rows, document by document."""
-    means_BUD = segment_means(states_BHD, context, layout.slots_per_unit)
+    means_BUD = segment_means(states_BHD, context, layout.slots_per_unit, layout.units)
     if layout.segments_BU is None:  # units are documents
         return means_BUD
     back_BU = layout.segments_BU if design.unit == "prefix" else layout.segments_BU.clamp(max=1)
@@ -77,24 +77,27 @@ def packed_sources(
 def segments_before(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
     """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
     T = design.segment_length
-    means_BND = segment_means(states_BHD, context, T)
+    # A packed row may have a segment for every token; counting them would stop a GPU and a compiled graph.
+    segments = states_BHD.shape[1] if context.packed else None
+    means_BND = segment_means(states_BHD, context, T, segments)
     before_BL1 = context.segments(T)[:, context.past :, None] - 1
     gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))
     return gathered_BLD.masked_fill(context.new_positions()[..., None] < T, 0)
 
 
-def segment_means(states_BHD: Tensor, context: RoutingContext, T: int) -> Tensor:
-    """Mean state of each segment of the history (B, N, D); 0 for an empty one."""
+def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments: int | None = None) -> Tensor:
+    """Mean state of each segment of the history (B, N, D); 0 for an empty one.
+
+    N is `segments`, by default as many as H tokens of one document fill.
+    """
     B, H, D = states_BHD.shape
-    segments = -(-H // T)
+    segments = segments or -(-H // T)
     if context.positions_BH is None:
         filled = pad(states_BHD, (0, 0, 0, segments * T - H)).view(B, segments, T, D)
         counts_N1 = torch.full((segments, 1), T, device=filled.device)
         counts_N1[-1] = H - (segments - 1) * T
         return filled.sum(2) / counts_N1
     index_BH = context.segments(T)
-    if context.packed:
-        segments = int(index_BH.amax()) + 1
     index_BH = torch.where(index_BH < 0, segments, index_BH)
     sums = states_BHD.new_zeros(B, segments + 1, D)
     sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD)
