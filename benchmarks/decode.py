@@ -15,11 +15,11 @@ from statistics import median
 from typing import Any
 
 import torch
-from measuring import write_results
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from measuring import write_results
 
 Generate = Callable[[int], Tensor]
 
