@@ -73,6 +73,21 @@ def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int],
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
+@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
+@torch.no_grad()
+def test_sums_of_products_equal_the_merges_twin(
+    kind: str, experts: int, slots: int, dtype: torch.dtype
+) -> None:
+    module = make_experts(experts, 16, 24, dtype, kind)
+    gates = torch.randn(5, experts).softmax(-1) * (torch.rand(5, experts) < 0.8)
+    x = torch.randn(5, slots, 16, dtype=dtype)
+    found = module.by_sums(x, gates)
+    assert found.dtype == dtype
+    expected = by_parameters_loop(module.double(), x.double(), gates.double())
+    tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
+    torch.testing.assert_close(found.double(), expected, **tolerance)
+
+
 def test_a_recomputed_merge_is_not_kept() -> None:
     module, x = make_experts(4, 16, 24, torch.float32), torch.randn(5, 3, 16)
     gates = torch.randn(5, 4).softmax(-1).requires_grad_()

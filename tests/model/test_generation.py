@@ -59,6 +59,16 @@ def test_generate_from_a_padded_batch(name: str, mode: str, block: str) -> None:
             torch.testing.assert_close(logits[b], alone, **CLOSE)
 
 
+@pytest.mark.parametrize(("name", "mode"), [*MERGING_CASES, ("smear", "prompt")])
+@torch.no_grad()
+def test_generate_for_more_sequences_than_experts(name: str, mode: str) -> None:
+    model, ids = tiny_model(name, num_experts=3), random_ids(7, 2 * SEGMENT + 1)
+    tokens, logits = generated(model, ids, inference_routing=mode)
+    tokens_without, logits_without = generated(model, ids, inference_routing=mode, use_cache=False)
+    assert torch.equal(tokens, tokens_without)
+    torch.testing.assert_close(logits, logits_without, **CLOSE)
+
+
 def test_generation_is_prompt_routed_by_default() -> None:
     model, ids = tiny_model(), random_ids(1, 2 * SEGMENT + 1)
     by_default = generated(model, ids)[1]

@@ -9,10 +9,18 @@ from torch.nn.functional import pad, silu
 from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM, RoutingConfig
-from loriini.model.mixture import Mixture
+from loriini.model.experts import Experts
+from loriini.model.mixture import Mixture, cheapest_merge
+from loriini.routing import Router, history
 from loriini.routing.unit import RoutingContext, unit_layout
 from model.inference import CASES, CLOSE, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import LENGTH, SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
+
+
+@pytest.fixture(autouse=True)
+def short_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums states after few tokens, so that short sequences use the sums."""
+    monkeypatch.setattr(history, "REMOVABLE", SEGMENT + 1)
 
 
 def lory_layer(name: str = "lory", experts: int = 4) -> Mixture:
@@ -158,7 +166,8 @@ def test_cropped_tokens_were_never_there(name: str, mode: str, block: str, wrong
     model(random_ids(2, wrong), **step)
     cache.crop(-wrong)
     assert cache.get_seq_length() == prompt + 2
-    found = model(ids[:, prompt + 2 :], **step).logits
+    parts = (ids[:, prompt + 2 : prompt + 3], ids[:, prompt + 3 :])  # the first ends its segment
+    found = torch.cat([model(part, **step).logits for part in parts], dim=1)
     for b, row in enumerate(ids):
         torch.testing.assert_close(found[b], whole(model, row, prompt, mode)[prompt + 2 :], **CLOSE)
 
@@ -196,25 +205,126 @@ def test_routing_follows_what_happens_to_the_cache(name: str, mode: str, block: 
         torch.testing.assert_close(found[b], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+def calls_of(model: LoriiniForCausalLM, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the experts' methods, one for each layer and call from now on."""
+    called: list[str] = []
+    original = Experts.forward
+
+    def recorded(self: Experts, method: str, *arguments: Any) -> Any:
+        called.append(method)
+        return original(self, method, *arguments)
+
+    monkeypatch.setattr(Experts, "forward", recorded)
+    return called
+
+
+WAYS = {1: ["merge", "merged"], 2: ["merge", "merged"], 3: ["by_sums"]}
+"""The experts' methods in each layer of a call that decides, by batch size, with 2 experts."""
+
+
+@pytest.mark.parametrize("mode", ["prompt", "segment"])
+@pytest.mark.parametrize("batch", list(WAYS))
 @torch.no_grad()
-def test_a_prompts_ffn_is_merged_once_where_that_takes_less_memory(batch: int) -> None:
-    model, cache = tiny_model(num_experts=2), DynamicCache()
-    ids = random_ids(batch, 6)
-    model(ids, past_key_values=cache, use_cache=True)
-    assert all(("down_proj" in layer.kept) == (batch <= 2) for layer in cache.layers)
-    merges = 0
-    for layer in model.model.layers:
-        original = layer.mlp.experts.merge
+def test_experts_are_merged_once_a_decision_where_that_takes_less_memory(
+    batch: int, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache, ids = tiny_model(num_experts=2), DynamicCache(), random_ids(batch, 2 * SEGMENT + 2)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    model(ids[:, :SEGMENT], **step)
+    called = calls_of(model, monkeypatch)
+    for i in range(SEGMENT, 2 * SEGMENT + 2):
+        del called[:]
+        model(ids[:, i : i + 1], **step)
+        begins = mode == "segment" and i % SEGMENT == 0
+        assert called == 2 * (WAYS[batch] if begins else WAYS[batch][-1:])
 
-        def counted(gates: Tensor, original: Any = original) -> Any:
-            nonlocal merges
-            merges += 1
-            return original(gates)
 
-        layer.mlp.experts.merge = counted
-    model(ids[:, :1], past_key_values=cache, use_cache=True)
-    assert merges == (0 if batch <= 2 else 2)
+@torch.no_grad()
+def test_a_dense_model_merges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, cache = tiny_model("dense", num_experts=1), DynamicCache()
+    called = calls_of(model, monkeypatch)
+    for ids in (random_ids(2, 5), random_ids(2, 1)):
+        model(ids, past_key_values=cache, use_cache=True)
+    assert called == ["single"] * 4
+
+
+@pytest.mark.parametrize(("name", "mode"), [("lory", "prompt"), ("lory", "segment"), ("smear", "prompt")])
+@torch.no_grad()
+def test_tokens_within_a_unit_are_not_routed_again(name: str, mode: str, monkeypatch: Any) -> None:
+    model, cache, ids = tiny_model(name), DynamicCache(), random_ids(2, 2 * SEGMENT)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": mode}
+    prompt = model(ids[:, : SEGMENT + 1], **step)
+    monkeypatch.setattr(Router, "forward", None)
+    after = model(ids[:, SEGMENT + 1 :], **step)
+    for first, later in zip(prompt.routings, after.routings, strict=True):
+        assert later.unit_shape == (2, 1)
+        for decided, kept in ((first.gates, later.gates), (first.logits, later.logits)):
+            assert torch.equal(kept, decided.unflatten(0, first.unit_shape)[:, -1])
+
+
+@torch.no_grad()
+def test_a_sequence_without_tokens_in_a_call_keeps_its_decision() -> None:
+    model, cache, ids = tiny_model(), DynamicCache(), random_ids(2, 3 * SEGMENT)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": "segment"}
+    mask = torch.ones_like(ids)
+    mask[1, SEGMENT + 1 : 2 * SEGMENT + 1] = 0  # meanwhile the first sequence begins a segment
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    found = []
+    for start, end in ((0, SEGMENT + 1), (SEGMENT + 1, 2 * SEGMENT + 1), (2 * SEGMENT + 1, 3 * SEGMENT)):
+        part = {"attention_mask": mask[:, :end], "position_ids": positions[:, start:end]}
+        found.append(model(ids[:, start:end], **part, **step).logits)
+    real = mask[1].bool()
+    alone = whole(model, ids[1][real], SEGMENT + 1, "segment")
+    torch.testing.assert_close(torch.cat(found, 1)[1][real], alone, **CLOSE)
+
+
+@torch.no_grad()
+def test_a_prompt_may_come_in_several_calls_in_segment_mode() -> None:
+    model, cache, ids = tiny_model(num_hidden_layers=1), DynamicCache(), random_ids(1, SEGMENT + 3)
+    step = {"past_key_values": cache, "use_cache": True, "inference_routing": "segment"}
+    model(ids[:, :1], prompt_lengths=torch.tensor([3]), **step)
+    found = torch.cat([model(part, **step).logits[0] for part in (ids[:, 1:3], ids[:, 3:4], ids[:, 4:])])
+    torch.testing.assert_close(found, whole(model, ids[0], 3, "segment")[1:], **CLOSE)
+
+
+@pytest.mark.parametrize("mode", ["prompt", "segment"])
+@torch.no_grad()
+def test_beams_of_one_prompt_do_not_copy_their_ffns(mode: str) -> None:
+    model, cache = tiny_model(), DynamicCache()
+    ids = random_ids(1, SEGMENT + 1).repeat(3, 1)
+    model(ids, past_key_values=cache, use_cache=True, inference_routing=mode)
+    model(ids[:, :1], past_key_values=cache, use_cache=True, inference_routing=mode)
+    before = cache.layers[1].merged["down_proj"].data_ptr()
+    cache.reorder_cache(torch.tensor([2, 0, 1]))
+    assert cache.layers[1].merged["down_proj"].data_ptr() == before
+
+
+@torch.no_grad()
+def test_tokens_that_are_summed_cannot_be_cropped() -> None:
+    model, cache = tiny_model(), DynamicCache()
+    model(random_ids(1, 5 * SEGMENT), past_key_values=cache, use_cache=True, inference_routing="segment")
+    kept = cache.layers[0].history.removable
+    with pytest.raises(ValueError, match=f"cropped to {5 * SEGMENT - kept} tokens or more, not to"):
+        cache.crop(-kept - 1)
+    assert cache.get_seq_length() == 5 * SEGMENT
+    cache.crop(-kept)
+    assert cache.get_seq_length() == 5 * SEGMENT - kept
+
+
+@pytest.mark.parametrize(
+    ("units", "slots", "experts", "may_keep", "way"),
+    [
+        (1, 1, 8, True, "kept"),
+        (8, 1, 8, True, "kept"),
+        (9, 1, 8, True, "by_sums"),
+        (64, 1, 32, True, "by_sums"),
+        (16, 4, 8, False, "by_sums"),
+        (64, 256, 8, False, "by_parameters"),
+        (16, 128, 32, True, "kept"),
+    ],
+)
+def test_the_cheapest_merge(units: int, slots: int, experts: int, may_keep: bool, way: str) -> None:
+    assert cheapest_merge(units, slots, experts, may_keep) == way
 
 
 def test_a_cache_that_another_model_filled_is_refused() -> None:

@@ -44,6 +44,20 @@ def affine_by_merging(gates_NE: Tensor) -> Affine:
     return affine
 
 
+def affine_by_summing(gates_ME: Tensor) -> Affine:
+    """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i).
+
+    One product with all experts, then the gated sum. Putting the gates into the input instead, as one product
+    with rows (M, E·D), would need the weights as (O, E·D), which (E, O, D) cannot be viewed as.
+    """
+
+    def affine(x_MD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+        y_MEO = affine_by_all(x_MD, weight_EOD, bias_EO)
+        return torch.bmm(gates_ME[:, None].to(y_MEO.dtype), y_MEO)[:, 0]
+
+    return affine
+
+
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
 def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).

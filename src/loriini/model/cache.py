@@ -6,65 +6,115 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-from loriini.routing import RoutingConfig
-from loriini.routing.pooling import routing_states
+from loriini.routing import Routing, RoutingConfig
+from loriini.routing.history import History
+from loriini.routing.pooling import routing_states, unit_sources, with_segment_before
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 
 class RoutedCacheLayer(DynamicLayer):
-    """A layer's keys and values, and the tensors that route its later tokens.
+    """A layer's keys and values, and the routing of the unit that each sequence is in.
 
-    `kept` holds batch-first tensors, which are reordered and cropped with the keys: `prompt` (B, 1, D), the
-    pooled state of a prompt, or `states` (B, H, D), the mixture's inputs of all cached tokens;
-    `prompt_lengths` (B,), in the first layer only; and a prompt's merged FFN, by the names of its weights.
+    All tensors are batch-first, and are reordered and cropped with the keys:
+
+    - `kept`: the last decision, `logits` and `gates` (B, E); `prompt_lengths` (B,) in the first layer only.
+    - `merged`: the FFNs (B, …) merged by that decision, by the names of their weights.
+    - `decided_at`: how many tokens must stay for that decision to hold; 0: there is none.
+    - `history`: the sums by which later units are routed, where earlier tokens route them.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self._forget()
+
+    def _forget(self) -> None:
         self.kept: dict[str, Tensor] = {}
+        self.merged: dict[str, Tensor] = {}
+        self.decided_at = 0
+        self.history: History | None = None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)
-        self._map(lambda x: x.index_select(0, beam_idx.to(x.device)))
+        self._select(lambda x: x.index_select(0, beam_idx.to(x.device)))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         super().batch_repeat_interleave(repeats)
-        self._map(lambda x: x.repeat_interleave(repeats, dim=0))
+        self._select(lambda x: x.repeat_interleave(repeats, dim=0))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         super().batch_select_indices(indices)
-        self._map(lambda x: x[indices])
+        self._select(lambda x: x[indices])
+
+    def _select(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
+        gates = self.kept.get("gates")
+        self.kept = {name: function(tensor) for name, tensor in self.kept.items()}
+        if gates is None or not torch.equal(gates, self.kept["gates"]):
+            self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
+        if self.history is not None:
+            self.history.select(function)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last tokens; a prompt's decision stays while any token does."""
+        """Remove the last tokens; a decision stays while the tokens that it came from do.
+
+        ValueError where the history holds only sums of tokens that would be the last.
+        """
+        length = self.get_seq_length() - abs(tokens_to_remove)
+        if self.history is not None and length > 0:
+            self.history.check_crop(length)
         super().crop(tokens_to_remove)
-        if self.get_seq_length() == 0:
-            self.kept = {}
-        elif "states" in self.kept:
-            self.kept["states"] = self.kept["states"][:, : self.get_seq_length()]
+        if length <= 0:
+            self._forget()
+            return
+        if self.history is not None:
+            self.history.crop(length)
+        if length < self.decided_at:
+            self.decided_at, self.merged = 0, {}
 
     def reset(self) -> None:
         """Empty the cache; keys are dropped, because zeroed ones would still count as tokens."""
         self.keys = self.values = None
         self.is_initialized = False
-        self.kept = {}
+        self._forget()
 
-    def _map(self, function: Callable[[Tensor], Tensor]) -> None:
-        self.kept = {name: function(tensor) for name, tensor in self.kept.items()}
+    def remember(self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig) -> None:
+        """Add a call's states to the history, for designs and modes that route later units by them."""
+        by_segment = design.segmented and not context.prompt_routed
+        if by_segment or design.scorer == "linear_segment":
+            self.history = self.history or History(design.segment_length)
+            self.history.add(x_BLD, context)
 
     def routing_states(
         self, x_BLD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
     ) -> Tensor:
-        """The states (B, U, D) that route the units of this call, cached tokens included in their means."""
+        """The states (B, U, D) that route the units of this call, which are remembered already."""
         if not design.pooled:
             return x_BLD
-        if design.unit != "token" and context.prompt_routed:
-            if "prompt" not in self.kept:
-                self.kept["prompt"] = routing_states(x_BLD, context, design, layout)
-            return self.kept["prompt"]
-        states = self.kept.get("states")
-        self.kept["states"] = x_BLD if states is None else torch.cat([states, x_BLD], dim=1)
-        return routing_states(self.kept["states"], context, design, layout)
+        if self.history is None:
+            return routing_states(x_BLD, context, design, layout)
+        means_BND, first_BD = self.history.means(context)
+        if design.unit == "token":
+            return with_segment_before(x_BLD, means_BND, context, design)
+        return unit_sources(means_BND, first_BD, context, design, layout)
+
+    def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
+        """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""
+        self.decided_at, self.merged = context.decided_at, {}
+        for name, decided in (("logits", routing.logits), ("gates", routing.gates)):
+            decided_BUE = decided.unflatten(0, routing.unit_shape)
+            if layout.valid_BU is None:
+                self.kept[name] = decided_BUE[:, -1]
+                continue
+            last_B11 = (layout.valid_BU.sum(1) - 1).clamp(min=0)[:, None, None]
+            last_BE = decided_BUE.take_along_dim(last_B11, dim=1)[:, 0]
+            there_B1 = layout.valid_BU.any(1, keepdim=True)
+            self.kept[name] = torch.where(there_B1, last_BE, self.kept.get(name, last_BE))
+
+    def decision(self, layout: UnitLayout) -> Routing:
+        """The kept decision, as that of a call with one unit a sequence."""
+        logits_BE, valid_BU = self.kept["logits"], layout.valid_BU
+        valid = None if valid_BU is None else valid_BU.flatten()
+        return Routing(logits_BE, self.kept["gates"], (len(logits_BE), 1), valid)
 
 
 def prepare_cache(cache: Cache | None, num_layers: int) -> None:

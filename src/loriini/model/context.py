@@ -1,6 +1,7 @@
 """The routing context of a forward call, from its arguments and its cache."""
 
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -46,9 +47,8 @@ def routing_context(
         )
     segment = inference_routing == "segment"
     if cache is not None:
-        new_tokens_B = count_tokens(x_BLD, None if mask_BH is None else mask_BH[:, past:])
-        prompt_lengths = _cached_prompt_lengths(cache, new_tokens_B, prompt_lengths, whole=not segment)
-    return RoutingContext(
+        prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, whole=not segment)
+    context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
         past=past,
@@ -60,6 +60,27 @@ def routing_context(
         draw=draw,
         device=x_BLD.device,
     )
+    return context if cache is None else replace(context, **_decided(design, context, cache))
+
+
+def _decided(design: RoutingConfig, context: RoutingContext, cache: Cache) -> dict[str, Any]:
+    """`decided` and `decided_at` of a call with a cache.
+
+    A new decision is made where a segment begins, and while the prompt that routes segment 1 is incomplete.
+    """
+    kept = context.past > 0 and cast(RoutedCacheLayer, cache.layers[0]).decided_at > 0
+    if design.unit == "sequence" or (design.unit != "token" and context.prompt_routed):
+        return {"decided": kept, "decided_at": 1}
+    if not design.pooled:
+        return {}
+    assert context.prompt_lengths_B is not None
+    T, start = design.segment_length, context.past if kept else 0
+    positions = context.positions()[:, start:]
+    first_B1 = context.prompt_lengths_B.clamp(max=T)[:, None]
+    deciding = ((positions % T == 0) | ((positions >= 0) & (positions < first_B1))).any(0).nonzero()
+    if len(deciding) == 0:
+        return {"decided": kept}
+    return {"decided_at": start + int(deciding.max()) + 1}
 
 
 def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | None:
@@ -97,14 +118,17 @@ def _positions(mask_BH: Tensor) -> Tensor:
     return (counted_BH.cumsum(1) - 1).masked_fill(counted_BH == 0, -1)
 
 
-def _cached_prompt_lengths(cache: Cache, new_tokens_B: Tensor, given_B: Tensor | None, whole: bool) -> Tensor:
+def _cached_prompt_lengths(
+    cache: Cache, x_BLD: Tensor, mask_BL: Tensor | None, given_B: Tensor | None, whole: bool
+) -> Tensor:
     """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
 
     ValueError where the prompt must come `whole` and the first call has fewer tokens.
     """
     kept = cast(RoutedCacheLayer, cache.layers[0]).kept
     if cache.get_seq_length() == 0:
-        kept["prompt_lengths"] = new_tokens_B if given_B is None else given_B.to(new_tokens_B.device)
-        if whole and bool((kept["prompt_lengths"] > new_tokens_B).any()):
+        tokens_B = count_tokens(x_BLD, mask_BL)
+        kept["prompt_lengths"] = tokens_B if given_B is None else given_B.to(tokens_B.device)
+        if whole and bool((kept["prompt_lengths"] > tokens_B).any()):
             raise ValueError("a prompt must be passed whole, but its first call has fewer tokens")
     return kept["prompt_lengths"]

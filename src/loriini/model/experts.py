@@ -15,7 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, silu
 
-from loriini.model.affine import Affine, affine_by_all, affine_by_expert, affine_by_merging, affine_by_unit
+from loriini.model.affine import (
+    Affine,
+    affine_by_all,
+    affine_by_expert,
+    affine_by_merging,
+    affine_by_summing,
+    affine_by_unit,
+)
 
 Named = Mapping[str, Tensor]
 NONE: Named = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
@@ -39,7 +46,7 @@ class Experts(nn.Module):
         self.num_experts = num_experts
 
     def forward(self, method: str, *args: Any) -> Any:
-        """Call `by_parameters`, `by_outputs`, `single`, `activations`, `merge` or `merged`."""
+        """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
         return getattr(self, method)(*args)
 
     def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
@@ -82,6 +89,15 @@ class Experts(nn.Module):
     def merged(self, x_NSD: Tensor, weights: Named) -> Tensor:
         """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
         return self.ffn(x_NSD, weights, affine_by_unit)
+
+    def by_sums(self, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
+        """`by_parameters` without merging: each affine map is the gated sum of the experts'; (N, S, D).
+
+        Reads every expert once and multiplies every token by all of them: for few tokens a unit.
+        """
+        gates_ME = gates_NE.repeat_interleave(x_NSD.shape[1], dim=0)
+        y_MD = self.ffn(x_NSD.flatten(0, 1), self.stacked(), affine_by_summing(gates_ME))
+        return y_MD.view_as(x_NSD)
 
     def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).

@@ -21,7 +21,7 @@ class Mixture(nn.Module):
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
         self.keeps_merged = True
-        """Whether the merged FFN of a prompt may be kept; not where experts are sliced over processes."""
+        """Whether merged FFNs may be kept or summed; not where experts are sliced over processes."""
         self.shared = make_shared_experts(config)
 
     @property
@@ -45,8 +45,12 @@ class Mixture(nn.Module):
             routing = followed
         else:
             routing = self._route(x_BLD, activations, context, layout, cache)
-        if self.design.combination == "parameters":
-            y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, context, cache)
+        if cache is not None and self.design.pooled and not context.decided:
+            cache.keep_decision(routing, layout, context)
+        if self.config.num_experts == 1:
+            y_BLD = self.experts("single", x_BLD)
+        elif self.design.combination == "parameters":
+            y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
             known = {name: a_BLEW.flatten(0, 1) for name, a_BLEW in activations.items()}
@@ -71,7 +75,13 @@ class Mixture(nn.Module):
     ) -> Routing:
         """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
         assert self.router is not None
-        if activations:
+        if cache is not None and self.router.scorer is not None:
+            cache.remember(x_BLD, context, self.design)
+        if cache is not None and context.decided and self.design.unit != "token":
+            return cache.decision(layout)
+        if self.router.scorer is None:
+            states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
+        elif activations:
             (states,) = activations.values()
         elif cache is None:
             states = routing_states(x_BLD, context, self.design, layout)
@@ -87,17 +97,40 @@ class Mixture(nn.Module):
         return layout.ungroup(gates_BUSE, length).flatten(0, 1)
 
     def _by_parameters(
-        self, x_NSD: Tensor, gates_NE: Tensor, context: RoutingContext, cache: RoutedCacheLayer | None
+        self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache: RoutedCacheLayer | None
     ) -> Tensor:
-        """Merge and apply; a prompt's FFN is merged once and kept in its cache.
-
-        The kept FFNs never take more memory than the experts do.
-        """
-        keep = self.keeps_merged and context.prompt_routed and context.batch <= self.config.num_experts
-        if cache is None or not keep or torch.is_grad_enabled():
+        """One merged FFN for each unit; with a cache, by the cheapest way of `cheapest_merge`."""
+        if cache is None or not self.keeps_merged or torch.is_grad_enabled():
             y_NSD: Tensor = self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
             return y_NSD
-        if "down_proj" not in cache.kept:
-            cache.kept.update(self.experts("merge", gates_NE))
-        kept_NSD: Tensor = self.experts("merged", x_NSD, cache.kept)
+        units, slots, _ = x_NSD.shape
+        way = cheapest_merge(units, slots, self.config.num_experts, may_keep=layout.units == 1)
+        if way != "kept":
+            applied_NSD: Tensor = self.experts(way, x_NSD, gates_NE)
+            return applied_NSD
+        if not cache.merged:
+            cache.merged = self.experts("merge", cache.kept["gates"])
+        kept_NSD: Tensor = self.experts("merged", x_NSD, cache.merged)
         return kept_NSD
+
+
+PRODUCTS_PER_MOVE = 32
+"""Products of a weight with a token that take as long as reading or writing it: about 40 in bfloat16 on a CPU
+with AVX-512; more on a GPU, where few tokens a unit are then summed somewhat too rarely."""
+
+
+def cheapest_merge(units: int, slots: int, experts: int, may_keep: bool) -> str:
+    """How to apply one merged FFN to each of N units of S tokens: `kept`, `by_sums` or `by_parameters`.
+
+    Costs are moves of one FFN's weights: a kept merge reads N FFNs; a sum of products reads E and multiplies
+    N·S tokens by each; merging now reads E, writes N and reads them. Kept merges take at most the memory of
+    the experts.
+    """
+    products = units * slots / PRODUCTS_PER_MOVE
+    costs = {
+        "by_sums": experts + products * experts,
+        "by_parameters": experts + 2 * units + (units / PRODUCTS_PER_MOVE) * experts + products,
+    }
+    if may_keep and units <= experts:
+        costs["kept"] = units + products
+    return min(costs, key=lambda way: costs[way])

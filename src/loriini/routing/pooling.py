@@ -22,12 +22,34 @@ def routing_states(
         tokens_BLD = states_BHD[:, context.past :]
         if not design.pooled:
             return tokens_BLD
-        return torch.cat([tokens_BLD, segments_before(states_BHD, context, design)], dim=-1)
+        # A packed row may have a segment for every token; counting them would stop a GPU or a compiled graph.
+        segments = states_BHD.shape[1] if context.packed else None
+        means_BND = segment_means(states_BHD, context, design.segment_length, segments)
+        return with_segment_before(tokens_BLD, means_BND, context, design)
     if context.packed:
         return packed_sources(states_BHD, context, design, layout)
     if layout.segments_BU is None:
         return prompt_mean(states_BHD, context, context.prompt_lengths_B)[:, None]
-    pooled_BND = segment_sources(states_BHD, context, design)
+    T = design.segment_length
+    means_BND = segment_means(states_BHD, context, T)
+    first_BD = means_BND[:, 0]
+    if context.prompt_lengths_B is not None:
+        first_BD = prompt_mean(states_BHD, context, context.prompt_lengths_B.clamp(max=T))
+    return unit_sources(means_BND, first_BD, context, design, layout)
+
+
+def unit_sources(
+    means_BND: Tensor, first_BD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
+) -> Tensor:
+    """The mean state (B, U, D) that routes each unit of a call, a segment (Lory §3.1, Algorithm 1).
+
+    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, `first_BD`, in which only the
+    prompt's tokens count where there is a prompt. With `unit=prefix`, what routes segment 1 routes all.
+    """
+    assert layout.segments_BU is not None
+    if design.unit == "prefix":
+        return first_BD[:, None].expand(-1, layout.units, -1)
+    pooled_BND = torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
     if layout.slots_BL is None and context.past == 0:
         return pooled_BND
     segments_BU = layout.segments_BU.clamp(max=pooled_BND.shape[1] - 1)
@@ -46,22 +68,6 @@ def prompt_mean(states_BHD: Tensor, context: RoutingContext, lengths_B: Tensor |
     return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)
 
 
-def segment_sources(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
-    """The mean state (B, N, D) that routes each segment of the history (Lory §3.1, Algorithm 1).
-
-    Segment k > 1 is routed by the mean of segment k-1; segment 1 by its own, of which only the prompt's
-    tokens count where there is a prompt. With `unit=prefix`, all are routed by what routes segment 1.
-    """
-    T = design.segment_length
-    means_BND = segment_means(states_BHD, context, T)
-    first_BD = means_BND[:, 0]
-    if context.prompt_lengths_B is not None:
-        first_BD = prompt_mean(states_BHD, context, context.prompt_lengths_B.clamp(max=T))
-    if design.unit == "prefix":
-        return first_BD[:, None].expand(-1, means_BND.shape[1], -1)
-    return torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)
-
-
 def packed_sources(
     states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
 ) -> Tensor:
@@ -74,15 +80,15 @@ def packed_sources(
     return means_BUD.gather(1, sources_BU[..., None].expand(-1, -1, means_BUD.shape[-1]))
 
 
-def segments_before(states_BHD: Tensor, context: RoutingContext, design: RoutingConfig) -> Tensor:
-    """Mean state (B, L, D) of the segment before that of each token of the call; 0 in segment 1."""
+def with_segment_before(
+    tokens_BLD: Tensor, means_BND: Tensor, context: RoutingContext, design: RoutingConfig
+) -> Tensor:
+    """Each token's state beside the mean of the segment before its own, 0 in segment 1; (B, L, 2D)."""
     T = design.segment_length
-    # A packed row may have a segment for every token; counting them would stop a GPU and a compiled graph.
-    segments = states_BHD.shape[1] if context.packed else None
-    means_BND = segment_means(states_BHD, context, T, segments)
     before_BL1 = context.segments(T)[:, context.past :, None] - 1
     gathered_BLD = means_BND.gather(1, before_BL1.clamp(min=0).expand(-1, -1, means_BND.shape[-1]))
-    return gathered_BLD.masked_fill(context.new_positions()[..., None] < T, 0)
+    before_BLD = gathered_BLD.masked_fill(context.new_positions()[..., None] < T, 0)
+    return torch.cat([tokens_BLD, before_BLD], dim=-1)
 
 
 def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments: int | None = None) -> Tensor:
@@ -104,3 +110,17 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
     counts = states_BHD.new_zeros(B, segments + 1)
     counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=states_BHD.dtype))
     return (sums / counts.clamp(min=1)[..., None])[:, :segments]
+
+
+def segment_sums(
+    states_BLD: Tensor, positions_BL: Tensor, prompt_lengths_B: Tensor, T: int, segments: int
+) -> Tensor:
+    """Sums of states (B, 1+N, D), at least float32: of the prompt's tokens in segment 1, then by segment."""
+    B, _, D = states_BLD.shape
+    states_BLD = states_BLD.to(torch.promote_types(states_BLD.dtype, torch.float32))
+    index_BL = torch.where(positions_BL < 0, segments, positions_BL // T)
+    sums = states_BLD.new_zeros(B, segments + 1, D)
+    sums = sums.scatter_add(1, index_BL[..., None].expand(-1, -1, D), states_BLD)[:, :segments]
+    in_prompt_BL = (positions_BL >= 0) & (positions_BL < prompt_lengths_B.clamp(max=T)[:, None])
+    prompt_B1D = in_prompt_BL[:, None].to(states_BLD.dtype) @ states_BLD
+    return torch.cat([prompt_B1D, sums], dim=1)

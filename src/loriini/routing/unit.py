@@ -28,6 +28,8 @@ class RoutingContext:
     - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
     - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
     - `labels_B`: each sequence's expert, for the label scorer.
+    - `decided`: every token continues a unit that was routed in an earlier call.
+    - `decided_at`: the tokens of the history without which this call's last decisions do not hold.
     - `draw`: which weights a random scorer draws; 0 at evaluation.
     - `device`: where the states are.
     """
@@ -40,6 +42,8 @@ class RoutingContext:
     prompt_lengths_B: Tensor | None = None
     inference_routing: Literal["prompt", "segment"] = "prompt"
     labels_B: Tensor | None = None
+    decided: bool = False
+    decided_at: int = 1
     draw: Tensor | int = 0
     device: torch.device | None = None
 
@@ -114,6 +118,10 @@ def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
         return _packed_units(context, design)
     if design.unit == "sequence" or context.prompt_routed:
         return UnitLayout(1, context.length)
+    if context.decided:
+        real_BL = _real_tokens(context)
+        valid_B1 = None if real_BL is None else real_BL.any(1, keepdim=True)
+        return UnitLayout(1, context.length, valid_BU=valid_B1)
     return _segments(context, design.segment_length)
 
 
