@@ -24,9 +24,7 @@ TIMED = Scale("tiny", SHAPES, steps=1, batch_size=1, length=24, segment_length=8
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
-def train_here(
-    trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]
-) -> dict[Path, str]:
+def train_here(trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]) -> dict[Path, str]:
     """What `train_trials` does, without its processes."""
     for trial in trials:
         if run_state(trial.folder) not in DONE:
@@ -54,7 +52,7 @@ def tiny() -> Any:
         patch.setitem(SCALES, "tiny", TEST)
         patch.setitem(computed_rows.TIMED, "tiny", TIMED)
         patch.setitem(computed_rows.ROUNDS, "tiny", 2)
-        patch.setattr(computed_rows, "Study", lambda: Study(width=32, expert_width=32, steps=4, every=2))
+        patch.setattr(computed_rows, "Study", lambda: Study(steps=4, every=2))
         patch.setattr(job, "train_trials", train_here)
         patch.setattr(measures, "CONTEXT", 8)
         patch.setattr(measures, "ANSWER", 8)

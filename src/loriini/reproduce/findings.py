@@ -33,7 +33,8 @@ def _page(scales: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield (
         "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
         "holds if every one of its claims does, and does not hold if one claim does not; a claim is "
-        "undecided where its 95 % interval over seeds crosses the bound. See [Reproduce](reproduce.md) for the scales."
+        "undecided where its 95 % interval over seeds crosses the bound. See "
+        "[Reproduce](reproduce.md) for the scales."
     )
     for items in scales:
         yield from _overview(items)

@@ -60,7 +60,7 @@ FIRST = (
 
 
 def chosen_rows(names: tuple[str, ...]) -> list[Row]:
-    """The rows of some items, each once, or of `all`. InputError, with the nearest name, for an unknown one."""
+    """The rows of some items, each once, or of `all`. InputError for an unknown name."""
     for name in names:
         if name not in ROWS and name != ALL:
             nearest = get_close_matches(name, ITEMS, 1)

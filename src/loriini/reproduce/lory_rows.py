@@ -7,7 +7,7 @@ import numpy as np
 
 from loriini.published.items.lory import DENSE_03, LORY_03
 from loriini.reproduce import common as c
-from loriini.reproduce import lory_experts as experts
+from loriini.reproduce import lory_experts as of_experts
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines
 from loriini.reproduce.claims import CLOSE, Claim, Values, above, below, close, difference
 from loriini.reproduce.measured import Measured
@@ -100,9 +100,9 @@ def similar_against_random(m: Measured) -> Iterator[Claim]:
     yield above("gain in held-out loss in similar order less that in random order", *held)
     curve = gain_curves(m, "sim")
     middle = {
-        seed: float(np.mean(g[len(g) // 3 : round(experts.LATE * len(g))])) for seed, g in curve.items()
+        seed: float(np.mean(g[len(g) // 3 : round(of_experts.LATE * len(g))])) for seed, g in curve.items()
     }
-    late = {seed: float(np.mean(g[round(experts.LATE * len(g)) :])) for seed, g in curve.items()}
+    late = {seed: float(np.mean(g[round(of_experts.LATE * len(g)) :])) for seed, g in curve.items()}
     yield above("gain in the last third of training less that in the second, similar order", late, middle)
 
 
@@ -254,17 +254,17 @@ LORY_ROWS = (
     Row("lory-table2", perplexity_against_expert_choice, ("heldout",), c.perplexity_columns, perplexities),
     Row(
         "lory-fig6",
-        experts.specialised_at_three_layers,
+        of_experts.specialised_at_three_layers,
         ("routes",),
-        experts.agreement_columns,
-        experts.specialisation_charts,
+        of_experts.agreement_columns,
+        of_experts.specialisation_charts,
     ),
     Row(
         "lory-fig11",
-        experts.specialised_everywhere,
+        of_experts.specialised_everywhere,
         ("routes",),
-        experts.agreement_columns,
-        experts.specialisation_charts,
+        of_experts.agreement_columns,
+        of_experts.specialisation_charts,
     ),
     *(
         Row(
@@ -293,6 +293,16 @@ LORY_ROWS = (
         charts=losses,
         more_runs=SMALLER,
     ),
-    Row("lory-fig10", experts.warmup_helps, columns=experts.active_columns, charts=experts.loss_and_activity),
-    Row("lory-fig9", experts.utilisation, columns=experts.active_columns, charts=experts.loss_and_activity),
+    Row(
+        "lory-fig10",
+        of_experts.warmup_helps,
+        columns=of_experts.active_columns,
+        charts=of_experts.loss_and_activity,
+    ),
+    Row(
+        "lory-fig9",
+        of_experts.utilisation,
+        columns=of_experts.active_columns,
+        charts=of_experts.loss_and_activity,
+    ),
 )
