@@ -11,6 +11,8 @@ from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.run import ModelShape, Run
 from loriini.train.speed import SpeedConfig
 
+EXPERT_POINTS = 20
+"""Steps at which the use of every single expert is recorded."""
 Shape = tuple[int, int, int]
 """Width, layers, attention heads."""
 
@@ -115,6 +117,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
         batch_size=scale.batch_size,
         micro_batch_size=0,
         length=scale.length,
+        per_expert_every=max(1, scale.steps // EXPERT_POINTS),
     )
 
 
