@@ -146,7 +146,9 @@ def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
     for row, percent in m.extra["merging"].items():
         experts = int(row.split("/")[1].rstrip("E"))
         wanted = 100 * experts / 256
-        yield exactly(f"{row}: FLOPs of merging", percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's")
+        yield exactly(
+            f"{row}: FLOPs of merging", percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's"
+        )
         yield Claim(
             f"{row}: slow-down less the FLOPs of merging", slowdown(m, row, percent), low=0.0, unit="%"
         )
