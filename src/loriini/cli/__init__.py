@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import compare, corpus, export, models, training
+from loriini.cli import compare, corpus, export, models, reproduce, training
 from loriini.cli.machine import RESUME, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
@@ -25,6 +25,7 @@ COMMANDS: dict[Command, Arguments] = {
     training.train: training.train_arguments,
     models.evaluate: models.evaluate_arguments,
     compare.compare: compare.compare_arguments,
+    reproduce.reproduce: reproduce.reproduce_arguments,
     models.analyze: models.analyze_arguments,
     models.lens: models.lens_arguments,
     models.generate: models.generate_arguments,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,11 +74,18 @@ def run_state(folder: Path) -> State:
     return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
 
 
-def train_trials(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
+def no_action(trial: Trial) -> None:
+    """Take no notice of a trial."""
+
+
+def train_trials(
+    trials: Sequence[Trial], jobs: int = 1, ended: Callable[[Trial], None] = no_action
+) -> dict[Path, str]:
     """Train what is not done, `jobs` at once with the cores divided among them; the reasons of failures.
 
-    The others continue when one fails. A run that diverges is no failure. InputError when `jobs` are more
-    than the cores; Interrupted after SIGINT or SIGTERM, once every running cell is saved.
+    `ended` is called with each of these when it ends. The others continue when one fails. A run that diverges
+    is no failure. InputError when `jobs` are more than the cores; Interrupted after SIGINT or SIGTERM, once
+    every running cell is saved.
     """
     if not 1 <= jobs <= available_cores():
         raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
@@ -86,7 +93,7 @@ def train_trials(trials: Sequence[Trial], jobs: int = 1) -> dict[Path, str]:
     inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
         advance(len(trials) - len(left))
-        return _Processes(left, jobs, advance).run() if left else {}
+        return _Processes(left, jobs, advance, ended).run() if left else {}
 
 
 def available_cores() -> int:
@@ -104,8 +111,10 @@ def threads_of(jobs: int) -> int:
 class _Processes:
     """`loriini train --resume` for each of the trials, as many at once as there are jobs."""
 
-    def __init__(self, trials: Sequence[Trial], jobs: int, advance: Advance) -> None:
-        self.waiting, self.jobs, self.advance = deque(trials), jobs, advance
+    def __init__(
+        self, trials: Sequence[Trial], jobs: int, advance: Advance, report: Callable[[Trial], None]
+    ) -> None:
+        self.waiting, self.jobs, self.advance, self.report = deque(trials), jobs, advance, report
         self.count, self.ended = len(trials), 0
         self.running: list[tuple[Trial, subprocess.Popen[bytes]]] = []
         self.failures: dict[Path, str] = {}
@@ -159,6 +168,7 @@ class _Processes:
             warn(f"{trial.name} failed, {left}: {reason}")
         else:
             inform(f"{trial.name}: {summary(trial.folder)} ({left})")
+        self.report(trial)
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""

@@ -166,6 +166,6 @@ AOE_ITEMS = (
         "share of each class and activation norm, by expert",
         {},
         drawn="shares and norms",
-        note="no language model: `benchmarks/aoe_toy.py`",
+        note="no language model",
     ),
 )

@@ -1,0 +1,67 @@
+"""The command that reproduces the papers' figures and tables."""
+
+import argparse
+from functools import partial
+
+from loriini.cli.output import print_rows
+from loriini.cli.parser import Add, given, output_path
+from loriini.errors import InputError
+
+
+def reproduce_arguments(add: Add) -> None:
+    """Arguments of `loriini reproduce`."""
+    add("items", nargs="*", metavar="ITEM", help="figures and tables, from --list; all: every one")
+    add("--out", type=output_path, metavar="DIR", help="folder of runs, results and reports")
+    option = partial(add, default=argparse.SUPPRESS)  # ReproduceSettings has the defaults
+    option("--scale", metavar="NAME", help="tiny, small or paper (tiny)")
+    text = "documents, as for `loriini quickstart` (text that is on this machine)"
+    option("--text", nargs="+", metavar="PATH", help=text)
+    option("--seeds", type=int, metavar="N", help="trainings of each run (3)")
+    option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
+    add("--list", action="store_true", help="list every item with its finding, cost and state")
+    page = "print the findings page, as Markdown, from the results in --out"
+    add("--page", action="store_true", help=page)
+    add("--json", action="store_true", help="with --list: as JSON")
+
+
+def reproduce(arguments: argparse.Namespace) -> None:
+    """Reproduce figures and tables of the four papers: train, measure, draw, and say what holds."""
+    settings = given(arguments, ("scale", "text", "seeds", "jobs"))
+    if arguments.list:
+        _list(arguments, settings.get("scale", "tiny"), settings.get("seeds", 3))
+        return
+    if arguments.out is None:
+        raise InputError("--out is missing: give the folder of runs and results")
+    if arguments.page:
+        from loriini.reproduce.findings import findings_page
+
+        print(findings_page(arguments.out), end="")
+        return
+    if not arguments.items:
+        raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
+    from loriini.reproduce.job import ReproduceSettings, reproduce_items
+
+    if "text" in settings:
+        settings["text"] = tuple(settings["text"])
+    wanted = ReproduceSettings(tuple(arguments.items), **settings)
+    if wanted.scale == "paper" and not wanted.text:
+        _print_commands(wanted.items, wanted.seeds)
+        return
+    print(reproduce_items(wanted, arguments.out))
+
+
+def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:
+    from loriini.reproduce.listing import describe_items
+    from loriini.reproduce.scales import find_scale
+
+    rows = describe_items(find_scale(scale), seeds, arguments.out)
+    columns = ("item", "trainings", "cost", "state", "finding")
+    print_rows(rows, columns, as_json=arguments.json)
+
+
+def _print_commands(items: tuple[str, ...], seeds: int) -> None:
+    from loriini.reproduce.items import chosen_rows
+    from loriini.reproduce.listing import paper_commands
+
+    for row in chosen_rows(items):
+        print(f"# {row.item}: {row.published.title}", *paper_commands(row, seeds), sep="\n")

@@ -1,0 +1,164 @@
+"""Charts as values, which are stored in results and drawn from them: lines, dots with intervals, tiles."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from loriini.analyze.curves import running_mean
+from loriini.analyze.plots import FIGURE_WIDTH, INK, LESS, MORE, picture
+from loriini.compare.figures import COLORS, DASHES
+from loriini.compare.seeds import over_seeds
+from loriini.reproduce.claims import Values, rounded
+
+Chart = dict[str, Any]
+"""`kind` (lines, dots or tiles), `title`, `x`, `y`, and `series` or `panels`."""
+
+SMOOTHING = 12
+"""A point of a curve is the mean over one part in this many of it."""
+INITIAL_SHARE = 0.15
+"""Share of a loss curve, at its start, that does not decide what the chart shows."""
+
+
+def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], loss: bool = False) -> Chart:
+    """Lines over a common axis, each {"x", "y", "low", "high"}; `loss` cuts the initial drop off."""
+    return {"kind": "lines", "title": title, "x": x, "y": y, "series": dict(series), "loss": loss}
+
+
+def dots(title: str, x: str, series: Mapping[str, Mapping[str, Values]]) -> Chart:
+    """A quantity of every series in every category, with its interval over seeds."""
+    estimated = {
+        name: {
+            category: {key: rounded(v) for key, v in over_seeds(list(values.values())).to_dict().items()}
+            for category, values in of_series.items()
+            if values
+        }
+        for name, of_series in series.items()
+    }
+    return {"kind": "dots", "title": title, "x": x, "series": {n: s for n, s in estimated.items() if s}}
+
+
+def tiles(title: str, x: str, panels: Mapping[str, Any], rows: Sequence[str], even: float) -> Chart:
+    """One panel for each matrix (rows, columns) of values, coloured relative to an even share."""
+    return {"kind": "tiles", "title": title, "x": x, "panels": dict(panels), "rows": list(rows), "even": even}
+
+
+def band(
+    x: Mapping[int, Sequence[float]] | Sequence[float],
+    y: Mapping[int, Sequence[float]],
+    smoothing: int | None = None,
+) -> dict[str, list[float | None]]:
+    """A line: the mean over seeds of curves by seed, and the lowest and highest seed."""
+    curves = [np.array(curve, np.float64) for curve in y.values()]
+    points = min(map(len, curves))
+    own = next(iter(x.values())) if isinstance(x, Mapping) else x
+    stacked = np.stack(
+        [c[:points] if smoothing is None else running_mean(c[:points], smoothing) for c in curves]
+    )
+    values = {"x": own[:points], "y": stacked.mean(0), "low": stacked.min(0), "high": stacked.max(0)}
+    return {name: [rounded(float(v)) for v in column] for name, column in values.items()}
+
+
+def draw(chart: Chart) -> str:
+    """A chart as SVG."""
+    svg: str = {"lines": draw_lines, "dots": draw_dots, "tiles": draw_tiles}[chart["kind"]](chart)
+    return svg
+
+
+@picture
+def draw_lines(chart: Chart) -> Figure:
+    """A line for each series, and a band from its lowest to its highest seed."""
+    figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
+    axes = figure.subplots()
+    shown = []
+    for i, (name, line) in enumerate(chart["series"].items()):
+        color = COLORS[i % len(COLORS)]
+        x, y = (np.array(line[key], np.float64) for key in ("x", "y"))
+        axes.plot(x, y, DASHES[i % len(DASHES)], color=color, linewidth=1.6, label=name)
+        if "low" in line:
+            low, high = (np.array(line[key], np.float64) for key in ("low", "high"))
+            axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+        shown.append(y[int(INITIAL_SHARE * len(y)) :])
+    if chart.get("loss"):
+        values = np.concatenate(shown)
+        values = values[np.isfinite(values)]
+        margin = 0.05 * np.ptp(values) + 0.005
+        axes.set_ylim(values.min() - margin, values.max() + margin)
+    axes.set_title(chart["title"])
+    axes.set_xlabel(chart["x"])
+    axes.set_ylabel(chart["y"])
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    legend(figure, axes)
+    return figure
+
+
+@picture
+def draw_dots(chart: Chart) -> Figure:
+    """A dot with its interval for each series, grouped by category from the top."""
+    series = chart["series"]
+    categories = list(dict.fromkeys(name for of_series in series.values() for name in of_series))
+    height = 1.0 + 0.12 * len(categories) * (len(series) + 1.2) + 0.1 * len(series)
+    figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    step = 0.8 / max(1, len(series))
+    for i, (name, of_series) in enumerate(series.items()):
+        color = COLORS[i % len(COLORS)]
+        axes.plot([], [], "o", color=color, markersize=4.5, label=name)
+        for category, found in of_series.items():
+            place = categories.index(category) + step * (i - (len(series) - 1) / 2)
+            axes.plot([found["mean"]], [place], "o", color=color, markersize=4.5)
+            if found["low"] is not None:
+                axes.hlines(place, found["low"], found["high"], color=color, linewidth=1.2)
+    axes.set_yticks(range(len(categories)), categories)
+    axes.set_ylim(len(categories) - 0.5, -0.5)
+    axes.set_title(chart["title"])
+    axes.set_xlabel(chart["x"])
+    axes.grid(axis="x", alpha=0.15)
+    axes.grid(axis="y", visible=False)
+    legend(figure, axes)
+    return figure
+
+
+@picture
+def draw_tiles(chart: Chart) -> Figure:
+    """A panel for each matrix: blue below the even share, red above it."""
+    panels = chart["panels"]
+    columns = min(4, len(panels))
+    lines_ = -(-len(panels) // columns)
+    height = 0.9 + lines_ * (0.5 + 0.24 * len(chart["rows"]))
+    figure = Figure(figsize=(FIGURE_WIDTH * (1 if columns < 3 else 1.4), height), layout="constrained")
+    all_axes = figure.subplots(lines_, columns, squeeze=False).ravel()
+    for axes in all_axes[len(panels) :]:
+        axes.remove()
+    for i, (axes, (name, matrix)) in enumerate(zip(all_axes, panels.items(), strict=False)):
+        values = np.array(matrix, np.float64)
+        relative = np.log2(np.maximum(values, 1e-3 * chart["even"]) / chart["even"]).clip(-2, 2)
+        for (row, column), strength in np.ndenumerate(relative):
+            color = MORE if strength > 0 else LESS
+            axes.add_patch(_tile(column, row, color, abs(strength) / 2))
+        axes.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0), xticks=[])
+        axes.set_yticks(np.arange(len(chart["rows"])) + 0.5, chart["rows"] if i % columns == 0 else [])
+        axes.set_title(name)
+        axes.set_xlabel(chart["x"])
+        axes.grid(False)
+        axes.tick_params(length=0)
+    return figure
+
+
+def _tile(column: float, row: float, color: str, strength: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column + 0.04, row + 0.06), 0.92, 0.88, facecolor=color, alpha=strength, edgecolor=INK)
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Names below the chart, in columns that fit them."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        longest = max(map(len, labels))
+        columns = max(1, min(3, 54 // (longest + 6)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5)

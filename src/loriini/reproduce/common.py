@@ -1,0 +1,150 @@
+"""Columns and charts that several items share."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from loriini.published.values import OUR_NAMES
+from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
+from loriini.reproduce.claims import Values, mean_of
+from loriini.reproduce.measured import Measured
+
+THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
+MEAN = "mean"
+
+
+def exp(values: Values) -> dict[int, float]:
+    """Perplexities of losses."""
+    return {seed: float(np.exp(value)) for seed, value in values.items()}
+
+
+def perplexity_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Held-out perplexity by the papers' names of the domains, and the geometric mean."""
+    by_domain = {THEIR_NAMES.get(d, d): m.perplexity(row, d) for d in m.domains(row)}
+    return {**by_domain, MEAN: exp(m.loss(row))}
+
+
+def training_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Training loss at the end."""
+    return {"training loss": m.training_loss(row)}
+
+
+def text_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Mean perplexity, by the text that the run was trained on; and by its domains."""
+    return {m.text: exp(m.loss(row)), **{d: m.perplexity(row, d) for d in m.domains(row)}}
+
+
+def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy of questions by domain in per cent, their mean, and the right answer's log-likelihood."""
+    domains = sorted(next(iter(m.each(row, "questions", "accuracy").values()), {}))
+    accuracy = {d: scaled(m.of(row, "questions", "accuracy", d), 100) for d in domains}
+    return {
+        **{f"{d}, %": values for d, values in accuracy.items()},
+        "mean, %": scaled(accuracy_of(m, row), 100),
+        "log-likelihood": likelihood_of(m, row),
+    }
+
+
+def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
+    """Mean accuracy over the domains' questions, between 0 and 1."""
+    return _mean_over_domains(m, row, measure, "accuracy")
+
+
+def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
+    """Mean log-likelihood of the right answers, in nats a token."""
+    return _mean_over_domains(m, row, measure, "log_likelihood")
+
+
+def _mean_over_domains(m: Measured, row: str, measure: str, key: str) -> Values:
+    found = m.each(row, *measure.split("/"), key)
+    domains = sorted(next(iter(found.values()), {}))
+    return mean_of([{seed: values[d] for seed, values in found.items()} for d in domains])
+
+
+def scaled(values: Values, factor: float) -> dict[int, float]:
+    """Values times a factor."""
+    return {seed: factor * value for seed, value in values.items()}
+
+
+def loss_chart(m: Measured, rows: Sequence[str], x: str = "training tokens") -> Chart:
+    """Training loss over tokens, a line for each row."""
+    series = {
+        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING) for row in m.finished(rows) if m.curve(row)
+    }
+    return lines("training loss", x, "nats a token", series, loss=True)
+
+
+def perplexity_chart(m: Measured, rows: Sequence[str]) -> Chart:
+    """Held-out perplexity of every row by domain."""
+    return dots(
+        "perplexity", "perplexity", {row: dict(perplexity_columns(m, row)) for row in m.finished(rows)}
+    )
+
+
+def active_chart(m: Measured, rows: Sequence[str]) -> Chart:
+    """Experts active at least once in ten steps over training, as a share of all."""
+    series = {}
+    for row in m.finished(rows):
+        found = m.each(row, "training", "active")
+        if found:
+            share = {seed: np.array(f["shares"]).mean(1).tolist() for seed, f in found.items()}
+            series[row] = band(next(iter(found.values()))["tokens"], share)
+    return lines("experts active in ten steps", "training tokens", "share of all experts", series)
+
+
+def load_chart(m: Measured, row: str) -> Sequence[Chart]:
+    """The share of each expert over training, a chart for each layer, of the first seed."""
+    found = next(iter(m.each(row, "training", "load").values()), None)
+    if found is None:
+        return ()
+    load_SLE = np.array(found["values"])
+    return [
+        lines(
+            f"{row}: layer {layer}",
+            "training tokens",
+            "share of the choices",
+            {
+                f"expert {e}": {"x": found["tokens"], "y": load_SLE[:, layer, e].tolist()}
+                for e in range(load_SLE.shape[2])
+            },
+        )
+        for layer in range(load_SLE.shape[1])
+    ]
+
+
+def route_tiles(m: Measured, row: str, key: str, title: str, measure: str = "routes") -> Chart:
+    """Mean gates or shares of choices by domain and expert, a panel for each layer, of the first seed."""
+    layers = next(iter(m.each(row, measure, "layers").values()))
+    domains = sorted(layers[0][key])
+    panels = {f"layer {i}": [layer[key][d] for d in domains] for i, layer in enumerate(layers)}
+    return tiles(title, "expert", panels, domains, 1 / len(layers[0]["load"]))
+
+
+def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measure: str = "routes") -> Chart:
+    """Statistics of routes over the layers, a line for each row."""
+    series = {}
+    for row in m.finished(rows):
+        for key, name in keys.items():
+            found = {
+                seed: [layer[key] for layer in layers]
+                for seed, layers in m.each(row, measure, "layers").items()
+            }
+            if found:
+                label = row if len(keys) == 1 else f"{row}, {name}"
+                series[label] = band(list(range(len(next(iter(found.values()))))), found)
+    return lines("by layer", "layer", ", ".join(keys.values()), series)
+
+
+def layer_values(found: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:
+    """The values of one layer."""
+    return {seed: values[layer] for seed, values in found.items()}
+
+
+def layer_mean(found: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The mean over layers."""
+    return {seed: float(np.mean(values)) for seed, values in found.items()}
+
+
+def slope(found: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The change from one layer to the next, by least squares."""
+    return {seed: float(np.polyfit(np.arange(len(values)), values, 1)[0]) for seed, values in found.items()}

@@ -1,0 +1,303 @@
+"""Items without trainings of language models: sizes, formulas, throughput, bytes sent, the toy study."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from loriini.estimate.communication import RankStep, expert_parallel, expert_wise, fsdp
+from loriini.published import published_values
+from loriini.published.items import ITEMS
+from loriini.recipes import default_vocabulary, with_design
+from loriini.reproduce import common as c
+from loriini.reproduce.charts import Chart, band, dots, lines
+from loriini.reproduce.claims import Claim, Values, below, exactly, ratio
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import Scale, paper_run, scaled_run
+from loriini.reproduce.throughput import memory, step_rates
+from loriini.reproduce.toy import MODELS, Study, train_classifier
+
+GPUS = 8
+"""Ranks that share every expert's width."""
+TIMED = {
+    "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
+    "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
+    "paper": Scale("paper", {"0.3b": (1024, 24, 16), "732m": (768, 12, 12)}, batch_size=4, length=4096),
+}
+"""Models of which training steps are timed; `paper` is for a GPU."""
+ROUNDS = {"tiny": 5, "small": 11, "paper": 15}
+CLOSE_TO_PRINTED = 0.03
+"""Relative difference of a size to the printed one, which has two digits."""
+
+
+def values(m: Measured, *path: str) -> dict[int, float]:
+    """A list in what was computed, by round or seed."""
+    found: Any = m.extra
+    for key in path:
+        found = found[key]
+    return dict(enumerate(found))
+
+
+def sizes(item: str) -> Mapping[str, Any]:
+    """Parameters and shape of every run of an item, from its recipe."""
+    found = {}
+    for row, paper in ITEMS[item].runs.items():
+        run = paper_run(paper)
+        total, active = run.config(default_vocabulary(run), 2).parameters()
+        found[row] = {
+            "n_params": [total],
+            "active": [active],
+            "N": [run.model.num_hidden_layers],
+            "D": [run.model.hidden_size],
+            "n_head": [run.model.num_attention_heads],
+        }
+    return found
+
+
+def as_printed(m: Measured, item: str) -> Iterator[Claim]:
+    """Totals and shapes are those of the table; dense models are named by a round size."""
+    for row in ITEMS[item].runs:
+        for printed in published_values(item, row):
+            found = m.extra[row][printed.column][0]
+            if printed.column != "n_params":
+                yield exactly(f"{row}: {printed.column}", found, printed.value, printed.value)
+            elif "/" in row:
+                off = CLOSE_TO_PRINTED * printed.value
+                yield exactly(f"{row}: parameters", found, printed.value - off, printed.value + off)
+
+
+def size_row(item: str) -> Row:
+    """Table 4 or 5."""
+    return Row(
+        item,
+        lambda m: as_printed(m, item),
+        columns=lambda m, row: {name: values(m, row, name) for name in m.extra[row]},
+        trains=False,
+        compute=lambda scale, seeds: sizes(item),
+    )
+
+
+def timed_runs(item: str, scale: Scale) -> dict[str, Any]:
+    """The models of an item whose steps are timed."""
+    timed = TIMED[scale.name]
+    timed = replace(timed, segment_length=256)
+    return {row: scaled_run(paper, timed) for row, paper in ITEMS[item].runs.items()}
+
+
+def lory_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """Tokens per second of every model of Lory's table 3."""
+    return {"rates": step_rates(timed_runs("lory-table3", scale), scale.vocab_size, ROUNDS[scale.name])}
+
+
+def slower_with_experts(m: Measured) -> Iterator[Claim]:
+    """Every step up in experts is slower; with 32 by more than the FLOPs of merging alone."""
+    rows = list(ITEMS["lory-table3"].runs)
+    for fewer, more in itertools.pairwise(rows):
+        says = f"throughput of {more} over that of {fewer}"
+        yield Claim(says, ratio(values(m, "rates", more), values(m, "rates", fewer)), high=1.0)
+
+
+def throughput_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Tokens per second, and relative to the first row."""
+    first = next(iter(m.extra["rates"]))
+    rates = values(m, "rates", row)
+    columns = {
+        "throughput": rates,
+        "throughput, relative": c.scaled(ratio(rates, values(m, "rates", first)), 100),
+    }
+    if "memory" in m.extra:
+        columns["memory"] = {0: m.extra["memory"][row]}
+    return columns
+
+
+def throughput_chart(m: Measured) -> Iterator[Chart]:
+    """Throughput relative to the first row."""
+    series = {
+        row: {"relative": throughput_columns(m, row)["throughput, relative"]} for row in m.extra["rates"]
+    }
+    yield dots("training throughput", "% of the first", series)
+
+
+def merging(item: str) -> dict[str, float]:
+    """FLOPs of merging in per cent of the FFN's, from the FLOP count at two segment lengths."""
+    found = {}
+    for row, paper in ITEMS[item].runs.items():
+        run = paper_run(paper)
+        if run.model.num_experts == 1:
+            continue
+        doubled = replace(run, routing=replace(run.routing, segment_length=2 * run.routing.segment_length))
+        once, half = (r.config(32_000, 2).flops_per_token(run.length) for r in (run, doubled))
+        ffn = 6 * 3 * run.model.hidden_size * run.model.intermediate_size * run.model.num_hidden_layers
+        found[row] = 100 * 2 * (once - half) / ffn
+    return found
+
+
+def overhead(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """The formula of appendix B, and the slow-down measured."""
+    return {"merging": merging("lory-appendix-b"), **lory_throughput(scale, seeds)}
+
+
+def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
+    """Merging costs E/T; training slows down by more."""
+    for row, percent in m.extra["merging"].items():
+        experts = int(row.split("/")[1].rstrip("E"))
+        wanted = 100 * experts / 256
+        yield exactly(
+            f"{row}: FLOPs of merging", percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's"
+        )
+        yield Claim(
+            f"{row}: slow-down less the FLOPs of merging", slowdown(m, row, percent), low=0.0, unit="%"
+        )
+
+
+def slowdown(m: Measured, row: str, less: float = 0.0) -> Values:
+    """How much slower training is than the dense model's, in per cent, minus a number."""
+    relative = ratio(values(m, "rates", row), values(m, "rates", "0.3B"))
+    return {i: 100 * (1 - value) - less for i, value in relative.items()}
+
+
+def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Both percentages."""
+    if row not in m.extra["merging"]:
+        return {}
+    return {"merging": {0: m.extra["merging"][row]}, "training": slowdown(m, row)}
+
+
+def aoe_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """Throughput and memory of the traditional mixture and of AoE by rank."""
+    runs = timed_runs("aoe-table4", scale)
+    rates = step_rates(runs, scale.vocab_size, ROUNDS[scale.name])
+    return {"rates": rates, "memory": {row: memory(run, scale.vocab_size) for row, run in runs.items()}}
+
+
+def slower_and_larger(m: Measured) -> Iterator[Claim]:
+    """Every rank reaches less than the mixture's throughput, the best 97 %, and needs more memory."""
+    moe = values(m, "rates", "MoE")
+    ranks = [row for row in m.extra["rates"] if row != "MoE"]
+    says = "throughput of AoE 64 over that of MoE"
+    yield Claim(says, ratio(values(m, "rates", ranks[0]), moe), low=0.9, high=1.0)
+    yield below("throughput of AoE 512 less AoE 64", *(values(m, "rates", r) for r in (ranks[-1], ranks[0])))
+    for row in ranks:
+        extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]
+        yield exactly(f"memory of {row} less that of MoE", extra, low=0.0, unit="GB")
+
+
+def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """GB that each of GPUS ranks receives in a step of one micro-batch, by parallelism and experts."""
+    found: dict[str, dict[str, float]] = {}
+    for row, paper in ITEMS["lory-table3"].runs.items():
+        run = paper_run(paper)
+        step = RankStep(run.micro_batch_size, run.length, 1, 2)
+        config = run.config(32_000, 2)
+        found[row] = {"data parallelism (ZeRO)": fsdp(config, step, GPUS, GPUS).total / 1e9}
+        if run.model.num_experts > 1:
+            routed = with_design(run, "mixtral").config(32_000, 2)
+            whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
+            assert whole is not None
+            found[row]["expert parallelism, top-2"] = whole.total / 1e9
+            found[row]["expert-wise"] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
+    return {"bytes": found}
+
+
+def sent_by_experts(m: Measured) -> Iterator[Claim]:
+    """With expert-wise parallelism 32 experts send no more than 8; with data parallelism they do."""
+    few, many = (m.extra["bytes"][f"0.3B/{experts}E"] for experts in (8, 32))
+    for name, low, high in (("expert-wise", 0.0, 1.05), ("data parallelism (ZeRO)", 2.0, 8.0)):
+        yield exactly(f"{name}: bytes with 32 experts over those with 8", many[name] / few[name], low, high)
+    says = "expert-wise over data parallelism, 32 experts"
+    yield exactly(says, many["expert-wise"] / many["data parallelism (ZeRO)"], high=1.0)
+
+
+def bytes_chart(m: Measured) -> Iterator[Chart]:
+    """GB by parallelism, for each number of experts."""
+    names = list(m.extra["bytes"]["0.3B/8E"])
+    series = {
+        name: {row: {0: found[name]} for row, found in m.extra["bytes"].items() if name in found}
+        for name in names
+    }
+    yield dots(f"received by each of {GPUS} ranks", "GB a step", series)
+
+
+def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
+    """Loads, norms and accuracy over training of both classifiers, by seed."""
+    study = Study()
+    with torch.random.fork_rng():
+        return {
+            name: [list(train_classifier(name, seed, study)) for seed in range(max(seeds, 1))]
+            for name in MODELS
+        }
+
+
+def who_classifies_what(m: Measured) -> Iterator[Claim]:
+    """A router splits two classes, spreads the third; AoE gives two to one expert, the third to the other."""
+    together = {seed: _pattern(run[-1]["load"], alike=True) for seed, run in enumerate(m.extra["AoE"])}
+    yield Claim(
+        "AoE: share of seeds with two classes in one expert, the third in the other", together, low=0.5
+    )
+    split = {seed: _pattern(run[-1]["load"], alike=False) for seed, run in enumerate(m.extra["MoE"])}
+    yield Claim("MoE: share of seeds with the first two classes split between experts", split, low=0.5)
+    spread = {seed: float(min(run[-1]["load"][2]) > 0.1) for seed, run in enumerate(m.extra["MoE"])}
+    yield Claim("MoE: share of seeds with the third class spread over both", spread, low=0.5)
+
+
+def _pattern(load_CE: Any, alike: bool) -> float:
+    """1 if the first two classes have one favourite expert (and the third the other), or different ones."""
+    first, second, third = np.argmax(load_CE, axis=1)
+    return float((first == second != third) if alike else first != second)
+
+
+def toy_charts(m: Measured) -> Iterator[Chart]:
+    """The share of each class that the first expert gets, over training, of the first seed."""
+    for name in MODELS:
+        run = m.extra[name][0]
+        steps = [point["step"] for point in run]
+        series = {
+            f"class {k + 1}": band(steps, {0: [point["load"][k][0] for point in run]}) for k in range(3)
+        }
+        yield lines(f"{name}: share of the first expert", "training steps", "share of the class", series)
+
+
+COMPUTED_ROWS = (
+    size_row("lory-table4"),
+    size_row("lory-table5"),
+    Row(
+        "lory-fig7",
+        sent_by_experts,
+        charts=bytes_chart,
+        trains=False,
+        compute=bytes_sent,
+        note="counted by the formula that tests compare with what gloo sends; expert parallelism is that of "
+        "a top-2 mixture, since merging needs every expert",
+    ),
+    Row(
+        "lory-table3",
+        slower_with_experts,
+        columns=throughput_columns,
+        charts=throughput_chart,
+        trains=False,
+        compute=lory_throughput,
+        note="on this machine; the paper's is on A100",
+    ),
+    Row(
+        "lory-appendix-b",
+        slower_than_the_formula,
+        columns=overhead_columns,
+        trains=False,
+        compute=overhead,
+        note="on this machine; the paper's is on A100",
+    ),
+    Row(
+        "aoe-table4",
+        slower_and_larger,
+        columns=throughput_columns,
+        charts=throughput_chart,
+        trains=False,
+        compute=aoe_throughput,
+        note="on this machine; memory is weights, gradients, optimizer state and saved activations",
+    ),
+    Row("aoe-fig5", who_classifies_what, charts=toy_charts, trains=False, compute=toy),
+)

@@ -1,0 +1,292 @@
+"""The design-choices paper's items."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from loriini.reproduce import common as c
+from loriini.reproduce.charts import Chart, dots
+from loriini.reproduce.claims import Claim, Values, above, below, close, difference
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.rows import Row
+
+TOLERANCE = 0.03
+"""Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
+UNUSED = 0.1
+"""Of the even share: an expert with less of a layer's choices has collapsed."""
+LAST = 0.2
+"""Part of training, at its end, over which the use of experts is averaged."""
+MEAN_NOTE = (
+    "perplexity of the final model on held-out text; the paper's is the mean of the last 100 evaluations"
+)
+TOPICS = "topics are the domains of held-out text instead of MMLU's"
+
+
+def units_and_scopes(m: Measured) -> Iterator[Claim]:
+    """Table 1's comparisons with dense widths, and of units, scopes and k."""
+    loss = m.loss
+    yield below(
+        "loss of token top-2 less that of dense 4x",
+        loss("token, layer-wise, top-2"),
+        loss("dense, 4x FFN width"),
+    )
+    yield below(
+        "loss of token top-1 less that of dense 1x",
+        loss("token, layer-wise, top-1"),
+        loss("dense, 1x FFN width"),
+    )
+    yield close(
+        "loss of sequence top-2 less that of dense 2x",
+        loss("sequence, layer-wise, top-2"),
+        loss("dense, 2x FFN width"),
+        TOLERANCE,
+    )
+    gains = {
+        unit: difference(loss(f"{unit}, layer-wise, top-1"), loss(f"{unit}, layer-wise, top-2"))
+        for unit in ("sequence", "token")
+    }
+    yield Claim("gain of sequence top-2 over top-1", gains["sequence"], low=0.0, unit="nats")
+    yield above("gain of top-2 over top-1, sequence less token", gains["sequence"], gains["token"])
+
+
+def more_experts(m: Measured) -> Iterator[Claim]:
+    """Sequences gain from active experts, tokens from more experts in all."""
+    loss = m.loss
+    yield below("sequence: loss of (4, 3) less (4, 2)", loss("sequence (4, 3)"), loss("sequence (4, 2)"))
+    yield below("sequence: loss of (4, 2) less (4, 1)", loss("sequence (4, 2)"), loss("sequence (4, 1)"))
+    yield below("token: loss of (4, 2) less (2, 2)", loss("token (4, 2)"), loss("token (2, 2)"))
+    yield below("token: loss of (6, 2) less (4, 2)", loss("token (6, 2)"), loss("token (4, 2)"))
+    gains = {
+        unit: difference(loss(f"{unit} (2, 2)"), loss(f"{unit} (6, 2)")) for unit in ("token", "sequence")
+    }
+    yield above("gain from 2 to 6 experts, token less sequence", gains["token"], gains["sequence"])
+
+
+def learned_frozen_random(m: Measured) -> Iterator[Claim]:
+    """Frozen about as good as learned, both better than random; language no better than learned."""
+    for unit in ("sequence", "token"):
+        learned, frozen, random = (
+            m.loss(f"{unit}, layer-wise, {scorer}") for scorer in ("learned", "frozen", "random")
+        )
+        yield close(f"{unit}: loss of frozen less learned", frozen, learned, TOLERANCE)
+        yield below(f"{unit}: loss of learned less random", learned, random)
+        yield below(f"{unit}: loss of frozen less random", frozen, random)
+    language = m.loss("sequence, global, language")
+    if language:
+        yield Claim(
+            "loss of global routing by language less learned",
+            difference(language, m.loss("sequence, global, learned")),
+            low=-0.01,
+            unit="nats",
+        )
+
+
+def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
+    """The share of experts that get less than a tenth of the even share at the end of training."""
+    found = {}
+    for seed, load in m.each(row, "training", "load").items():
+        load_SLE = np.array(load["values"])
+        late_LE = load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0)[layers]
+        found[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
+    return found
+
+
+def least_load(m: Measured, row: str) -> Values:
+    """The smallest share of any expert at the end, relative to the even share."""
+    found = {}
+    for seed, load in m.each(row, "training", "load").items():
+        load_SLE = np.array(load["values"])
+        late_LE = load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0)
+        found[seed] = float(late_LE.min() * late_LE.shape[1])
+    return found
+
+
+def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
+    """Without balancing some experts collapse, with it fewer, at almost the same perplexity."""
+    without, balanced = "no balancing", "balancing"
+    yield Claim("share of collapsed experts without balancing", collapsed(m, without), low=0.01)
+    says = "share of collapsed experts, balanced less without"
+    yield below(says, collapsed(m, balanced), collapsed(m, without), unit="")
+    yield close("loss without balancing less with it", m.loss(without), m.loss(balanced), TOLERANCE)
+
+
+SEQUENCE_TOP2 = "sequence, layer-wise, top-2"
+
+
+def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
+    """Experts collapse, most in the first and last layer, and some recover."""
+    yield Claim("share of collapsed experts at the end", collapsed(m, SEQUENCE_TOP2), low=0.01)
+    outer = c.layer_mean({s: [a, b] for s, (a, b) in _outer(m).items()})
+    inner = dict(collapsed(m, SEQUENCE_TOP2, slice(1, -1)).items())
+    yield above("share of collapsed experts, first and last layer less the others", outer, inner, unit="")
+    yield Claim("experts that recovered from collapse", recovered(m, SEQUENCE_TOP2), low=1.0)
+
+
+def _outer(m: Measured) -> dict[int, tuple[float, float]]:
+    first, last = (collapsed(m, SEQUENCE_TOP2, part) for part in (slice(0, 1), slice(-1, None)))
+    return {seed: (first[seed], last[seed]) for seed in first}
+
+
+def recovered(m: Measured, row: str) -> Values:
+    """How many experts were below a tenth of the even share once and above half of it later."""
+    found = {}
+    for seed, load in m.each(row, "training", "load").items():
+        relative_SLE = np.array(load["values"]) * np.array(load["values"]).shape[2]
+        low = np.minimum.accumulate(relative_SLE, axis=0) < UNUSED
+        found[seed] = float((low & (relative_SLE > 0.5)).any(0).sum())
+    return found
+
+
+def stays_in_use(m: Measured) -> Iterator[Claim]:
+    """Every expert of every layer keeps a share of the choices."""
+    (row,) = m.rows
+    yield Claim("share of collapsed experts at the end", collapsed(m, row), high=0.0)
+    yield Claim("smallest load relative to the even share", least_load(m, row), low=UNUSED)
+
+
+def load_charts(m: Measured) -> Iterator[Chart]:
+    """The load over training, layer by layer."""
+    for row in m.finished(list(m.rows)):
+        yield from c.load_chart(m, row)
+
+
+def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Perplexity and collapsed experts."""
+    return {
+        m.text: c.exp(m.loss(row)),
+        "collapsed experts, %": c.scaled(collapsed(m, row), 100),
+        "smallest load, of the even share": least_load(m, row),
+    }
+
+
+def one_or_two_layers(m: Measured) -> Iterator[Claim]:
+    """A two-layer router is no better."""
+    says = "loss of two layers less that of one"
+    yield Claim(says, difference(m.loss("two layers"), m.loss("one layer")), low=-0.01, unit="nats")
+
+
+def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
+    """Adjusted mutual information of experts and domain, mean over layers."""
+    found = m.each(row, measure, "layers")
+    return {
+        seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
+        for seed, layers in found.items()
+    }
+
+
+WEAK = (0.02, 0.5)
+"""Range of an agreement that is there, but weak."""
+
+
+def weakly_in_topics(m: Measured) -> Iterator[Claim]:
+    """Sequences specialise weakly in topics, not in languages."""
+    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "routes"))
+    yield Claim("agreement of experts and topic", topics, *WEAK)
+    yield Claim("agreement of experts and language", languages, high=WEAK[0])
+
+
+def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
+    """Tokens do not specialise in topics; their use differs by language."""
+    row = "token, layer-wise, top-2"
+    topics, languages = (agreement(m, row, text) for text in ("topics", "routes"))
+    yield Claim("agreement of experts and topic", topics, high=WEAK[0])
+    yield Claim("agreement of experts and language", languages, low=WEAK[0])
+    yield above("agreement with language less that with topic", languages, topics, unit="")
+
+
+def frozen_as_learned(m: Measured) -> Iterator[Claim]:
+    """Frozen and learned routers agree with topics, random ones do not."""
+    for row in ("learned", "frozen"):
+        yield Claim(f"agreement of experts and topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
+    yield Claim("agreement of experts and topic, random", agreement(m, "random", "topics"), high=WEAK[0])
+    yield Claim("largest share of an expert, mean over layers, random", largest_share(m, "random"), high=0.35)
+
+
+def largest_share(m: Measured, row: str) -> Values:
+    """The largest load of a layer, mean over layers."""
+    found = m.each(row, "topics", "layers")
+    return {seed: float(np.mean([max(layer["load"]) for layer in layers])) for seed, layers in found.items()}
+
+
+def assignment_charts(m: Measured) -> Iterator[Chart]:
+    """Shares of the choices by topic and by language, and the agreement over layers."""
+    for row in m.finished(list(m.rows)):
+        for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+            if m.each(row, measure, "layers"):
+                yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
+    for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+        yield c.route_chart(m, list(m.rows), {"domain_agreement": f"agreement with {what}"}, measure)
+
+
+def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """The two agreements."""
+    return {
+        "agreement with topic": agreement(m, row, "topics"),
+        "agreement with domain": agreement(m, row, "routes"),
+    }
+
+
+def perplexity_chart(m: Measured) -> Iterator[Chart]:
+    """Mean perplexity of every row."""
+    series = {row: {m.text: c.exp(m.loss(row))} for row in m.finished(list(m.rows))}
+    yield dots("perplexity", "perplexity", series)
+
+
+def curves(m: Measured) -> Iterator[Chart]:
+    """Training loss of all rows."""
+    yield c.loss_chart(m, list(m.rows), "training tokens")
+
+
+DESIGN_CHOICES_ROWS = (
+    Row(
+        "design-choices-table1",
+        units_and_scopes,
+        ("heldout",),
+        c.text_columns,
+        perplexity_chart,
+        note=MEAN_NOTE,
+    ),
+    Row(
+        "design-choices-table2", more_experts, ("heldout",), c.text_columns, perplexity_chart, note=MEAN_NOTE
+    ),
+    Row(
+        "design-choices-table3",
+        learned_frozen_random,
+        ("heldout",),
+        c.text_columns,
+        perplexity_chart,
+        only_first_text=("sequence, global, language", "sequence, global, learned"),
+        note=MEAN_NOTE,
+    ),
+    Row("design-choices-collapse", collapse_is_harmless, ("heldout",), collapse_columns, load_charts),
+    Row("design-choices-fig2", collapse_and_recovery, ("heldout",), collapse_columns, load_charts),
+    *(
+        Row(f"design-choices-fig{number}", stays_in_use, ("heldout",), collapse_columns, load_charts)
+        for number in (3, 4)
+    ),
+    Row("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, curves),
+    Row(
+        "design-choices-assignment",
+        weakly_in_topics,
+        ("routes", "topics"),
+        assignment_columns,
+        assignment_charts,
+        note=TOPICS,
+    ),
+    Row(
+        "design-choices-random-assignment",
+        frozen_as_learned,
+        ("routes", "topics"),
+        assignment_columns,
+        assignment_charts,
+        note=TOPICS,
+    ),
+    Row(
+        "design-choices-token-assignment",
+        in_languages_not_topics,
+        ("routes", "topics"),
+        assignment_columns,
+        assignment_charts,
+        note=TOPICS,
+    ),
+)

@@ -1,0 +1,70 @@
+"""All rows by item, in the order in which `all` reproduces them: what tells most for its cost first."""
+
+from difflib import get_close_matches
+
+from loriini.errors import InputError
+from loriini.published.items import ITEMS
+from loriini.reproduce.aoe_rows import AOE_ROWS
+from loriini.reproduce.computed_rows import COMPUTED_ROWS
+from loriini.reproduce.design_choices_rows import DESIGN_CHOICES_ROWS
+from loriini.reproduce.lory_rows import LORY_ROWS
+from loriini.reproduce.rows import Row
+
+ALL = "all"
+ROWS = {row.item: row for row in (*LORY_ROWS, *DESIGN_CHOICES_ROWS, *AOE_ROWS, *COMPUTED_ROWS)}
+FIRST = (
+    "lory-table4",
+    "lory-table5",
+    "lory-fig7",
+    "aoe-fig5",
+    "lory-fig3",
+    "lory-fig5",
+    "lory-table2",
+    "lory-fig6",
+    "lory-fig11",
+    "aoe-fig3",
+    "aoe-fig4",
+    "aoe-table1",
+    "aoe-table6",
+    "aoe-table7",
+    "lory-fig4",
+    "design-choices-table1",
+    "design-choices-table3",
+    "design-choices-fig2",
+    "design-choices-assignment",
+    "design-choices-token-assignment",
+    "design-choices-random-assignment",
+    "design-choices-table2",
+    "aoe-fig2",
+    "lory-fig2-left",
+    "lory-fig2-right",
+    "lory-table1",
+    "lory-fig9",
+    "lory-table6",
+    "lory-table9",
+    "lory-fig10",
+    "design-choices-collapse",
+    "design-choices-fig3",
+    "design-choices-fig4",
+    "design-choices-fig1",
+    "aoe-table3",
+    "aoe-table2",
+    "lory-table7",
+    "lory-table8",
+    "lory-fig8",
+    "aoe-table5",
+    "lory-table3",
+    "lory-appendix-b",
+    "aoe-table4",
+)
+
+
+def chosen_rows(names: tuple[str, ...]) -> list[Row]:
+    """The rows of some items, each once, or of `all`. InputError for an unknown name."""
+    for name in names:
+        if name not in ROWS and name != ALL:
+            nearest = get_close_matches(name, ITEMS, 1)
+            hint = f"the nearest is {nearest[0]}; " if nearest else ""
+            raise InputError(f"{name}: no item of the papers; {hint}`loriini reproduce --list` lists all")
+    wanted = FIRST if ALL in names else tuple(dict.fromkeys(names))
+    return [ROWS[name] for name in wanted]

@@ -1,0 +1,228 @@
+"""`loriini reproduce`: train what items need, measure it, and write each item's results as it is done."""
+
+import contextvars
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loriini.atomic import write_json
+from loriini.compare.running import DONE, Trial, available_cores, run_state, threads_of, train_trials
+from loriini.errors import InputError, WorkerDied
+from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
+from loriini.hardware import describe_machine
+from loriini.model.loading import load_tokenizer
+from loriini.progress import inform
+from loriini.reproduce.items import chosen_rows
+from loriini.reproduce.measures import measure
+from loriini.reproduce.plan import Placed, Plan, make_plans, unique_trials
+from loriini.reproduce.report import write_item_report, write_overview
+from loriini.reproduce.results import RESULTS, item_results
+from loriini.reproduce.scales import Scale, find_scale
+from loriini.reproduce.texts import MIXED, Texts, waiting_lock
+from loriini.sources import read_documents
+
+SETTINGS = "reproduce.json"
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class ReproduceSettings:
+    """What to reproduce. InputError for a wrong setting.
+
+    Attributes:
+        items: names in `ITEMS`, or `all`.
+        scale: tiny, small or paper.
+        text: documents to train on, as for `quickstart`; by default text that is on this machine.
+        seeds: trainings of each run.
+        jobs: trainings at once.
+    """
+
+    items: tuple[str, ...]
+    scale: str = "tiny"
+    text: tuple[str, ...] = ()
+    seeds: int = 3
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        chosen_rows(self.items)
+        find_scale(self.scale)
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS}")
+        if not 1 <= self.jobs <= available_cores():
+            raise InputError(f"--jobs {self.jobs}: give 1 to {available_cores()}, the cores of this machine")
+
+
+@dataclass
+class HeldOutTexts:
+    """Held-out text by kind as instances, tokenized once for each tokenizer."""
+
+    texts: Texts
+    scale: Scale
+    cut: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict)
+
+    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], dict[str, HeldOut]]:
+        """A kind's held-out text and the mixed text's, in the tokens of a run's model."""
+        return self._instances(kind, kind, run), self._instances(MIXED, kind, run)
+
+    def _instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
+        """A kind's text in the tokens of another kind's tokenizer, which is that of `run`."""
+        if (kind, tokenizer_of) not in self.cut:
+            documents = read_documents((str(self.texts.heldout(kind)),))
+            self.cut[kind, tokenizer_of] = tokenize_by_domain(
+                documents, load_tokenizer(run), self.scale.length, self.scale.instances
+            )
+        return self.cut[kind, tokenizer_of]
+
+
+def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
+    """Reproduce items in the folder `out`, without what is done there; the path of the overview.
+
+    InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
+    failed, with the other items written.
+    """
+    scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
+    texts = Texts(out / "text", scale, settings.text, settings.jobs)
+    claim_folder(settings, texts, out)
+    inform(f"Everything goes to {out}")
+    plans = make_plans(rows, scale, texts, settings.seeds, out)
+    trials = unique_trials(plans)
+    job = _Job(plans, settings, HeldOutTexts(texts, scale), out)
+    inform(f"{len(plans)} items, {len(trials)} trainings")
+    with ThreadPoolExecutor(1) as measuring:
+        job.start(measuring)
+        try:
+            failures = train_trials(trials, settings.jobs, job.trained)
+            job.wait()
+        except BaseException:
+            measuring.shutdown(cancel_futures=True)
+            raise
+    overview = write_overview(out)
+    if failures:
+        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
+        raise WorkerDied(
+            f"{len(failures)} of {len(trials)} trainings failed ({names}); the same command tries them again"
+        )
+    return overview
+
+
+class _Job:
+    """Measures trainings as they end, and writes items whose trainings have all ended.
+
+    Measuring runs in a thread, while the main thread waits for the processes that train.
+    """
+
+    def __init__(
+        self, plans: Sequence[Plan], settings: ReproduceSettings, heldout: HeldOutTexts, out: Path
+    ) -> None:
+        self.settings, self.heldout, self.out = settings, heldout, out
+        self.open = list(plans)
+        self.kinds = {p.trial.folder: p.kind for plan in plans for p in plan.placed}
+        self.names = defaultdict[Path, set[str]](set)
+        for plan in plans:
+            for placed in plan.placed:
+                self.names[placed.trial.folder] |= set(plan.row.measures)
+        self.ended: set[Path] = set()
+        self.futures: list[Future[None]] = []
+
+    def start(self, executor: ThreadPoolExecutor) -> None:
+        """Measure what is trained already, and write what needs no training."""
+        self.executor = executor
+        for trial in unique_trials(self.open):
+            if run_state(trial.folder) in DONE:
+                self.trained(trial)
+        self._finish_items()
+
+    def trained(self, trial: Trial) -> None:
+        """Take a training that ended."""
+        self.ended.add(trial.folder)
+        self._submit(partial(self._measure, trial))
+        self._finish_items()
+
+    def wait(self) -> None:
+        """Wait for all measurements; raises what one of them raised."""
+        for future in self.futures:
+            future.result()
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self.futures.append(self.executor.submit(partial(contextvars.copy_context().run, work)))
+
+    def _finish_items(self) -> None:
+        done = [plan for plan in self.open if all(t.folder in self.ended for t in plan.trials)]
+        for plan in done:
+            self.open.remove(plan)
+            self._submit(partial(self._write, plan))
+
+    def _measure(self, trial: Trial) -> None:
+        self._measures(trial, sorted(self.names[trial.folder]))
+
+    def _measures(self, trial: Trial, names: Sequence[str]) -> dict[str, Any]:
+        text = partial(self.heldout.of, self.kinds[trial.folder])
+        skip = self.heldout.scale.segment_length
+        return measure(trial, names, text, skip, self.out / "measures")
+
+    def _write(self, plan: Plan) -> None:
+        """Write an item's results and report, and the overview."""
+        cells = [
+            (placed, self._measures(placed.trial, plan.row.measures) if _has_run(placed) else {})
+            for placed in plan.placed
+        ]
+        settings = self.settings
+        about = {
+            "scale": settings.scale,
+            "seeds": settings.seeds,
+            "text": [Path(path).name for path in settings.text],
+            "machine": {
+                **describe_machine(),
+                "jobs": settings.jobs,
+                "threads": threads_of(settings.jobs),
+            },
+            "date": time.strftime("%Y-%m-%d"),
+        }
+        extra = self._computed(plan)
+        results = item_results(plan.row, cells, extra, about)
+        folder = self.out / plan.row.item
+        with waiting_lock(self.out / "measures"):
+            folder.mkdir(exist_ok=True)
+            write_json(folder / RESULTS, results)
+            write_item_report(results, folder)
+            write_overview(self.out)
+        inform(f"{plan.row.item}: {results['verdict']}")
+
+    def _computed(self, plan: Plan) -> Mapping[str, Any]:
+        """What an item computes without a training, once for each number of seeds."""
+        if plan.row.compute is None:
+            return {}
+        path = self.out / "measures" / plan.row.item / f"{self.settings.seeds}-seeds.json"
+        with waiting_lock(path.parent):
+            if not path.exists():
+                write_json(path, plan.row.compute(self.heldout.scale, self.settings.seeds))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+
+def _has_run(placed: Placed) -> bool:
+    """Whether a training got so far that there is something to measure."""
+    return run_state(placed.trial.folder) in DONE
+
+
+def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
+    """Record in `out` the scale and text of its runs. InputError if it holds those of others."""
+    path, wanted = out / SETTINGS, {"scale": settings.scale, "text": texts.identity}
+    if path.exists():
+        found = json.loads(path.read_text())
+        changed = [name for name in wanted if found.get(name) != wanted[name]]
+        if changed:
+            raise InputError(
+                f"{path}: this folder was made with another {' and '.join(changed)}; choose another --out"
+            )
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, wanted)

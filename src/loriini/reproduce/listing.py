@@ -1,0 +1,109 @@
+"""What `--list` shows: every item with its finding, its trainings, their cost, and its state in a folder."""
+
+import json
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from loriini.estimate.estimate import estimate
+from loriini.estimate.memory import GpuCluster
+from loriini.published import TRAINING
+from loriini.published.items import ITEMS, PaperRun
+from loriini.recipes import default_vocabulary
+from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.plan import item_runs
+from loriini.reproduce.results import RESULTS
+from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import Scale, paper_run, run_name, scaled_run
+
+STARTUP_SECONDS = 10.0
+"""Of a training's process, and of measuring it."""
+SECONDS_PER_LAYER = 0.006
+"""Of a step that computes next to nothing."""
+CPU_FLOPS = 2.5e10
+"""Of one core on matrices this small."""
+COMPUTED_MINUTES = 1.0
+"""Of an item without trainings."""
+PEAK, USE = 312e12, 0.4
+"""FLOPs per second of the papers' A100, and the share of it that training reaches."""
+UTILITY = 1 << 30
+
+
+def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
+    """An estimate of an item's cost on cores, if none of its runs is there yet."""
+    runs = {(run_name(paper), kind): paper for _, _, kind, paper in item_runs(row, scale)}
+    seconds = sum(run_seconds(paper, scale) for paper in runs.values())
+    return seeds * seconds / 60 + (0 if runs else COMPUTED_MINUTES)
+
+
+def run_seconds(paper: PaperRun, scale: Scale) -> float:
+    """Seconds of one training on one core."""
+    run = scaled_run(paper, scale)
+    config = run.config(scale.vocab_size, 0)
+    flops = config.flops_per_token(run.length) * run.batch_size * run.length + 30 * config.parameters()[0]
+    busy = run.model.num_hidden_layers * (1 + 0.15 * run.model.num_experts)
+    return STARTUP_SECONDS + run.steps * (flops / CPU_FLOPS + SECONDS_PER_LAYER * busy)
+
+
+def describe_items(scale: Scale, seeds: int, out: Path | None) -> list[dict[str, Any]]:
+    """A row for each item: id, finding, trainings, cost at the scale, and state in `out`."""
+    return [
+        {
+            "item": name,
+            "finding": ITEMS[name].finding,
+            "trainings": seeds * len({(run_name(r), k) for _, _, k, r in item_runs(ROWS[name], scale)}),
+            "cost": cost(ROWS[name], scale, seeds),
+            "state": state(name, scale, out),
+        }
+        for name in FIRST
+    ]
+
+
+def cost(row: Row, scale: Scale, seeds: int) -> str:
+    """Core-minutes, or GPU-hours at the papers' scale."""
+    if scale.shapes:
+        return f"{ceil(core_minutes(row, scale, seeds))} core-minutes"
+    hours = sum(gpu_hours(paper) for paper in {run_name(p): p for p in row.runs.values()}.values())
+    return f"{seeds * hours:,.0f} GPU-hours"
+
+
+def state(name: str, scale: Scale, out: Path | None) -> str:
+    """The verdict of an item that is done in `out`."""
+    path = None if out is None else out / name / RESULTS
+    if path is None or not path.exists():
+        return "new"
+    found = json.loads(path.read_text())
+    return f"{found['verdict']} ({found['scale']}, {found['seeds']} seeds)"
+
+
+def gpu_hours(paper: PaperRun) -> float:
+    """GPU-hours of a paper's run at 40 % of an A100's peak."""
+    run = paper_run(paper)
+    tokens = run.steps * run.batch_size * run.length
+    flops = run.config(default_vocabulary(run), 0).flops_per_token(run.length)
+    return tokens * flops / (USE * PEAK) / 3600
+
+
+def paper_commands(row: Row, seeds: int) -> Iterator[str]:
+    """The commands of an item at the papers' scale, each after a line with its estimate."""
+    for paper in {run_name(p): p for p in row.runs.values()}.values():
+        run, published = paper_run(paper), TRAINING[paper.recipe.partition("-")[0]]
+        found = estimate(
+            run, default_vocabulary(run), GpuCluster(published.gpus, published.gpu_memory * UTILITY)
+        )
+        memory = found.options[0].memory.total / UTILITY
+        received = found.communication["fsdp"]
+        sent = f"{received.total / 1e9:.0f} GB received in a step" if received else ""
+        yield (
+            f"# {run_name(paper)}: {published.gpus} GPUs, {gpu_hours(paper) / published.gpus:,.0f} hours at "
+            f"{USE:.0%} of an A100's peak, {memory:.0f} GiB each, {sent}"
+        )
+        design = [f"--routing {paper.design}"] if paper.design else []
+        options = " ".join([*design, *paper.overrides])
+        for seed in range(seeds):
+            out = "-".join([*run_name(paper).split(), f"seed{seed}"])
+            yield (
+                f"torchrun --nproc-per-node 8 -m loriini train {paper.recipe} {options} --seed {seed} "
+                f"--corpus CORPUS --out runs/{out}"
+            ).replace("  ", " ")

@@ -1,0 +1,107 @@
+"""Claims and charts of Lory's items about experts: specialisation by domain, and use over training."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from loriini.reproduce import common as c
+from loriini.reproduce.charts import Chart
+from loriini.reproduce.claims import Claim, Values, above, below
+from loriini.reproduce.measured import Measured
+
+LATE = 0.67
+"""Where the last third of training begins."""
+SPECIALISED = 0.02
+"""Adjusted mutual information above which experts are called specialised."""
+
+
+def agreement(m: Measured, row: str = "0.3B/8E") -> dict[int, list[float]]:
+    """Adjusted mutual information of experts and domain, by layer."""
+    return m.per_layer(row, "domain_agreement")
+
+
+def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
+    """More in the middle and high layers than in the first; like domains are routed alike."""
+    found = agreement(m)
+    layers = len(next(iter(found.values()), []))
+    if not layers:
+        return
+    first, middle, last = (c.layer_values(found, i) for i in (0, layers // 2, layers - 1))
+    for name, values in (("middle", middle), ("last", last)):
+        says = f"agreement of experts and domain, {name} layer"
+        yield Claim(says, values, low=SPECIALISED)
+        yield above(f"{says} less the first", values, first, unit="")
+    alike = {pair: gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))}
+    if all(alike.values()):
+        says = "distance of the routing weights of arXiv and Python less that of Books and Wikipedia"
+        yield below(says, *alike.values(), unit="")
+
+
+def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
+    """Mean over layers of the distance between two domains' mean gates."""
+    found = {}
+    for seed, layers in m.each(row, "routes", "layers").items():
+        if one in layers[0]["mean_gates"] and other in layers[0]["mean_gates"]:
+            gates = [[layer["mean_gates"][domain] for domain in (one, other)] for layer in layers]
+            found[seed] = float(np.linalg.norm(np.subtract(*np.swapaxes(gates, 0, 1)), axis=-1).mean())
+    return found
+
+
+def specialised_everywhere(m: Measured) -> Iterator[Claim]:
+    """At the layers between, too."""
+    found = agreement(m)
+    for layer in range(1, len(next(iter(found.values()), []))):
+        says = f"agreement of experts and domain, layer {layer}"
+        yield Claim(says, c.layer_values(found, layer), low=SPECIALISED)
+
+
+def specialisation_charts(m: Measured) -> Iterator[Chart]:
+    """Mean gates by domain at every layer, and the agreement over layers."""
+    if m.each("0.3B/8E", "routes", "layers"):
+        yield c.route_tiles(m, "0.3B/8E", "mean_gates", "mean routing weight by domain")
+        yield c.route_chart(m, ["0.3B/8E"], {"domain_agreement": "agreement of experts and domain"})
+
+
+def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """The agreement by layer."""
+    found = agreement(m, row)
+    layers = len(next(iter(found.values()), []))
+    return {f"layer {i}": c.layer_values(found, i) for i in range(layers)}
+
+
+def active_share(m: Measured, row: str, start: float, stop: float = 1.0) -> Values:
+    """Mean share of experts active in ten steps, over a part of the training."""
+    found = {}
+    for seed, active in m.each(row, "training", "active").items():
+        shares = np.array(active["shares"]).mean(1)
+        first = min(int(start * len(shares)), len(shares) - 1)
+        found[seed] = float(shares[first : max(first + 1, round(stop * len(shares)))].mean())
+    return found
+
+
+def warmup_helps(m: Measured) -> Iterator[Claim]:
+    """Without the dense warm-up the loss is higher and fewer experts are used."""
+    plain, without = "1.5B/32E", "1.5B/32E (no warmup)"
+    yield above("training loss without the warm-up less with it", *map(m.training_loss, (without, plain)))
+    says = "share of active experts without the warm-up less with it, last third"
+    yield below(says, *(active_share(m, row, LATE) for row in (without, plain)), unit="")
+
+
+def utilisation(m: Measured) -> Iterator[Claim]:
+    """Most of 8 and 16 experts are active early; of 32 the share grows."""
+    for experts in (8, 16):
+        says = f"share of {experts} experts that are active, second tenth of training"
+        yield Claim(says, active_share(m, f"1.5B/{experts}E", 0.1, 0.2), low=0.5)
+    early, late = (active_share(m, "1.5B/32E", *part) for part in ((0.1, 0.43), (LATE, 1.0)))
+    yield above("share of 32 experts that are active, last third less the second", late, early, unit="")
+
+
+def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Loss, and the share of active experts at the end."""
+    return {"training loss": m.training_loss(row), "active at the end, share": active_share(m, row, LATE)}
+
+
+def loss_and_activity(m: Measured) -> Iterator[Chart]:
+    """Both curves."""
+    yield c.loss_chart(m, list(m.rows))
+    yield c.active_chart(m, list(m.rows))

@@ -1,0 +1,308 @@
+"""Lory's items: trained models."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from loriini.published.items.lory import DENSE_03, LORY_03
+from loriini.reproduce import common as c
+from loriini.reproduce import lory_experts as of_experts
+from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines
+from loriini.reproduce.claims import CLOSE, Claim, Values, above, below, close, difference
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.rows import Row
+
+SIZES = ("0.3B", "1.5B")
+EXPERTS = (8, 16, 32)
+HIGHEST_FOR_CLOSE = 0.05
+"""Nats above another loss that still count as "close" where the paper shows a small gap."""
+
+
+def training_by_size(m: Measured) -> Iterator[Claim]:
+    """Below dense, lower with more experts, and in fewer than half of the tokens."""
+    for size in SIZES:
+        rows = [size, *(f"{size}/{experts}E" for experts in EXPERTS)]
+        for fewer, more in itertools.pairwise(rows):
+            says = f"training loss of {more} less that of {fewer}"
+            yield below(says, m.training_loss(more), m.training_loss(fewer))
+        reached = tokens_to_reach(m, f"{size}/32E", m.training_loss(size))
+        yield Claim(f"share of the tokens in which {size}/32E reaches {size}'s final loss", reached, high=0.5)
+
+
+def tokens_to_reach(m: Measured, row: str, wanted: Values) -> Values:
+    """The share of training after which the smoothed loss stays at or below a value; 1 if it never does."""
+    found = {}
+    for seed, loss in m.curve(row).items():
+        if seed in wanted:
+            smooth = np.array(band(m.curve(row, "tokens"), {seed: loss}, SMOOTHING)["y"], np.float64)
+            above_ = np.flatnonzero(smooth > wanted[seed])
+            found[seed] = 1.0 if not len(above_) else min(1.0, (above_[-1] + 2) / len(smooth))
+    return found
+
+
+def perplexity_by_size(m: Measured) -> Iterator[Claim]:
+    """Below dense in every domain, at every size and number of experts on average."""
+    for size in SIZES:
+        for experts in EXPERTS:
+            row = f"{size}/{experts}E"
+            yield below(f"mean loss of {row} less that of {size}", m.loss(row), m.loss(size))
+        for domain in m.domains(size):
+            row = f"{size}/32E"
+            says = f"{domain}: loss of {row} less that of {size}"
+            yield below(says, m.loss(row, domain), m.loss(size, domain))
+
+
+def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
+    """More questions answered, and right answers more likely."""
+    for row, dense in pairs.items():
+        says = f"accuracy of {row} less that of {dense}"
+        yield above(says, c.accuracy_of(m, row), c.accuracy_of(m, dense), unit="of the questions")
+        says = f"log-likelihood of the right answer, {row} less {dense}"
+        yield above(says, c.likelihood_of(m, row), c.likelihood_of(m, dense))
+
+
+def answers_by_size(m: Measured) -> Iterator[Claim]:
+    """Every Lory model against the dense model of its size."""
+    yield from better_answers(m, {f"{s}/{e}E": s for s in SIZES for e in EXPERTS})
+
+
+def answer_charts(m: Measured) -> Iterator[Chart]:
+    """Mean accuracy and log-likelihood of every row."""
+    rows = m.finished(list(m.rows))
+    accuracy = {row: {"mean": c.accuracy_of(m, row)} for row in rows}
+    yield dots("questions answered", "accuracy (chance: 0.25)", accuracy)
+    likelihood = {row: {"mean": c.likelihood_of(m, row)} for row in rows}
+    yield dots("right answers", "log-likelihood, nats a token", likelihood)
+
+
+def causal_against_prefix(m: Measured) -> Iterator[Claim]:
+    """Segments routed by the one before are better than all by the first."""
+    segment, prefix = "causal segment routing", "prefix routing"
+    yield below(f"training loss of {segment} less that of {prefix}", *map(m.training_loss, (segment, prefix)))
+    yield below(f"held-out loss of {segment} less that of {prefix}", *map(m.loss, (segment, prefix)))
+
+
+def similar_against_random(m: Measured) -> Iterator[Claim]:
+    """The gain over dense is larger on similar documents, and grows."""
+    gains = {
+        order: difference(
+            m.training_loss(f"0.3B ({order} batch)"), m.training_loss(f"0.3B/8E ({order} batch)")
+        )
+        for order in ("sim", "rand")
+    }
+    yield Claim("gain in training loss in similar order", gains["sim"], low=0.0, unit="nats")
+    yield above("gain in similar order less that in random order", gains["sim"], gains["rand"])
+    held = [
+        difference(m.loss(f"0.3B ({order} batch)"), m.loss(f"0.3B/8E ({order} batch)"))
+        for order in ("sim", "rand")
+    ]
+    yield above("gain in held-out loss in similar order less that in random order", *held)
+    curve = gain_curves(m, "sim")
+    middle = {
+        seed: float(np.mean(g[len(g) // 3 : round(of_experts.LATE * len(g))])) for seed, g in curve.items()
+    }
+    late = {seed: float(np.mean(g[round(of_experts.LATE * len(g)) :])) for seed, g in curve.items()}
+    yield above("gain in the last third of training less that in the second, similar order", late, middle)
+
+
+def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
+    """Dense less Lory over training, by seed."""
+    dense, lory = m.curve(f"0.3B ({order} batch)"), m.curve(f"0.3B/8E ({order} batch)")
+    return {
+        seed: [a - b for a, b in zip(dense[seed], lory[seed], strict=False)] for seed in dense if seed in lory
+    }
+
+
+def batching_charts(m: Measured) -> Iterator[Chart]:
+    """The losses, and the gain over training in either order."""
+    yield c.loss_chart(m, list(m.rows))
+    gains = {
+        f"{name} order": band(m.curve(f"0.3B ({order} batch)", "tokens"), gain_curves(m, order), SMOOTHING)
+        for order, name in (("sim", "similar"), ("rand", "random"))
+        if gain_curves(m, order)
+    }
+    yield lines("dense less Lory", "training tokens", "nats a token", gains, loss=True)
+
+
+def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
+    """Below segment-level Expert Choice, close to token-level."""
+    yield below(
+        "training loss of Lory less that of EC, segment-level",
+        m.training_loss("Lory"),
+        m.training_loss("EC, segment-level"),
+    )
+    yield Claim(
+        "training loss of Lory less that of EC, token-level",
+        difference(m.training_loss("Lory"), m.training_loss("EC, token-level")),
+        high=HIGHEST_FOR_CLOSE,
+        unit="nats",
+    )
+
+
+def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
+    """Below segment-level in every domain; below, equal to or above token-level by domain."""
+    lory, segment, token = ("0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", "0.3B/8E (EC, tok-level)")
+    for domain in m.domains(lory):
+        says = f"{domain}: loss of Lory less that of EC, segment-level"
+        yield below(says, m.loss(lory, domain), m.loss(segment, domain))
+    for domain in m.domains(lory):
+        says = f"{domain}: loss of Lory less that of EC, token-level"
+        pair = (m.loss(lory, domain), m.loss(token, domain))
+        if domain in ("arxiv", "books", "python"):
+            yield below(says, *pair)
+        elif domain == "wiki":
+            yield close(says, *pair)
+        elif domain == "web":
+            yield above(says, *pair)
+
+
+def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
+    """Held-out loss and answers, routed once by the prompt and at every segment."""
+    for experts in (8, 16):
+        row = f"1.5B/{experts}E (prompt)"
+        says = f"1.5B/{experts}E: loss routed by prompt less by segment"
+        by_prompt, by_segment = (m.loss(row, measure=how) for how in ("prompt", "segment"))
+        yield Claim(says, difference(by_prompt, by_segment), high=CLOSE, unit="nats")
+        answers = [c.accuracy_of(m, row, how) for how in ("questions", "questions by segment")]
+        says = f"1.5B/{experts}E: accuracy routed by prompt less by segment"
+        yield Claim(says, difference(*answers), low=-0.01, unit="of the questions")
+
+
+def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
+    """Accuracy and perplexity, routed as the row says."""
+    how = row.partition("(")[2].rstrip(")")
+    questions = "questions" if how == "prompt" else "questions by segment"
+    return {
+        "mean, %": c.scaled(c.accuracy_of(m, row, questions), 100),
+        "log-likelihood": c.likelihood_of(m, row, questions),
+        "perplexity": c.exp(m.loss(row, measure=how)),
+    }
+
+
+def inference_chart(m: Measured) -> Iterator[Chart]:
+    """Perplexity by either routing."""
+    series = {
+        row: {"perplexity": inference_columns(m, row)["perplexity"]} for row in m.finished(list(m.rows))
+    }
+    yield dots("perplexity by inference routing", "perplexity", series)
+
+
+def gain(m: Measured, row: str, dense: str, training: bool = False) -> Values:
+    """How far a model's loss is below the dense model's."""
+    of = m.training_loss if training else m.loss
+    return difference(of(dense), of(row))
+
+
+def better_at_7b(m: Measured) -> Iterator[Claim]:
+    """Below dense in every domain, by less than the smaller model in similar order."""
+    for domain in m.domains("7B"):
+        says = f"{domain}: loss of 7B/4E less that of 7B"
+        yield below(says, m.loss("7B/4E", domain), m.loss("7B", domain))
+    yield below(
+        "gain of 7B/4E, random order, less that of 0.3B/8E, similar order",
+        gain(m, "7B/4E", "7B"),
+        gain(m, "0.3B/8E", "0.3B"),
+    )
+
+
+def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
+    """The same of training loss."""
+    yield Claim("gain in training loss of 7B/4E", gain(m, "7B/4E", "7B", True), low=0.0, unit="nats")
+    yield below(
+        "gain in training loss of 7B/4E, random order, less that of 0.3B/8E, similar order",
+        gain(m, "7B/4E", "7B", True),
+        gain(m, "0.3B/8E", "0.3B", True),
+    )
+
+
+def losses(m: Measured) -> Sequence[Chart]:
+    """Training loss of all rows."""
+    return [c.loss_chart(m, list(m.rows))]
+
+
+def perplexities(m: Measured) -> Sequence[Chart]:
+    """Held-out perplexity of all rows."""
+    return [c.perplexity_chart(m, list(m.rows))]
+
+
+SMALLER = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
+QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
+
+LORY_ROWS = (
+    Row("lory-fig2-left", training_by_size, columns=c.training_columns, charts=losses),
+    Row(
+        "lory-fig2-right",
+        perplexity_by_size,
+        ("heldout",),
+        c.perplexity_columns,
+        perplexities,
+        note="every domain is in the training text, so the part about unlike domains is not tested",
+    ),
+    Row("lory-table1", answers_by_size, ("questions",), c.question_columns, answer_charts, note=QUESTIONS),
+    Row("lory-fig3", causal_against_prefix, ("heldout",), c.training_columns, losses),
+    Row(
+        "lory-fig4",
+        similar_against_random,
+        ("heldout",),
+        c.training_columns,
+        batching_charts,
+        kind="short",
+        note="on short documents, of which an instance holds several",
+    ),
+    Row("lory-fig5", training_against_expert_choice, columns=c.training_columns, charts=losses),
+    Row("lory-table2", perplexity_against_expert_choice, ("heldout",), c.perplexity_columns, perplexities),
+    Row(
+        "lory-fig6",
+        of_experts.specialised_at_three_layers,
+        ("routes",),
+        of_experts.agreement_columns,
+        of_experts.specialisation_charts,
+    ),
+    Row(
+        "lory-fig11",
+        of_experts.specialised_everywhere,
+        ("routes",),
+        of_experts.agreement_columns,
+        of_experts.specialisation_charts,
+    ),
+    *(
+        Row(
+            f"lory-table{number}",
+            prompt_about_as_good,
+            ("prompt", "segment", "questions", "questions by segment"),
+            inference_columns,
+            inference_chart,
+            note=QUESTIONS,
+        )
+        for number in (6, 9)
+    ),
+    Row("lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, perplexities, more_runs=SMALLER),
+    Row(
+        "lory-table8",
+        lambda m: better_answers(m, {"7B/4E": "7B"}),
+        ("questions",),
+        c.question_columns,
+        answer_charts,
+        note=QUESTIONS,
+    ),
+    Row(
+        "lory-fig8",
+        smaller_training_gain_at_7b,
+        columns=c.training_columns,
+        charts=losses,
+        more_runs=SMALLER,
+    ),
+    Row(
+        "lory-fig10",
+        of_experts.warmup_helps,
+        columns=of_experts.active_columns,
+        charts=of_experts.loss_and_activity,
+    ),
+    Row(
+        "lory-fig9",
+        of_experts.utilisation,
+        columns=of_experts.active_columns,
+        charts=of_experts.loss_and_activity,
+    ),
+)

@@ -1,0 +1,80 @@
+"""What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from loriini.reproduce.claims import Values
+
+Measures = Mapping[str, Any]
+"""What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of an item on one text: row → seed → measures.
+
+    `extra` is what is computed or measured without a training.
+    """
+
+    rows: Mapping[str, Mapping[int, Measures]]
+    text: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, row: str, *path: str) -> dict[int, float]:
+        """A number by seed, at a path of keys in the measures; seeds without it are left out."""
+        found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
+        return {seed: float(value) for seed, value in found.items() if value is not None}
+
+    def each(self, row: str, *path: str) -> dict[int, Any]:
+        """A list or an object by seed, at a path of keys in the measures."""
+        found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def training_loss(self, row: str) -> Values:
+        """Mean training loss of the last tenth of the steps, in nats a token."""
+        return self.of(row, "training", "training_loss")
+
+    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> dict[int, float]:
+        """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
+        found = self.each(row, measure, "perplexity")
+        return {
+            seed: math.log(p[domain]) if domain else fmean(map(math.log, p.values()))
+            for seed, p in found.items()
+            if domain is None or domain in p
+        }
+
+    def perplexity(self, row: str, domain: str) -> dict[int, float]:
+        """Perplexity of a domain's held-out text by seed."""
+        return self.of(row, "heldout", "perplexity", domain)
+
+    def domains(self, row: str | None = None, measure: str = "heldout") -> list[str]:
+        """The domains of held-out text."""
+        row = row if row is not None else next(iter(self.rows))
+        return sorted(next(iter(self.each(row, measure, "perplexity").values()), {}))
+
+    def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
+        """A curve over training by seed."""
+        return self.each(row, "training", "curve", key)
+
+    def per_layer(self, row: str, key: str) -> dict[int, list[float]]:
+        """A statistic of held-out routes by seed: a number for each layer."""
+        return {
+            seed: [layer[key] for layer in layers]
+            for seed, layers in self.each(row, "routes", "layers").items()
+        }
+
+    def finished(self, rows: Sequence[str]) -> list[str]:
+        """Those of some rows that have a measurement."""
+        return [row for row in rows if self.rows.get(row)]
+
+
+def at(value: Any, path: Sequence[str]) -> Any:
+    """The value at a path of keys; None where a key is missing."""
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value

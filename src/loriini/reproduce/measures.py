@@ -1,0 +1,192 @@
+"""What is measured of a trained run: its training, its held-out loss, routes, questions, and without routers.
+
+A measure is a name in MEASURES, or `router-free NODE:NORM`. Each is computed once per run and kept as JSON.
+
+Axes: B questions, L tokens of a context and an answer.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loriini.analyze.curves import column, routed_steps, utilisation
+from loriini.analyze.routes import routes_by_domain
+from loriini.atomic import write_json
+from loriini.compare.measures import last_part, mean_or_none
+from loriini.compare.running import Trial, run_state, training_seconds
+from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, evaluate, token_losses
+from loriini.evaluate.runs import RouterFree
+from loriini.model import LoriiniForCausalLM
+from loriini.model.labels import labels_of
+from loriini.model.loading import load_model, run_precision
+from loriini.reproduce.texts import waiting_lock
+from loriini.train.metrics import METRICS, read_metrics
+
+POINTS = 60
+"""Points of a curve over training."""
+CONTEXT, ANSWER, CHOICES = 64, 32, 4
+"""Tokens of a question and of an answer, and answers to choose from."""
+ROUTER_FREE = "router-free"
+NO_ROUTES = ("routes", "topics")
+"""Measures that a dense model does not have."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A trained model and the held-out text that it is measured on."""
+
+    run: Path
+    model: LoriiniForCausalLM
+    heldout: Mapping[str, HeldOut]
+    topics: Mapping[str, HeldOut]
+    """Text of other kinds, for a model of languages."""
+    skip: int
+
+
+def training(folder: Path) -> dict[str, Any]:
+    """Loss and use of experts over a run's training: at most POINTS means or values of each.
+
+    - `training_loss`: mean of the last tenth of the steps, in nats a token.
+    - `curve`: means of the loss over windows of steps, and tokens at their end.
+    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1).
+    - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, alike.
+    - `load_entropy`, `confidence_entropy`: by layer, means of the last tenth of the steps.
+    """
+    metrics = read_metrics(folder / METRICS)
+    loss, tokens = column(metrics, "loss"), column(metrics, "tokens")
+    windows = np.array_split(np.arange(len(loss)), min(POINTS, len(loss)))
+    measured: dict[str, Any] = {
+        "state": run_state(folder),
+        "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
+        "steps": len(metrics),
+        "tokens": float(tokens[-1]),
+        "seconds": sum(training_seconds(metrics)),
+        "curve": {
+            "tokens": [float(tokens[window[-1]]) for window in windows],
+            "loss": [float(np.nanmean(loss[window])) for window in windows],
+        },
+    }
+    if routed := routed_steps(metrics):
+        ends, shares = utilisation(routed)
+        measured["active"] = {"tokens": ends.tolist(), "shares": thinned(shares.tolist())}
+        measured["active"]["tokens"] = thinned(ends.tolist())
+        for key in ("load_entropy", "confidence_entropy"):
+            measured[key] = column(last_part(list(routed)), key).mean(0).tolist()  # type: ignore[arg-type]
+        for name, key in (("load", "load"), ("norms", "activation_norms")):
+            recorded = thinned([m for m in routed if key in m])
+            if recorded:
+                measured[name] = {
+                    "tokens": [m["tokens"] for m in recorded],
+                    "values": [m[key] for m in recorded],
+                }
+    return measured
+
+
+def thinned(values: Sequence[Any]) -> list[Any]:
+    """At most POINTS of the values, evenly spaced, the last among them."""
+    kept = np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).round().astype(int))
+    return [values[i] for i in kept]
+
+
+def perplexity(s: Setting, routing: EvaluationRouting = "training") -> dict[str, Any]:
+    """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment."""
+    found = evaluate(s.model, s.heldout, s.skip, precision=run_precision(s.run), routing=routing, shown=False)
+    return {key: found[key] for key in ("perplexity", "bits_per_byte", "tokens", "skip", "causality")}
+
+
+def routes(s: Setting, topics: bool = False) -> dict[str, Any]:
+    """Routes of the held-out text by domain, or those of other text; see `Routes.to_dict`."""
+    text = s.topics if topics else s.heldout
+    return routes_by_domain(s.model, {domain: held.ids for domain, held in text.items()}).to_dict()
+
+
+@torch.no_grad()
+def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
+    """Which of four passages continues a held-out text, by domain, routed by the text before it.
+
+    The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. `accuracy` is
+    the share of right choices, `log_likelihood` the right answers', in nats a token.
+    """
+    measured: dict[str, Any] = {"accuracy": {}, "log_likelihood": {}, "questions": {}}
+    precision = run_precision(s.run)
+    for domain, text in s.heldout.items():
+        ids_BL = text.ids[:, : CONTEXT + ANSWER]
+        if len(ids_BL) < CHOICES or ids_BL.shape[1] < CONTEXT + ANSWER:
+            continue
+        scores = []
+        for shift in range(CHOICES):
+            asked_BL = torch.cat([ids_BL[:, :CONTEXT], ids_BL.roll(shift, 0)[:, CONTEXT:]], dim=1)
+            asked_BL = asked_BL.to(s.model.device)
+            inference: dict[str, Any] = {}
+            if routing != "training":
+                lengths_B = torch.full((len(asked_BL),), CONTEXT, device=s.model.device)
+                inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
+            labels_B = labels_of(s.model, domain, len(asked_BL))
+            losses_BL = token_losses(s.model, asked_BL, precision, labels_B, **inference)
+            scores.append(-losses_BL[:, CONTEXT - 1 :].mean(1).double().cpu())
+        scores_BC = torch.stack(scores, dim=1)
+        measured["accuracy"][domain] = (scores_BC.argmax(1) == 0).double().mean().item()
+        measured["log_likelihood"][domain] = scores_BC[:, 0].mean().item()
+        measured["questions"][domain] = len(ids_BL)
+    return measured
+
+
+def without_routers(s: Setting, how: str) -> dict[str, Any]:
+    """Perplexity, questions and seconds of evaluation with experts ranked by their activations (AoE §3.1).
+
+    `how` is NODE:NORM, or empty to keep the routers.
+    """
+    if how:
+        RouterFree.parse(how).apply(s.model)
+    started = time.perf_counter()
+    measured = perplexity(s)
+    return {**measured, "seconds": time.perf_counter() - started, "questions": questions(s)}
+
+
+MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
+    "heldout": perplexity,
+    "prompt": partial(perplexity, routing="prompt"),
+    "segment": partial(perplexity, routing="segment"),
+    "routes": routes,
+    "topics": partial(routes, topics=True),
+    "questions": questions,
+    "questions by segment": partial(questions, routing="segment"),
+}
+
+
+def measure(
+    trial: Trial, names: Sequence[str], text: Callable[[Path], tuple[Any, Any]], skip: int, cache: Path
+) -> dict[str, Any]:
+    """The named measures of a finished run and its training, those in `cache` reused.
+
+    `text` gives the held-out text and that of other kinds as instances of a model's tokenizer.
+    """
+    found: dict[str, Any] = {"training": training(trial.folder)}
+    if found["training"]["state"] != "finished":
+        return found
+    routed = trial.cell.run.model.num_experts > 1
+    for name in names:
+        if name in NO_ROUTES and not routed:
+            continue
+        path = cache / trial.folder.name / f"{name.replace(':', '-').replace(' ', '-')}.json"
+        with waiting_lock(path.parent):
+            if not path.exists():
+                model, _ = load_model(trial.folder)
+                setting = Setting(trial.folder, model, *text(trial.folder), skip)
+                write_json(path, measure_one(name, setting))
+        found[name] = json.loads(path.read_text())
+    return found
+
+
+def measure_one(name: str, setting: Setting) -> dict[str, Any]:
+    """One measure by its name."""
+    if name.startswith(ROUTER_FREE):
+        return without_routers(setting, name.removeprefix(ROUTER_FREE).strip())
+    return MEASURES[name](setting)

@@ -1,0 +1,182 @@
+"""The pages of a reproduction: one for each item, and an overview; each made from results alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze.page import Html
+from loriini.analyze.report import REPORT, write_page
+from loriini.atomic import write_json
+from loriini.reproduce.charts import draw
+from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, estimate_text, number, range_text
+from loriini.reproduce.results import RESULTS, read_items
+
+Results = Mapping[str, Any]
+NOTHING = "–"
+VERDICTS = (HOLDS, FAILS, UNDECIDED)
+
+
+def write_item_report(results: Results, folder: Path) -> Path:
+    """Write an item's `report.html` into its folder."""
+    sections = {
+        "Claims": claims_table(results),
+        "Pictures": pictures(results),
+        "Published and measured": comparison(results),
+        "Trainings": cells(results),
+        "How it was made": how(results),
+    }
+    opening = p.join(
+        p.element("p", f"Loriini · {results['item']} · {results['source']}", class_="kicker"),
+        p.element("h1", results["title"]),
+        p.paragraph(p.strong("The paper finds: "), results["finding"]),
+        p.paragraph(p.strong("Measured: "), results["sentence"]),
+        p.note(*remarks(results)),
+    )
+    return write_page(folder / REPORT, f"Loriini: {results['title']}", opening, sections.items())
+
+
+def remarks(results: Results) -> Iterable[str]:
+    """What the paper leaves open, what differs from it, and how to read the verdict."""
+    if results["open_in_the_paper"]:
+        yield f"In the paper: {results['open_in_the_paper']}. "
+    if results["differs"]:
+        yield f"Here: {results['differs']}. "
+    yield (
+        "The finding holds if every claim does, and does not hold if one claim does not. A claim holds where "
+        "the 95 % interval over seeds (Student's t, differences paired by seed) lies in the range that it "
+        "states. Each interval stands for itself: among many claims some are decided by chance."
+    )
+
+
+def claims_table(results: Results) -> Html | None:
+    """Every claim with its estimate, the range claimed, and its verdict."""
+    if not results["claims"]:
+        return None
+    several = len({claim["text"] for claim in results["claims"]}) > 1
+    rows = [
+        [
+            (f"{claim['text']}: " if several else "") + claim["says"],
+            estimate_text(claim),
+            range_text(claim),
+            claim["verdict"],
+        ]
+        for claim in results["claims"]
+    ]
+    return p.table(["claim", "mean and interval", "claimed", "verdict"], rows)
+
+
+def pictures(results: Results) -> Html | None:
+    """All charts."""
+    if not results["charts"]:
+        return None
+    drawn = (p.figure(draw(chart), caption(chart)) for chart in results["charts"])
+    return p.pair(*drawn)
+
+
+def caption(chart: Mapping[str, Any]) -> str:
+    """What a chart shows."""
+    text = f"{chart['text']}. " if chart["text"] else ""
+    shown = {
+        "lines": f"Line: mean over seeds; band: lowest to highest seed. {chart.get('y', '')}",
+        "dots": "Dot: mean over seeds; line: 95 % interval.",
+        "tiles": "Red: more than the even share, blue: less; first seed.",
+    }
+    return f"{text}{chart['title']}. {shown[chart['kind']]}"
+
+
+def comparison(results: Results) -> Html | None:
+    """The published values beside what was measured, for each text."""
+    tables = []
+    for text, measured in results["measured"].items():
+        columns = list(dict.fromkeys(name for row in measured.values() for name in row))
+        if columns:
+            rows = [[row, *(cell(of_row.get(name)) for name in columns)] for row, of_row in measured.items()]
+            tables += [
+                p.element("h3", f"Measured{f', {text}' if text else ''}"),
+                p.table(["", *columns], rows),
+            ]
+    printed = results["published"]
+    if printed:
+        columns = list(dict.fromkeys(value["column"] for value in printed))
+        names = list(dict.fromkeys(value["row"] for value in printed))
+        rows = [[name, *(published_cell(printed, name, column) for column in columns)] for name in names]
+        tables += [p.element("h3", "Published"), p.table(["", *columns], rows)]
+    return p.join(*tables) if tables else None
+
+
+def cell(found: Mapping[str, float | None] | None) -> str:
+    """A mean and half of its interval."""
+    if found is None or found["mean"] is None:
+        return NOTHING
+    if found["low"] is None or found["high"] is None:
+        return number(found["mean"])
+    return f"{number(found['mean'])} ± {number((found['high'] - found['low']) / 2)}"
+
+
+def published_cell(printed: Sequence[Mapping[str, Any]], row: str, column: str) -> str:
+    """The printed values of a cell, with the version where there are two."""
+    found = [value for value in printed if (value["row"], value["column"]) == (row, column)]
+    if len(found) > 1:
+        return ", ".join(f"{value['value']:g} ({value['paper']})" for value in found)
+    return f"{found[0]['value']:g}" if found else NOTHING
+
+
+def cells(results: Results) -> Html | None:
+    """Every training."""
+    if not results["cells"]:
+        return None
+    rows = [
+        [
+            c["row"],
+            str(c["seed"]),
+            c["text"],
+            c["state"],
+            cell({"mean": c["measures"].get("training", {}).get("training_loss"), "low": None, "high": None}),
+            c["folder"],
+        ]
+        for c in results["cells"]
+    ]
+    return p.table(["", "seed", "text", "state", "training loss", "folder"], rows)
+
+
+def how(results: Results) -> Html:
+    """Scale, text, machine and date."""
+    machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
+    rows = {
+        "command": command(results),
+        "text": ", ".join(results["text"]) or "text of this machine",
+        "machine": machine,
+        "date": results["date"],
+    }
+    return p.table(["setting", "value"], ([name, value] for name, value in rows.items()))
+
+
+def command(results: Results) -> str:
+    """The command that makes an item's results."""
+    return f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
+
+
+def write_overview(out: Path) -> Path:
+    """Write `results.json`, the results of all items of a folder without their charts, and `report.html`."""
+    items = read_items(out)
+    without_charts = {
+        name: {k: v for k, v in found.items() if k != "charts"} for name, found in items.items()
+    }
+    write_json(out / RESULTS, {"items": without_charts})
+    counts = {verdict: sum(found["verdict"] == verdict for found in items.values()) for verdict in VERDICTS}
+    rows = [
+        [
+            p.element("a", found["title"], href=f"{name}/{REPORT}"),
+            name,
+            found["verdict"],
+            found["sentence"],
+        ]
+        for name, found in items.items()
+    ]
+    opening = p.join(
+        p.element("p", "Loriini · the four papers, reproduced", class_="kicker"),
+        p.element("h1", ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)),
+    )
+    sections = {"Findings": p.table(["", "item", "verdict", "measured"], rows)}
+    return write_page(out / REPORT, "Loriini: findings of four papers", opening, sections.items())

@@ -1,0 +1,123 @@
+"""An item's results as one JSON object, from its measurements; and all items of a folder as one."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from loriini.compare.seeds import over_seeds
+from loriini.published import published_values
+from loriini.reproduce.claims import Values, overall, rounded, sentence
+from loriini.reproduce.items import FIRST
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.plan import Placed
+from loriini.reproduce.rows import Row
+
+RESULTS = "results.json"
+
+
+def item_results(
+    row: Row,
+    cells: Sequence[tuple[Placed, Mapping[str, Any]]],
+    extra: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """An item's claims, tables and charts on every text, its cells, and the verdict on its finding."""
+    item = row.published
+    claims, tables, charts = [], {}, []
+    for measured in by_text(cells, extra):
+        for claim in row.claims(measured):
+            claims.append({"text": measured.text, **claim.to_dict()})
+        rows = list(measured.rows) or list(item.runs)
+        tables[measured.text] = {
+            name: estimates(row.columns(measured, name)) for name in rows if measured.rows.get(name) or extra
+        }
+        charts += [{"text": measured.text, **chart} for chart in row.charts(measured) if has_data(chart)]
+    verdict = overall([claim["verdict"] for claim in claims])
+    return {
+        "item": row.item,
+        "title": item.title,
+        "source": item.source,
+        "finding": item.finding,
+        "open_in_the_paper": item.note,
+        "differs": row.note,
+        **about,
+        "cells": [describe(placed, measures) for placed, measures in cells],
+        "published": [asdict(value) for value in published_values(row.item)],
+        "measured": tables,
+        "claims": claims,
+        "charts": charts,
+        "verdict": verdict,
+        "sentence": sentence(verdict, claims, about["scale"]),
+    }
+
+
+def by_text(
+    cells: Iterable[tuple[Placed, Mapping[str, Any]]], extra: Mapping[str, Any]
+) -> Iterable[Measured]:
+    """The finished cells of each training text; one without a text where nothing is trained."""
+    found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
+    for placed, measures in cells:
+        of_row = found.setdefault(placed.text, {}).setdefault(placed.row, {})
+        if measures.get("training", {}).get("state") == "finished":
+            of_row[placed.trial.cell.seed] = measures
+    if not found:
+        return [Measured({}, "", extra)]
+    return [Measured(rows, text, extra) for text, rows in found.items()]
+
+
+def estimates(columns: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
+    """Mean and interval of every column that has values."""
+    return {
+        name: {key: rounded(x) for key, x in over_seeds(list(values.values())).to_dict().items()}
+        for name, values in columns.items()
+        if values
+    }
+
+
+def has_data(chart: Mapping[str, Any]) -> bool:
+    """Whether there is something to draw."""
+    return bool(chart.get("series") or chart.get("panels"))
+
+
+def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell: row, text, run, settings and seed, and its numbers; curves are in the charts."""
+    run = placed.trial.cell.run
+    settings = {name: value for name, value in run.to_dict().items() if name in ("model", "routing")}
+    return {
+        "row": placed.row,
+        "text": placed.text,
+        "run": run.name,
+        "seed": run.seed,
+        "folder": placed.trial.folder.name,
+        "state": measures.get("training", {}).get("state", "failed"),
+        "settings": {
+            **settings,
+            "steps": run.steps,
+            "batch_size": run.batch_size,
+            "length": run.length,
+            "learning_rate": run.optimizer.learning_rate,
+            "dense_share": run.warmup.dense_share,
+            "corpus": [path.name for path in run.corpus],
+        },
+        "measures": numbers(measures),
+    }
+
+
+def numbers(value: Any) -> Any:
+    """The numbers and names of a nested object, without its lists."""
+    if isinstance(value, Mapping):
+        parts = {key: numbers(part) for key, part in value.items() if not isinstance(part, list)}
+        return {key: part for key, part in parts.items() if part != {}}
+    return rounded(value) if isinstance(value, float) else value
+
+
+def read_items(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results of every item in a folder, in the order of `all`."""
+    found = {}
+    for name in FIRST:
+        path = folder / name / RESULTS
+        if path.exists():
+            found[name] = json.loads(path.read_text())
+    return found

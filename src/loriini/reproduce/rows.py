@@ -1,0 +1,63 @@
+"""A row for each item: what is measured of its runs, the claims of its finding, and its charts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loriini.published.items import ITEMS, Item, PaperRun
+from loriini.reproduce.charts import Chart
+from loriini.reproduce.claims import Claim, Values
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.scales import Scale
+from loriini.reproduce.texts import KINDS
+
+Columns = Callable[[Measured, str], Mapping[str, Values]]
+"""What is measured of a row, by the columns of the published values and by others."""
+
+
+def no_columns(measured: Measured, row: str) -> Mapping[str, Values]:
+    """Nothing to print in a table."""
+    return {}
+
+
+def no_charts(measured: Measured) -> Sequence[Chart]:
+    """Nothing to draw."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """How an item is reproduced."""
+
+    item: str
+    claims: Callable[[Measured], Iterable[Claim]]
+    measures: tuple[str, ...] = ()
+    """Names in `measures`; what is recorded during training is always there."""
+    columns: Columns = no_columns
+    charts: Callable[[Measured], Iterable[Chart]] = no_charts
+    more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
+    """Runs beside the item's own, which a claim compares with."""
+    trains: bool = True
+    compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
+    """What is computed or measured without a training, given the scale and the number of seeds."""
+    kind: str | None = None
+    """Kind of text in place of the item's."""
+    only_first_text: tuple[str, ...] = ()
+    """Runs that are trained on the item's first text alone."""
+    note: str = ""
+    """What differs from the paper at every scale."""
+
+    @property
+    def published(self) -> Item:
+        """The item as published."""
+        return ITEMS[self.item]
+
+    @property
+    def runs(self) -> Mapping[str, PaperRun]:
+        """The runs that are trained, by row."""
+        return {**self.published.runs, **self.more_runs} if self.trains else {}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """Names of the training texts → kinds of text."""
+        return {name: self.kind or KINDS[name] for name in self.published.texts}

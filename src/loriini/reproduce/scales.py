@@ -1,0 +1,139 @@
+"""Scales: the papers' runs made small, each keeping the proportions that its finding is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from loriini.errors import InputError
+from loriini.launch import recipe
+from loriini.published.items import PaperRun
+from loriini.recipes import with_design
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.run import ModelShape, Run
+from loriini.train.speed import SpeedConfig
+
+EXPERT_POINTS = 20
+"""Steps at which the use of every single expert is recorded."""
+Shape = tuple[int, int, int]
+"""Width, layers, attention heads."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a reproduction is. Without `shapes` the papers' recipes are run as they are."""
+
+    name: str
+    shapes: Mapping[str, Shape]
+    """By the first part of a recipe's name."""
+    vocab_size: int = 1024
+    steps: int = 200
+    batch_size: int = 4
+    length: int = 256
+    segment_length: int = 64
+    learning_rate: float = 4e-3
+    characters: int = 2_000_000
+    """Of training text; a tenth of it is held out."""
+    short: int = 1500
+    """Characters of the longest document in text of short documents, of which an instance holds several."""
+    instances: int = 32
+    """Held-out instances of each domain."""
+    texts: int = 1
+    """How many of an item's training texts are used, from the first."""
+
+
+TINY = Scale(
+    "tiny",
+    {
+        "0.3b": (64, 4, 2),
+        "1.5b": (96, 4, 3),
+        "7b": (128, 4, 4),
+        "gpt2": (64, 4, 2),
+        "732m": (96, 4, 3),
+        "4b": (128, 4, 4),
+    },
+)
+SMALL = Scale(
+    "small",
+    {
+        "0.3b": (96, 6, 3),
+        "1.5b": (128, 8, 4),
+        "7b": (192, 8, 6),
+        "gpt2": (96, 6, 3),
+        "732m": (96, 6, 3),
+        "4b": (128, 8, 4),
+    },
+    vocab_size=4096,
+    steps=2000,
+    batch_size=8,
+    length=512,
+    segment_length=128,
+    characters=40_000_000,
+    short=3000,
+    instances=128,
+    texts=2,
+)
+PAPER = Scale("paper", {}, texts=2)
+SCALES = {scale.name: scale for scale in (TINY, SMALL, PAPER)}
+
+
+def find_scale(name: str) -> Scale:
+    """The scale of this name; InputError for another."""
+    if name not in SCALES:
+        raise InputError(f"--scale {name}: unknown; choose one of: {', '.join(SCALES)}")
+    return SCALES[name]
+
+
+def run_name(paper: PaperRun) -> str:
+    """A name for what is trained, the same for all items that need the run."""
+    options = (text.removeprefix("--") for text in paper.overrides)
+    return " ".join(filter(None, (paper.recipe, paper.design, *options)))
+
+
+def paper_run(paper: PaperRun) -> Run:
+    """The run as the paper trained it."""
+    run = recipe(paper.recipe, paper.overrides)
+    return replace(with_design(run, paper.design) if paper.design else run, name=run_name(paper))
+
+
+def scaled_run(paper: PaperRun, scale: Scale) -> Run:
+    """A paper's run at a scale.
+
+    FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
+    experts, warm-up, weight decay and dropout are the recipe's.
+    """
+    run = paper_run(paper)
+    if not scale.shapes:
+        return run
+    width, layers, heads = scale.shapes[paper.recipe.partition("-")[0]]
+    ratio = width / run.model.hidden_size
+    scorer_width = run.routing.scorer_width and multiple_of_8(ratio * run.routing.scorer_width)
+    return replace(
+        run,
+        model=scaled_shape(run.model, width, layers, heads),
+        routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
+        optimizer=replace(run.optimizer, learning_rate=scale.learning_rate),
+        checkpoint=CheckpointConfig(every=0),
+        speed=SpeedConfig(),
+        steps=scale.steps,
+        batch_size=scale.batch_size,
+        micro_batch_size=0,
+        length=scale.length,
+        per_expert_every=max(1, scale.steps // EXPERT_POINTS),
+    )
+
+
+def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:
+    """An architecture of another width and depth with the same proportions."""
+    ratio = width / shape.hidden_size
+    return replace(
+        shape,
+        hidden_size=width,
+        intermediate_size=multiple_of_8(ratio * shape.intermediate_size),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        low_rank=shape.low_rank and multiple_of_8(ratio * shape.low_rank),
+    )
+
+
+def multiple_of_8(number: float) -> int:
+    """The nearest multiple of 8, at least 8: grouped products need rows of 16 bytes."""
+    return max(8, 8 * round(number / 8))

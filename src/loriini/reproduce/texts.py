@@ -1,0 +1,142 @@
+"""The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from loriini.atomic import write_text
+from loriini.corpus.prepare import open_corpus, prepare_documents
+from loriini.corpus.settings import PrepareSettings
+from loriini.errors import InputError
+from loriini.jobs.lock import folder_lock
+from loriini.progress import inform
+from loriini.reproduce.scales import Scale
+from loriini.sources import input_identity
+from loriini.sources.document import Document
+from loriini.sources.local_text import collect_local_text
+from loriini.sources.split import HELDOUT, TRAIN, split_documents
+from loriini.train.run import Run
+
+MIXED, SHORT, LANGUAGES, WEB = "mixed", "short", "languages", "web"
+KINDS = {
+    "Common Crawl": MIXED,
+    "RedPajama": MIXED,
+    "several corpora, after Llama 2": MIXED,
+    "MultiWiki": LANGUAGES,
+    "OpenWebText": WEB,
+}
+"""What stands for the papers' training texts."""
+LANGUAGE_PREFIX = "multi"
+WEB_DOMAINS = ("web", "prose")
+MOST_DOMAINS = 32
+HELDOUT_PART = 10
+"""One part in so many of the characters is held out."""
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Corpora in `folder`, made of documents of `source`, by default text that is on this machine."""
+
+    folder: Path
+    scale: Scale
+    source: tuple[str, ...] = ()
+    workers: int = 1
+    identity: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "identity", input_identity(self.source))  # InputError for a missing path
+
+    @cached_property
+    def sides(self) -> dict[str, list[Document]]:
+        """All documents, for training and held out."""
+        if not self.source:
+            inform("Gathering text from the running Python installation …")
+            return collect_local_text()
+        most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
+        return split_documents(self.source, most, most // HELDOUT_PART)
+
+    def domains(self, kind: str) -> list[str]:
+        """The domains of a kind of text.
+
+        Languages are the domains `multi…`, or all where there are fewer than two; web text is the domain
+        `web` or `prose`, or all; the rest is mixed text.
+        """
+        found = sorted({document.domain for document in self.sides[TRAIN]})
+        languages = [domain for domain in found if domain.startswith(LANGUAGE_PREFIX)]
+        if kind == LANGUAGES:
+            return languages if len(languages) > 1 else found
+        if kind == WEB:
+            return [domain for domain in found if domain in WEB_DOMAINS] or found
+        return [domain for domain in found if domain not in languages] or found
+
+    def documents(self, kind: str, side: str) -> list[Document]:
+        """The documents of a side, the same number of characters from each domain where there are enough."""
+        domains = self.domains(kind)
+        share = 1 if side == TRAIN else HELDOUT_PART
+        most = self.scale.short if kind == SHORT else None
+        chosen = []
+        for domain in domains:
+            left = self.scale.characters // share // len(domains)
+            for document in self.sides[side]:
+                if document.domain == domain and left > 0 and (most is None or len(document.text) <= most):
+                    left -= len(document.text)
+                    chosen.append(document)
+        if not chosen:
+            raise InputError(f"--text: no {side} document of {kind} text is left; give more text")
+        return chosen
+
+    def corpus(self, kind: str, order: str) -> Path:
+        """The prepared corpus of a kind of text; tokenizer and documents are the same in both orders."""
+        out = self.folder / f"{kind}-{order}"
+        settings = PrepareSettings(
+            tokenizer=f"bpe:{self.scale.vocab_size}",
+            length=self.scale.length,
+            order=order,  # type: ignore[arg-type]
+            workers=self.workers,
+        )
+        identity = {**self.identity, "kind": kind, "scale": self.scale.name}
+        with waiting_lock(self.folder):
+            prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
+        return out.resolve()
+
+    def heldout(self, kind: str) -> Path:
+        """The held-out documents of a kind of text as JSON lines."""
+        path = self.folder / f"{kind}.heldout.jsonl"
+        with waiting_lock(self.folder):
+            if not path.exists():
+                lines = (
+                    json.dumps({"id": d.id, "text": d.text, "domain": d.domain}) + "\n"
+                    for d in self.documents(kind, HELDOUT)
+                )
+                write_text(path, "".join(lines))
+        return path
+
+    def place(self, run: Run, kind: str) -> Run:
+        """A run with its corpus, in its own order or else in random order.
+
+        One that is routed by label gets an expert for each of the corpus's domains.
+        """
+        corpus = self.corpus(kind, run.order or "random")
+        if run.routing.scorer == "label" and run.model.num_experts > 1:
+            names = open_corpus(corpus).instances.label_names
+            run = replace(run, model=replace(run.model, num_experts=len(names)))
+        return replace(run, corpus=(corpus,))
+
+
+@contextmanager
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is made if needed, as soon as no other process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(folder_lock(folder))
+                break
+            except InputError:
+                time.sleep(POLL_SECONDS)
+        yield

@@ -1,0 +1,77 @@
+"""One folder of all items, reproduced with runs of two steps in this process."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loriini.cli import main
+from loriini.compare.running import DONE, Trial, run_state
+from loriini.reproduce import computed_rows, job, measures
+from loriini.reproduce.scales import SCALES, TINY, Scale
+from loriini.reproduce.toy import Study
+from loriini.train.corpora import read_corpora
+from loriini.train.loop import train
+
+SHAPES = dict.fromkeys(TINY.shapes, (16, 2, 2))
+TEST = replace(
+    TINY, shapes=SHAPES, vocab_size=300, steps=2, batch_size=2, length=24, segment_length=8, characters=20_000
+)
+TIMED = Scale("tiny", SHAPES, steps=1, batch_size=1, length=24, segment_length=8)
+DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
+
+
+def train_here(trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]) -> dict[Path, str]:
+    """What `train_trials` does, without its processes."""
+    for trial in trials:
+        if run_state(trial.folder) not in DONE:
+            train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
+            ended(trial)
+    return {}
+
+
+def write_text_folder(folder: Path) -> Path:
+    """Sums in several words, a file for each domain."""
+    folder.mkdir()
+    for domain in DOMAINS:
+        for side, numbers in (("train", range(30)), ("heldout", range(100, 112))):
+            with open(folder / f"{domain}.{side}.jsonl", "w") as file:
+                for i in numbers:
+                    text = f"{domain}: {i} times {i} is {i * i}, they say. " * 3
+                    file.write(json.dumps({"text": text, "id": f"{side}{i}", "domain": domain}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Any:
+    """Scales of two steps, and measurements that take no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SCALES, "tiny", TEST)
+        patch.setitem(computed_rows.TIMED, "tiny", TIMED)
+        patch.setitem(computed_rows.ROUNDS, "tiny", 2)
+        patch.setattr(computed_rows, "Study", lambda: Study(steps=4, every=2))
+        patch.setattr(job, "train_trials", train_here)
+        patch.setattr(measures, "CONTEXT", 8)
+        patch.setattr(measures, "ANSWER", 8)
+        yield
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text_folder(tmp_path_factory.mktemp("text") / "corpora")
+
+
+@pytest.fixture(scope="session")
+def reproduced(tiny: None, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which all items are reproduced with one seed."""
+    out = tmp_path_factory.mktemp("reproduced") / "out"
+    main(["reproduce", "all", "--text", str(text), "--seeds", "1", "--out", str(out)])
+    return out
+
+
+def results_of(out: Path, item: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / item / "results.json").read_text())
+    return found

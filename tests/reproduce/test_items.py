@@ -1,0 +1,49 @@
+"""Every row runs from text to verdict, with runs of two steps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loriini.published import published_values
+from loriini.published.items import ITEMS
+from loriini.reproduce.claims import UNDECIDED, overall
+from loriini.reproduce.items import FIRST, ROWS
+from reproduce.conftest import results_of
+
+
+def test_every_item_of_the_papers_has_a_row() -> None:
+    assert ROWS.keys() == ITEMS.keys() == set(FIRST)
+    assert len(FIRST) == len(set(FIRST))
+
+
+@pytest.mark.parametrize("item", FIRST)
+def test_an_item_is_measured_judged_and_drawn(reproduced: Path, item: str) -> None:
+    found = results_of(reproduced, item)
+    assert found["claims"], "a finding without a claim"
+    assert all(claim["mean"] is not None for claim in found["claims"]), found["claims"]
+    assert found["verdict"] == overall([claim["verdict"] for claim in found["claims"]])
+    if ROWS[item].trains:
+        assert {claim["verdict"] for claim in found["claims"]} == {UNDECIDED}  # one seed
+        assert {cell["state"] for cell in found["cells"]} == {"finished"}
+        rows = {cell["row"] for cell in found["cells"]}
+        assert rows == set(ITEMS[item].runs) | set(ROWS[item].more_runs)
+    assert len(found["published"]) == len(published_values(item))
+    page = (reproduced / item / "report.html").read_text()
+    assert found["sentence"] in page.replace("&#x27;", "'").replace("&gt;", ">")
+    assert page.count("<svg") == len(found["charts"])
+
+
+def test_the_folder_has_the_results_of_all(reproduced: Path) -> None:
+    items = json.loads((reproduced / "results.json").read_text())["items"]
+    assert list(items) == sorted(FIRST)
+    for name, found in items.items():
+        assert {"cells", "published", "finding", "verdict"} <= found.keys(), name
+    assert (reproduced / "report.html").exists()
+
+
+def test_runs_are_shared_by_items(reproduced: Path) -> None:
+    folders = [p.name for p in (reproduced / "runs").iterdir()]
+    cells = [cell["folder"] for item in FIRST for cell in results_of(reproduced, item)["cells"]]
+    assert sorted(set(cells)) == sorted(folders)
+    assert len(cells) > 1.5 * len(folders)
