@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
 from loriini.batches.loader import Position
-from loriini.bench.models import bench_run, run_config, start
+from loriini.bench.models import bench_run, instances_at_once, run_config, start
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Row, free, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
@@ -48,20 +47,20 @@ def step_bytes(run: Run) -> dict[str, int]:
     CPU, whose allocator keeps no such count, they are what the forward pass saves for the backward pass,
     autocast's copies of weights included.
     """
-    state, batches = start(run)
+    state, read = start(run)
     config = run_config(run)
-    merged = merged_parameters(config, run.micro_batch_size, run.length)
+    merged = merged_parameters(config, instances_at_once(run), run.length)
     dtype = autocast_dtype(run.precision) or torch.float32
     weights = sum(p.numel() * p.element_size() for p in state.model.parameters())
     parts = {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
     if pick_device().type == "cuda":
-        training_step(state, run, batches)
+        training_step(state, run, read)
         synchronize()
         torch.cuda.reset_peak_memory_stats()
-        training_step(state, run, batches)
+        training_step(state, run, read)
         activations = torch.cuda.max_memory_allocated() - sum(parts.values())
     else:
-        activations = _saved(state.model, batches.at(Position())[0], run)
+        activations = _saved(state.model, read(Position())[0].tokens_BL, run)
     del state
     free()
     kept = 0 if config.recompute_merge else merged * dtype.itemsize * config.num_hidden_layers
@@ -69,9 +68,8 @@ def step_bytes(run: Run) -> dict[str, int]:
     return {**parts, "activations": activations, "merged": kept, "total": total}
 
 
-def _saved(model: LoriiniForCausalLM, tokens_BL: NDArray[np.int64], run: Run) -> int:
+def _saved(model: LoriiniForCausalLM, ids_BL: Tensor, run: Run) -> int:
     """Bytes that a forward pass saves."""
-    ids_BL = torch.from_numpy(tokens_BL)
 
     def forward() -> object:
         with autocast(run.precision):

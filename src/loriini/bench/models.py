@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from loriini.batches.loader import BatchLoader
@@ -16,11 +16,11 @@ from loriini.bench.timing import Case, Work
 from loriini.hardware import has_bf16, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
-from loriini.parallel.sharding import build_model, clip_gradients
+from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
 from loriini.train.checkpoint import RunProgress
-from loriini.train.loop import TrainingState, training_step
-from loriini.train.optimizer import OptimizerConfig, make_optimizer
+from loriini.train.loop import Reader, TrainingState, read_batch, training_step
+from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig, speed_up
 from loriini.train.upcycle import WarmupConfig
@@ -75,6 +75,11 @@ def bench_run(size: BenchSize, design: str, experts: int, **model: Any) -> Run:
     )
 
 
+def instances_at_once(run: Run) -> int:
+    """Instances of a run's micro-batch."""
+    return run.instances_at_once(run.batch_size)
+
+
 def run_config(run: Run) -> LoriiniConfig:
     """The configuration of a run's model."""
     assert run.model.vocab_size
@@ -95,9 +100,9 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
     config = run_config(run)
     segments = -(-run.length // run.routing.segment_length) if run.routing.segmented else 1
     details = {
-        "segments": run.micro_batch_size * segments,
+        "segments": instances_at_once(run) * segments,
         "segment_length": run.routing.segment_length,
-        "micro_batch_size": run.micro_batch_size,
+        "micro_batch_size": instances_at_once(run),
         "recompute_merge": config.recompute_merge if config.num_experts > 1 else None,
         "flops_per_token": config.flops_per_token(run.length),
         "parameters": config.parameters()[0],
@@ -107,28 +112,32 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
 
 def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:
     """A new model's training steps, after a step of one micro-batch that makes the optimizer's state."""
-    state, batches = start(run, dtype)
-    small = replace(run, batch_size=run.micro_batch_size)
-    warm = BatchLoader(batches.instances, small.batch_size, small.seed)
+    state, read = start(run, dtype)
+    small = replace(run, batch_size=instances_at_once(run))
     for _ in range(2 if run.speed.compile else 1):
-        training_step(state, small, warm)
+        training_step(state, small, reader(small))
 
     def work() -> None:
         for _ in range(steps):
-            training_step(state, run, batches)
+            training_step(state, run, read)
 
     return work
 
 
-def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, BatchLoader]:
-    """A new model with its optimizer, and random instances."""
+def reader(run: Run) -> Reader:
+    """Batches of random instances."""
+    assert run.model.vocab_size
+    instances = RandomInstances.make(run.model.vocab_size, run.length)
+    return partial(read_batch, run, BatchLoader(instances, run.batch_size, run.seed))
+
+
+def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, Reader]:
+    """A new model with its optimizer, and random batches."""
     torch.manual_seed(0)
     config = run_config(run)
     model = build_model(config, SINGLE_PROCESS, run.precision, partial(on_device, dtype=dtype))
     speed_up(model, run.speed)
-    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
-    instances = RandomInstances.make(config.vocab_size, run.length)
-    return state, BatchLoader(instances, run.batch_size, run.seed)
+    return TrainingState(model, make_optimizer(model, run.optimizer), RunProgress()), reader(run)
 
 
 def mixtral_case(size: BenchSize, experts: int) -> Case:
@@ -160,18 +169,12 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
     def step() -> None:
         loss: Tensor = model(ids_BL, labels=ids_BL, use_cache=False).loss
         loss.backward()
+        take_step(model, optimizer, OptimizerConfig().clip, loss.detach(), SINGLE_PROCESS)
+        optimizer.zero_grad(set_to_none=True)
         loss.item()
-        clip_and_step(model, optimizer)
 
     step()
     return step
-
-
-def clip_and_step(model: nn.Module, optimizer: torch.optim.AdamW) -> None:
-    """Clip gradients and update weights as `loriini train` does, for a model that is not ours."""
-    clip_gradients(model, OptimizerConfig().clip, SINGLE_PROCESS)
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
 
 
 def llama(size: BenchSize) -> LlamaForCausalLM:

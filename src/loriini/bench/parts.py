@@ -10,6 +10,7 @@ from torch import nn
 
 from loriini.bench.models import (
     bench_run,
+    instances_at_once,
     llama,
     mixtral_case,
     on_device,
@@ -103,9 +104,9 @@ def build_ffn(run: Run) -> Work:
     """A micro-batch through the first mixture of a model of one layer."""
     config = run_config(replace(run, model=replace(run.model, num_hidden_layers=1)))
     mixture = on_device(config).train().model.mixtures[0]
-    context = RoutingContext(run.micro_batch_size, run.length, device=pick_device())
+    context = RoutingContext(instances_at_once(run), run.length, device=pick_device())
     layout = unit_layout(mixture.design, context)
-    shape = (run.micro_batch_size, run.length, config.hidden_size)
+    shape = (instances_at_once(run), run.length, config.hidden_size)
     x = torch.randn(shape, device=pick_device(), requires_grad=True)
     gradient = torch.randn(shape, device=pick_device())
 

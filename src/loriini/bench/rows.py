@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from loriini.bench.memory import memory_rows
-from loriini.bench.models import bench_run, run_config
+from loriini.bench.models import bench_run, instances_at_once, run_config
 from loriini.bench.operations import Machine
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
@@ -141,9 +141,9 @@ def step_seconds(size: BenchSize, design: str, experts: int, recompute: bool, ma
     run = bench_run(size, design, experts, recompute_merge=recompute)
     step = walk_step(
         run_config(run),
-        run.micro_batch_size,
+        instances_at_once(run),
         size.length,
-        size.batch_size // run.micro_batch_size,
+        size.batch_size // instances_at_once(run),
         autocast_dtype("auto") or torch.float32,
         fused_loss=run.speed.fuses_loss,
         compiled=size.compile,

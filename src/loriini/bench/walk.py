@@ -22,8 +22,7 @@ from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
-from loriini.parallel.sharding import clip_gradients
-from loriini.train.optimizer import OptimizerConfig, make_optimizer
+from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
 ALLOCATES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh")
@@ -86,8 +85,7 @@ def _walk(
         optimizer.step()  # makes its state
         with walk:
             walk.phase = "optimizer"
-            clip_gradients(model, 1.0, SINGLE_PROCESS)
-            optimizer.step()
+            take_step(model, optimizer, 1.0, loss.detach(), SINGLE_PROCESS)
     return walk.operations
 
 

@@ -21,7 +21,7 @@ from loriini.reproduce.scales import Scale, paper_run, scaled_run
 from loriini.reproduce.throughput import memory, step_rates
 from loriini.reproduce.toy import MODELS, Study, train_classifier
 
-GPUS = 8
+GPUS, MICRO_BATCH = 8, 4
 """Ranks that share every expert's width."""
 TIMED = {
     "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
@@ -191,7 +191,7 @@ def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
     found: dict[str, dict[str, float]] = {}
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
-        step = RankStep(run.micro_batch_size, run.length, 1, 2)
+        step = RankStep(MICRO_BATCH, run.length, 1, 2)
         config = run.config(32_000, 2)
         found[row] = {"data parallelism (ZeRO)": fsdp(config, step, GPUS, GPUS).total / 1e9}
         if run.model.num_experts > 1:

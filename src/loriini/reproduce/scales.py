@@ -51,22 +51,15 @@ TINY = Scale(
         "4b": (128, 4, 4),
     },
 )
-SMALL = Scale(
-    "small",
-    {
-        "0.3b": (96, 6, 3),
-        "1.5b": (128, 8, 4),
-        "7b": (192, 8, 6),
-        "gpt2": (96, 6, 3),
-        "732m": (96, 6, 3),
-        "4b": (128, 8, 4),
-    },
-    vocab_size=4096,
-    steps=2000,
+SMALL = replace(
+    TINY,
+    name="small",
+    vocab_size=2048,
+    steps=1000,
     batch_size=8,
     length=512,
     segment_length=128,
-    characters=40_000_000,
+    characters=20_000_000,
     short=3000,
     instances=128,
     texts=2,
