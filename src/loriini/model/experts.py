@@ -15,7 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, silu
 
-from loriini.model.affine import Affine, affine_by_all, affine_by_expert, affine_by_merging, affine_by_unit
+from loriini.model.affine import (
+    Affine,
+    affine_by_all,
+    affine_by_expert,
+    affine_by_merging,
+    affine_by_unit,
+    merged_weight,
+)
 from loriini.model.dispatch import find_pairs
 from loriini.routing.selection import Counts
 
@@ -40,6 +47,10 @@ class Experts(nn.Module):
     def __init__(self, num_experts: int) -> None:
         super().__init__()
         self.num_experts = num_experts
+        self.copies: dict[str, Tensor] = {}
+        """Copies of parameters in a lower precision, by name, on which `experts_cast_once` computes."""
+        self.totals: dict[str, Tensor] = {}
+        """The gradients to which a merge's kernel adds."""
 
     def forward(self, method: str, *args: Any) -> Any:
         """Call `by_parameters`, `by_outputs`, `single`, `activations`, `merge` or `merged`."""
@@ -62,12 +73,12 @@ class Experts(nn.Module):
 
     def stacked(self) -> dict[str, Tensor]:
         """All parameters by name, each (E, …); read as attributes, which adapters replace."""
-        return {name: getattr(self, name) for name in self.width_dims}
+        return {name: self.copies.get(name, getattr(self, name)) for name in self.width_dims}
 
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
         return {
-            name: (gates_NE.to(weight.dtype) @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
+            name: merged_weight(gates_NE, weight, self.totals.get(name))
             for name, weight in self.stacked().items()
         }
 
