@@ -17,9 +17,10 @@ from torch import Tensor
 from loriini.batches.joined import InstanceSource
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import Unfinished
-from loriini.hardware import autocast, keep_freed_memory, pick_device
+from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, clip_gradients, gather_model
 from loriini.progress import progress, warn
@@ -197,9 +198,10 @@ def training_step(state: TrainingState, run: Run, batches: BatchLoader) -> dict[
     )
     state.model.model.begin_step()
     tokens_BL = to_device(ids, run.length)
-    loss, auxiliary, use = accumulate_gradients(
-        state.model, tokens_BL, run, labels_B, state.parallel, positions_BL
-    )
+    with experts_cast_once(state.model, autocast_dtype(run.precision)):
+        loss, auxiliary, use = accumulate_gradients(
+            state.model, tokens_BL, run, labels_B, state.parallel, positions_BL
+        )
     norm = clip_gradients(state.model, run.optimizer.clip, state.parallel)
     finite = bool(torch.isfinite(norm)) and math.isfinite(loss)
     if finite:
