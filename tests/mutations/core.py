@@ -4,6 +4,41 @@ from mutations.mutation import Mutation
 
 CORE = (
     Mutation(
+        "the gradient of a merge's kernel overwrites the total",
+        "model/merge_kernels.py",
+        "total_EP += dweight_EP",
+        "total_EP.copy_(dweight_EP)",
+        "tests/model/test_merge_kernels.py",
+    ),
+    Mutation(
+        "a second micro-batch overwrites the experts' gradient",
+        "model/low_precision.py",
+        "if weight.grad is None:\n            weight.grad = gradient",
+        "if True:\n            weight.grad = gradient",
+        "tests/model/test_low_precision.py",
+    ),
+    Mutation(
+        "a pair's gate is not moved to its place in the order",
+        "model/dispatch.py",
+        "gates_P=PickRows.apply(gates_NK.flatten()[:, None], order_P).squeeze(1)",
+        "gates_P=gates_NK.flatten()",
+        "tests/model/test_dispatch.py",
+    ),
+    Mutation(
+        "the gradient of a unit's states comes from one of its experts",
+        "model/dispatch.py",
+        "total = total + y_PD.index_select(0, places_N)",
+        "pass",
+        "tests/model/test_dispatch.py",
+    ),
+    Mutation(
+        "the gradient of a norm of zeros is not a number",
+        "routing/scorer.py",
+        "torch.where(norms == 0, 0.0, dnorms / norms)",
+        "dnorms / norms",
+        "tests/routing/test_scorer.py",
+    ),
+    Mutation(
         "segments of a packed row run on over its documents",
         "routing/unit.py",
         "starts_BH = (positions_BH >= 0) & (positions_BH % T == 0)",

@@ -2,9 +2,17 @@ import pytest
 import torch
 from torch.nn.functional import gelu
 
-from loriini import RoutingConfig
+from loriini import DESIGNS, RoutingConfig
 from loriini.routing.router import router_parameters
-from loriini.routing.scorer import SCORERS, FrozenScorer, LabelScorer, RouterSettings, ScorerModule
+from loriini.routing.scorer import (
+    SCORERS,
+    ActivationNormScorer,
+    EuclideanNorm,
+    FrozenScorer,
+    LabelScorer,
+    RouterSettings,
+    ScorerModule,
+)
 from loriini.routing.unit import RoutingContext
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
@@ -157,3 +165,29 @@ def test_label_scorer_gives_each_label_its_expert_alone() -> None:
 def test_label_scorer_refuses_missing_and_unknown_labels(labels: list[int] | None, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         LabelScorer(settings("label"))(torch.randn(2, 1, D), labelled(labels))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_euclidean_norm_equals_its_twin(dtype: torch.dtype) -> None:
+    a = torch.randn(5, 4, 8).to(dtype)
+    a[2, 1] = 0  # no direction: its gradient is 0
+    fast, naive = (a.clone().requires_grad_() for _ in range(2))
+    norms, wanted = EuclideanNorm.apply(fast), torch.linalg.vector_norm(naive.float(), dim=-1)
+    assert norms.dtype == torch.float32
+    torch.testing.assert_close(norms, wanted)
+    probe = torch.randn(5, 4)
+    (norms * probe).sum().backward()
+    (wanted * probe).sum().backward()
+    torch.testing.assert_close(fast.grad, naive.grad)
+    assert not fast.grad[2, 1].any()
+
+
+def test_norms_keep_no_float32_copy_of_activations() -> None:
+    scorer = ActivationNormScorer(RouterSettings(DESIGNS["aoe"], 16, 4))
+    a, kept = torch.randn(2, 3, 4, 8, dtype=torch.bfloat16, requires_grad=True), []
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t),
+    ):
+        scorer(a, RoutingContext(2, 3))
+    assert {t.dtype for t in kept if t.shape == a.shape} == {torch.bfloat16}

@@ -113,10 +113,9 @@ def expert_wise_bytes(
     width.
     """
     routing, others, layers = config.routing, group - 1, config.num_hidden_layers
-    merged = routing.combination == "parameters"
-    span = routing.segment_length if routing.segmented else length
-    units_per_instance = -(-length // span) if merged else length
-    tokens = instances * (units_per_instance * span if merged else length)
+    span = 1 if routing.unit == "token" else routing.segment_length if routing.segmented else length
+    units_per_instance = -(-length // span)
+    tokens = instances * units_per_instance * span
     states = tokens * config.hidden_size * state_bytes
     gates = instances * units_per_instance * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
     gate_gradients = gates if routing.data_dependent else 0

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
+from loriini.model import merge_kernels
+
 
 class Affine(Protocol):
     """A way of applying weights to states: x Wᵀ + b."""
@@ -33,9 +35,7 @@ def affine_by_merging(gates_NE: Tensor) -> Affine:
     """An affine map of each unit by the merge of its experts' weights and biases, kept nowhere."""
 
     def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-        device = x_NSD.device.type
-        on = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if on else weight_EOD.dtype
+        dtype = product_dtype(weight_EOD)
         y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
         if bias_EO is None:
             return y_NSO
@@ -58,13 +58,35 @@ def affine_by_summing(gates_ME: Tensor) -> Affine:
     return affine
 
 
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of products with a weight: autocast's, else its own."""
+    device = weight.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
+def merged_weight(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None = None) -> Tensor:
+    """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
+
+    Both gradients are computed by one kernel where there is one, which adds the experts' to `total_EP` if it
+    is given.
+    """
+    dtype, shape = product_dtype(weight_EP), weight_EP.shape[1:]
+    gates_NE, weight_EP = gates_NE.to(dtype), weight_EP.to(dtype).flatten(1)
+    if merge_kernels.runs_on(weight_EP) or total_EP is not None:
+        total_EP = None if total_EP is None else total_EP.flatten(1)
+        merged: Tensor = merge_kernels.merge(gates_NE, weight_EP, total_EP)
+    else:
+        merged = gates_NE @ weight_EP
+    return merged.unflatten(-1, shape)
+
+
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
 def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
 
     An operator of its own, since torch.compile would keep the merge instead of recomputing it.
     """
-    return x_NSD @ merged_weight(gates_NE, weight_EOD).mT
+    return x_NSD @ _merge(gates_NE, weight_EOD.to(gates_NE.dtype)).mT
 
 
 @merged_linear.register_fake
@@ -72,9 +94,8 @@ def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
 
 
-def merged_weight(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    """Σ_i e_i W_i of each unit, in the gates' dtype; (N, O, D)."""
-    return (gates_NE @ weight_EOD.to(gates_NE.dtype).flatten(1)).unflatten(-1, weight_EOD.shape[1:])
+def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+    return (gates_NE @ weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -84,11 +105,11 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of states, gates and weights, from a second merge."""
     x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
-    dx_NSD = dy_NSO @ merged_weight(gates_NE, weight_EOD)
+    cast_EOD = weight_EOD.to(gates_NE.dtype)
+    dx_NSD = dy_NSO @ _merge(gates_NE, cast_EOD)
     dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
-    dgates_NE = dmerged_NP @ weight_EOD.to(gates_NE.dtype).flatten(1).T
-    dweight_EOD = (gates_NE.T @ dmerged_NP).view_as(weight_EOD).to(weight_EOD.dtype)
-    return dx_NSD, dgates_NE, dweight_EOD
+    dgates_NE, dweight_EP = merge_kernels.merge_gradients(dmerged_NP, gates_NE, cast_EOD.flatten(1))
+    return dx_NSD, dgates_NE, dweight_EP.view_as(weight_EOD).to(weight_EOD.dtype)
 
 
 merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)
@@ -130,10 +151,8 @@ def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     `ends_E` (int32) is where each expert's rows end; the last is P. Uses torch's grouped kernel where it
     supports the dtype and rows are multiples of 16 bytes, else one product per expert.
     """
-    device = x_PD.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
+    dtype = product_dtype(weight_EOD)
+    x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
     aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
     supported = x_PD.dtype == torch.bfloat16 or (
         x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only

@@ -3,7 +3,7 @@
 Experts take states and gates; they never see a router. Each kind defines its FFN once, as a chain of named
 nodes in terms of an affine map (`model.affine`).
 
-Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it selected, E experts, D model
+Axes: N units, S slots in a unit, M tokens, P pairs of a unit and an expert it selected, E experts, D model
 width, F expert hidden width, R low rank, W the width of a node.
 """
 
@@ -22,9 +22,13 @@ from loriini.model.affine import (
     affine_by_merging,
     affine_by_summing,
     affine_by_unit,
+    merged_weight,
 )
+from loriini.model.dispatch import find_pairs
+from loriini.routing.selection import Counts
 
 Named = Mapping[str, Tensor]
+ANY_COUNTS = Counts()
 NONE: Named = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
@@ -44,6 +48,10 @@ class Experts(nn.Module):
     def __init__(self, num_experts: int) -> None:
         super().__init__()
         self.num_experts = num_experts
+        self.copies: dict[str, Tensor] = {}
+        """Copies of parameters in a lower precision, by name, on which `experts_cast_once` computes."""
+        self.totals: dict[str, Tensor] = {}
+        """The gradients to which a merge's kernel adds."""
 
     def forward(self, method: str, *args: Any) -> Any:
         """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
@@ -66,12 +74,12 @@ class Experts(nn.Module):
 
     def stacked(self) -> dict[str, Tensor]:
         """All parameters by name, each (E, …); read as attributes, which adapters replace."""
-        return {name: getattr(self, name) for name in self.width_dims}
+        return {name: self.copies.get(name, getattr(self, name)) for name in self.width_dims}
 
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
         return {
-            name: (gates_NE.to(weight.dtype) @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
+            name: merged_weight(gates_NE, weight, self.totals.get(name))
             for name, weight in self.stacked().items()
         }
 
@@ -99,19 +107,25 @@ class Experts(nn.Module):
         y_MD = self.ffn(x_NSD.flatten(0, 1), self.stacked(), affine_by_summing(gates_ME))
         return y_MD.view_as(x_NSD)
 
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
-        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each token; (M, D).
+    def by_outputs(
+        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+    ) -> Tensor:
+        """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; as `x`.
 
-        Tokens are sorted by expert and pass through grouped matrix products; none is dropped, and a token
-        without experts gets 0. Selected experts continue from `known` activations (M, E, W), by node.
+        `x` are tokens (N, D), or units of several tokens (N, S, D), which are moved whole. Units are sorted
+        by expert and pass through grouped matrix products; none is dropped, and one without experts gets 0.
+        Selected experts continue from `known` activations (N, E, W) of tokens, by node. `counts` are those
+        that the design fixes.
         """
         if self.num_experts == 1:
-            return self.single(x_MD)
-        experts_P, tokens_P, ends_E = dispatch(gates_ME)
-        known_P = {name: activations[tokens_P, experts_P] for name, activations in known.items()}
-        affine = affine_by_expert(experts_P, ends_E)
-        y_PD = self.ffn(x_MD[tokens_P], self.stacked(), affine, known_P)
-        return collect(y_PD, gates_ME, experts_P, tokens_P)
+            return self.single(x)
+        pairs = find_pairs(gates_NE, counts)
+        x_P = pairs.take(x)
+        slots = x[0].numel() // x.shape[-1]
+        affine = affine_by_expert(pairs.experts_P.repeat_interleave(slots), pairs.ends_E * slots)
+        known_P = {name: pairs.pick(activations) for name, activations in known.items()}
+        y_P = self.ffn(x_P.flatten(0, -2), self.stacked(), affine, known_P)
+        return pairs.collect(y_P.view_as(x_P), len(x))
 
     def single(self, x: Tensor) -> Tensor:
         """The FFN of the only expert."""
@@ -205,19 +219,6 @@ class FactorizedExperts(Experts):
         return affine(hidden, weights["down_proj"])
 
 
-def dispatch(gates_ME: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every selected (expert, token) pair, sorted by expert: their ids, and each expert's end (E,), int32."""
-    chosen_EM = (gates_ME > 0).T
-    experts_P, tokens_P = chosen_EM.nonzero(as_tuple=True)
-    return experts_P, tokens_P, chosen_EM.sum(1).cumsum(0).to(torch.int32)
-
-
-def collect(y_PD: Tensor, gates_ME: Tensor, experts_P: Tensor, tokens_P: Tensor) -> Tensor:
-    """The gated outputs of all pairs, summed for each token; (M, D)."""
-    weighted_PD = y_PD * gates_ME[tokens_P, experts_P, None].to(y_PD.dtype)
-    return y_PD.new_zeros(len(gates_ME), y_PD.shape[-1]).index_add(0, tokens_P, weighted_PD)
-
-
 def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Tensor:
     """The naive twin of `by_parameters`: merges one FFN at a time, expert by expert."""
     outputs = []
@@ -230,7 +231,9 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
     return torch.stack(outputs)
 
 
-def by_outputs_loop(experts: Experts, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
-    """The naive twin of `by_outputs`: every expert computes every token, from the beginning."""
-    outputs = [gates_ME[:, i, None] * experts.of_expert(i, x_MD) for i in range(experts.num_experts)]
-    return torch.stack(outputs).sum(0)
+def by_outputs_loop(
+    experts: Experts, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+) -> Tensor:
+    """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
+    gates_EN = gates_NE.T.reshape(-1, len(x), *(1 for _ in x.shape[1:]))
+    return torch.stack([gates_EN[i] * experts.of_expert(i, x) for i in range(experts.num_experts)]).sum(0)

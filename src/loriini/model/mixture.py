@@ -8,6 +8,7 @@ from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing import Router, Routing, RoutingConfig
 from loriini.routing.pooling import routing_states
+from loriini.routing.selection import fixed_counts
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 
@@ -54,8 +55,7 @@ class Mixture(nn.Module):
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
             known = {name: a_BLEW.flatten(0, 1) for name, a_BLEW in activations.items()}
-            gates_ME = self._gates_of_tokens(routing, layout, x_BLD.shape[1])
-            y_BLD = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_ME, known).view_as(x_BLD)
+            y_BLD = self._by_outputs(x_BLD, routing, layout, known)
         return (y_BLD if self.shared is None else y_BLD + self.shared("single", x_BLD)), routing
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
@@ -90,11 +90,23 @@ class Mixture(nn.Module):
         routing: Routing = self.router(states, context, layout)
         return routing
 
-    def _gates_of_tokens(self, routing: Routing, layout: UnitLayout, length: int) -> Tensor:
-        """The gates (B·L, E) of each token: those of its unit; 0 for padding."""
-        gates_BUE = routing.gates.view(*routing.unit_shape, -1)
-        gates_BUSE = gates_BUE[:, :, None].expand(-1, -1, layout.slots_per_unit, -1)
-        return layout.ungroup(gates_BUSE, length).flatten(0, 1)
+    def _by_outputs(
+        self, x_BLD: Tensor, routing: Routing, layout: UnitLayout, known: dict[str, Tensor]
+    ) -> Tensor:
+        """Move whole units, without slots for padding, to their experts; else token by token."""
+        length, gates_NE = x_BLD.shape[1], routing.gates
+        units, padded = len(gates_NE), routing.valid is not None
+        counts = fixed_counts(self.design, units, self.config.num_experts, self.training, padded)
+        if layout.slots_per_unit > 1 and layout.slots_BL is None:
+            y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)
+            return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
+        if layout.slots_per_unit > 1:
+            gates_BUSE = gates_NE.view(-1, layout.units, 1, gates_NE.shape[-1])
+            gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
+            gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)
+            counts = counts._replace(per_expert=None)
+        y_MD: Tensor = self.experts("by_outputs", x_BLD.flatten(0, 1), gates_NE, known, counts)
+        return y_MD.view_as(x_BLD)
 
     def _by_parameters(
         self, x_NSD: Tensor, gates_NE: Tensor, layout: UnitLayout, cache: RoutedCacheLayer | None

@@ -16,7 +16,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from loriini.model.experts import NONE, Experts, FactorizedExperts, GeluExperts, Named, SwigluExperts
+from loriini.model.experts import (
+    ANY_COUNTS,
+    NONE,
+    Experts,
+    FactorizedExperts,
+    GeluExperts,
+    Named,
+    SwigluExperts,
+)
+from loriini.routing.selection import Counts
 
 # The names since torch 2.13, and those before.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -86,13 +95,17 @@ class SlicedExperts(Experts):
         """One merged FFN for each unit of this process; (N, S, D)."""
         return self._leave(super().by_parameters(*self._enter(x_NSD, gates_NE), recompute))
 
-    def by_outputs(self, x_MD: Tensor, gates_ME: Tensor, known: Named = NONE) -> Tensor:
-        """The selected experts' gated outputs for each token of this process; (M, D).
+    def by_outputs(
+        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+    ) -> Tensor:
+        """The selected experts' gated outputs for each unit of this process; as `x`.
 
         Low-rank activations are recomputed for the gathered tokens: those of all experts are larger than the
         states that they are computed from.
         """
-        return self._leave(super().by_outputs(*self._enter(x_MD, gates_ME)))
+        if counts.per_expert is not None:
+            counts = Counts(per_expert=self.group.size() * counts.per_expert)
+        return self._leave(super().by_outputs(*self._enter(x, gates_NE), NONE, counts))
 
     def stacked(self) -> dict[str, Tensor]:
         """This process's part of every parameter, by name.

@@ -4,6 +4,7 @@ Logits are float32 whatever the model's dtype, as in every paper.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -144,7 +145,32 @@ class ActivationNormScorer(ScorerModule):
         self.order = float(settings.design.norm)
 
     def forward(self, a_BUEW: Tensor, context: RoutingContext) -> Tensor:
-        return torch.linalg.vector_norm(a_BUEW.float(), self.order, dim=-1)
+        with torch.autocast(a_BUEW.device.type, enabled=False):
+            if self.order != 2:
+                return torch.linalg.vector_norm(a_BUEW.float(), self.order, dim=-1)
+            norms_BUE: Tensor = EuclideanNorm.apply(
+                a_BUEW.float() if a_BUEW.dtype == torch.float64 else a_BUEW
+            )
+            return norms_BUE
+
+
+class EuclideanNorm(torch.autograd.Function):
+    """The norm over the last dimension in float32, without a float32 copy of what it is taken of.
+
+    The gradient is that of `torch.linalg.vector_norm`, in one pass.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> Tensor:
+        norms = torch.linalg.vector_norm(a, 2, dim=-1, dtype=torch.float32)
+        ctx.save_for_backward(a, norms)
+        return norms
+
+    @staticmethod
+    def backward(ctx: Any, dnorms: Tensor) -> Tensor:
+        a, norms = ctx.saved_tensors
+        scales = torch.where(norms == 0, 0.0, dnorms / norms)
+        return a * scales.to(a.dtype)[..., None]
 
 
 SCORERS: dict[str, type[ScorerModule]] = {

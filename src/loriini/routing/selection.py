@@ -1,6 +1,7 @@
 """Which experts a unit gets, and with what weight: two tables of functions of logits (units, E)."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,14 +38,13 @@ def select_expert_choice(
     capacity_factor experts, which depends on no other unit (Lory §5.3).
     """
     if not training:
-        return _top(logits_NE, max(1, round(config.capacity_factor)))
+        return _top(logits_NE, _evaluation_k(config))
     scores_NE = logits_NE if config.scorer == "activation_norm" else logits_NE.softmax(-1)
     units, experts = logits_NE.shape
     if valid_N is not None:
         units = int(valid_N.sum())
         scores_NE = scores_NE.masked_fill(~valid_N[:, None], -torch.inf)
-    capacity = min(units, max(1, round(units * config.capacity_factor / experts)))
-    chosen_CE = scores_NE.topk(capacity, dim=0).indices
+    chosen_CE = scores_NE.topk(_capacity(config, units, experts), dim=0).indices
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
 
 
@@ -53,9 +53,38 @@ def select_positive(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | 
     return logits_NE > 0
 
 
+def _capacity(config: RoutingConfig, units: int, experts: int) -> int:
+    return min(units, max(1, round(units * config.capacity_factor / experts)))
+
+
+def _evaluation_k(config: RoutingConfig) -> int:
+    return max(1, round(config.capacity_factor))
+
+
 def _top(logits_NE: Tensor, k: int) -> Mask:
     ids = logits_NE.topk(min(k, logits_NE.shape[-1]), dim=-1).indices
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, True)
+
+
+class Counts(NamedTuple):
+    """How many experts every unit gets, or units every expert; None where it varies."""
+
+    per_unit: int | None = None
+    per_expert: int | None = None
+
+
+def fixed_counts(config: RoutingConfig, units: int, experts: int, training: bool, padded: bool) -> Counts:
+    """The counts that a design fixes; `padded`: some of the `units` hold no tokens."""
+    if config.selection == "all":
+        return Counts(per_unit=experts)
+    if config.selection == "top_k":
+        return Counts(per_unit=min(config.top_k, experts))
+    if config.selection == "expert_choice":
+        if not training:
+            return Counts(per_unit=min(_evaluation_k(config), experts))
+        if not padded:
+            return Counts(per_expert=_capacity(config, units, experts))
+    return Counts()
 
 
 def softmax_all(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:

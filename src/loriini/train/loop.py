@@ -16,9 +16,10 @@ from torch import Tensor
 
 from loriini.batches.loader import BatchLoader, Position, ReadAhead
 from loriini.errors import Unfinished
-from loriini.hardware import autocast, keep_freed_memory, pick_device
+from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
 from loriini.progress import progress, warn
@@ -231,7 +232,8 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     batch, position = read(Position(state.progress.consumed))
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     state.model.model.begin_step()
-    loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
+    with experts_cast_once(state.model, autocast_dtype(run.precision)):
+        loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
     norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel)
     update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,62 @@
+"""Copies of the experts' weights in the dtype of computation, made once a step.
+
+Autocast casts a view of a parameter whenever it is used, so experts would be cast in every micro-batch, and
+their gradients cast back before they are added.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from loriini.model import merge_kernels
+from loriini.model.experts import Experts
+
+
+@contextmanager
+def experts_cast_once(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
+
+    Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
+    must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers.
+    """
+    modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
+    try:
+        for module in modules:
+            weights = {name: weight for name, weight in module.stacked().items() if _is_castable(weight)}
+            module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
+            if any(merge_kernels.runs_on(weight) for weight in weights.values()):
+                module.totals = {name: _gradient(weight) for name, weight in weights.items()}
+        yield
+    finally:
+        for module in modules:
+            module.copies, module.totals = {}, {}
+
+
+def _is_castable(weight: Tensor) -> bool:
+    plain = isinstance(weight, nn.Parameter) and not isinstance(weight, DTensor)
+    return plain and weight.requires_grad and weight.dtype == torch.float32
+
+
+def _copy(weight: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A leaf whose gradient is moved to the weight's."""
+    copy = weight.detach().to(dtype).requires_grad_()
+
+    def move_gradient(copy: Tensor) -> None:
+        gradient, copy.grad = copy.grad, None
+        assert gradient is not None
+        if weight.grad is None:
+            weight.grad = gradient.to(weight.dtype)
+        else:
+            weight.grad += gradient
+
+    copy.register_post_accumulate_grad_hook(move_gradient)
+    return copy
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad

@@ -1,0 +1,97 @@
+"""The merge as an operator and its gradients' kernel against the naive twin; the kernel runs interpreted."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from covering import grid
+from loriini.model import merge_kernels
+from loriini.model.affine import merged_weight
+
+INTERPRETED = """
+import itertools
+import torch
+from loriini.model import merge_kernels
+
+torch.manual_seed(0)
+for dtype, (N, E, P), add in itertools.product(
+    (torch.float32, torch.bfloat16), ((5, 3, 301), (70, 8, 128), (1, 40, 77)), (False, True)
+):
+    dmerged, gates, weight = (torch.randn(s).to(dtype) for s in ((N, P), (N, E), (E, P)))
+    given = torch.randn(E, P)
+    out = given.clone() if add else torch.empty(E, P, dtype=dtype)
+    dgates = merge_kernels.launch(dmerged, gates, weight, out, add, programs=2)
+    wanted_dgates, wanted = merge_kernels.merge_gradients_twin(dmerged.float(), gates.float(), weight.float())
+    close = {"rtol": 0.01, "atol": 0.01} if dtype == torch.bfloat16 and not add else {}
+    torch.testing.assert_close(dgates, wanted_dgates, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(out.float(), wanted + given if add else wanted, **close)
+print("equal")
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="needs Triton")
+def test_the_kernel_equals_its_twin_in_the_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-W", "ignore", "-c", INTERPRETED]
+    found = subprocess.run(
+        command, env=environment, capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    assert (found.stdout, found.returncode) == ("equal\n", 0), found.stderr
+
+
+def test_offsets_in_the_kernel_have_64_bits() -> None:
+    """N · P exceeds 2³¹ in a large micro-batch, more than a test can hold."""
+    source = Path(merge_kernels.__file__).read_text()
+    body = source[source.index("def merge_gradients_kernel") :]
+    indices = ("program = ", "e = ", "p = ", "n = ")
+    lines = [line.strip() for line in body.splitlines() if line.strip().startswith(indices)]
+    assert len(lines) == len(indices)
+    assert all("tl.int64" in line for line in lines)
+
+
+@grid(gates=["trained", "fixed"], total=[False, True], shape=[(3, 5, 7), (8, 4, 6)])
+def test_the_operator_has_the_gradients_of_its_definition(
+    gates: str, total: bool, shape: tuple[int, int, int]
+) -> None:
+    E, N, P = shape
+    g = torch.randn(N, E, dtype=torch.float64, requires_grad=gates == "trained")
+    w, probe = torch.randn(E, P, dtype=torch.float64, requires_grad=True), torch.randn(N, P).double()
+    added = torch.ones(E, P, dtype=torch.float64) if total else None
+    merged = merge_kernels.merge(g, w, added)
+    torch.testing.assert_close(merged, g @ w)
+    (merged * probe).sum().backward()
+    found, dgates = (added - 1 if total else w.grad), g.grad
+    assert (w.grad is None) == total
+    w.grad = g.grad = None
+    ((g @ w) * probe).sum().backward()
+    torch.testing.assert_close(found, w.grad)
+    if gates == "trained":
+        torch.testing.assert_close(dgates, g.grad)
+
+
+def test_the_operator_passes_gradcheck_and_opcheck() -> None:
+    g, w = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((5, 3), (3, 7)))
+    assert torch.autograd.gradcheck(lambda g, w: merge_kernels.merge(g, w, None), (g, w))
+    torch.library.opcheck(merge_kernels.merge, (g, w, None))
+    arguments = (torch.randn(5, 7), torch.randn(5, 3), torch.randn(3, 7))
+    torch.library.opcheck(merge_kernels.merge_gradients, arguments)
+    torch.library.opcheck(merge_kernels.add_merge_gradients, (*arguments, torch.randn(3, 7)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_backward_pass_adds_to_the_totals() -> None:
+    torch.compiler.reset()
+    g, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 4, 7, requires_grad=True)
+    totals = [torch.ones(3, 4, 7) for _ in range(2)]
+    compiled = torch.compile(merged_weight, backend="aot_eager", fullgraph=True)
+    for merge, total in zip((merged_weight, compiled), totals, strict=True):
+        for _ in range(2):  # two micro-batches
+            merge(g, w, total).square().sum().backward()
+    torch.testing.assert_close(totals[1], totals[0])
+    assert w.grad is None
+    assert not torch.equal(totals[0], torch.ones(3, 4, 7))
