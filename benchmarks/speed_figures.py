@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from loriini.analyze.plots import DENSE, LESS, MIXTURE, picture
+from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
 
 Row = dict[str, Any]
 BEGIN, END = "<!-- {name}: made by benchmarks/figures.py -->", "<!-- end of {name} -->"
@@ -42,7 +42,7 @@ def ratios(rows: list[Row]) -> Figure:
     for axes, (name, values) in zip(figure.subplots(1, 3, sharey=True), sweeps.items(), strict=True):
         points = sorted(trained(rows, **values), key=lambda row: row[name])
         x = [row[name] for row in points]
-        axes.plot(x, [row["ratio"] for row in points], "o-", color=MIXTURE, label="measured")
+        axes.plot(x, [row["ratio"] for row in points], "o-", color=MIXTURE_COLOR, label="measured")
         axes.plot(x, [row["bound"] for row in points], "--", color=GREY, label="bound of memory traffic")
         if name == "experts":
             axes.plot(x, [row["published"] for row in points], "s:", color=LESS, label="published")
@@ -50,7 +50,7 @@ def ratios(rows: list[Row]) -> Figure:
         axes.set_xticks(x, map(str, x))
         axes.minorticks_off()
         axes.set_xlabel(labels[name])
-        axes.axhline(1, color=DENSE, lw=1)
+        axes.axhline(1, color=DENSE_COLOR, lw=1)
     figure.axes[0].set_ylabel("speed relative to dense")
     figure.axes[0].legend(fontsize=7)
     return figure
@@ -67,7 +67,13 @@ def memory(rows: list[Row]) -> Figure:
     figure = Figure(figsize=(6.4, 0.8 + 0.34 * len(bars)), layout="constrained")
     axes = figure.subplots()
     left = [0.0] * len(bars)
-    parts = {"weights": DENSE, "gradients": GREY, "optimizer": LESS, "merged": MIXTURE, "other": "#f2a900"}
+    parts = {
+        "weights": DENSE_COLOR,
+        "gradients": GREY,
+        "optimizer": LESS,
+        "merged": MIXTURE_COLOR,
+        "other": "#f2a900",
+    }
     for part, color in parts.items():
         other = part == "other"
         sizes = [(b["activations"] - b["merged"] if other else b[part]) / GIB for b in bars.values()]

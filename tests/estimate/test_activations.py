@@ -17,6 +17,7 @@ from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import KnownShapes, count_activations, saved_bytes
 from loriini.estimate.memory import cast_parameters
 from loriini.model.loss import has_fused_loss
+from loriini.model.low_precision import experts_cast_once
 from loriini.recipes import RECIPES
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
@@ -163,9 +164,11 @@ def peak_of_step(model: LoriiniForCausalLM, dtype: torch.dtype, arguments: dict[
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     with Live([t for p in model.parameters() for t in (p, p.grad)]) as live:
-        with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
-            loss = model(**arguments).loss
-        loss.backward()
+        low = dtype if dtype != torch.float32 else None
+        with experts_cast_once(model, low):
+            with torch.autocast("cpu", low) if low else nullcontext():
+                loss = model(**arguments).loss
+            loss.backward()
     return live.peak
 
 

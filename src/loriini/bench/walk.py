@@ -5,7 +5,7 @@ contents. At a memory bandwidth and a matrix peak every operation has a lower bo
 and its arithmetic, and so has the step.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import copy
 from math import prod
@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
-from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model import LoriiniConfig, LoriiniForCausalLM, merge_kernels
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
@@ -101,9 +101,9 @@ class Walk(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.name() == "loriini::merged_linear":
+        if func.name() in EXPANDED:
             with self:
-                return _merged_linear(*args)
+                return EXPANDED[func.name()](*args)
         out = func(*args, **kwargs)
         self._record(func, args, kwargs, out)
         return out
@@ -161,6 +161,13 @@ def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tenso
     """The operations of `model.affine.merged_linear`."""
     merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
     return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
+
+
+EXPANDED: Mapping[str, Callable[..., Any]] = {
+    "loriini::merged_linear": _merged_linear,
+    "loriini::merge_gradients": merge_kernels.merge_gradients_twin,
+}
+"""Our operators as the operations that they are without a kernel."""
 
 
 def _merges(dims: set[int], config: LoriiniConfig) -> bool:

@@ -98,7 +98,8 @@ def merging_bytes(config: LoriiniConfig, merged: int, dtype: torch.dtype) -> int
     """Transient bytes of the backward pass through one layer's merge into `merged` bytes.
 
     The gradient of one merged matrix, and that of its experts in `dtype` and in float32. Weights that were
-    kept are freed as their gradients are made, so that those two do not add up.
+    kept are freed as their gradients are made, so that those two do not add up. Experts that are merged again
+    are cast again.
     """
     if not merged:
         return 0
@@ -106,7 +107,8 @@ def merging_bytes(config: LoriiniConfig, merged: int, dtype: torch.dtype) -> int
     cast = 0 if dtype == torch.float32 else dtype.itemsize
     gradient = share * config.num_experts * BLOCK_SIZES[config.block](config).expert * (cast + 4)
     of_merged = share * merged
-    return round(of_merged + gradient if config.recompute_merge else max(of_merged, gradient))
+    copy = share * config.num_experts * BLOCK_SIZES[config.block](config).expert * cast
+    return round(of_merged + gradient + copy if config.recompute_merge else max(of_merged, gradient))
 
 
 def logits_bytes(

@@ -134,14 +134,14 @@ def rank_memory(
 
 
 def cast_parameters(config: LoriiniConfig, layers: int) -> float:
-    """Parameters of which autocast keeps a copy for the backward pass of `layers` layers and the head.
+    """Parameters with a copy in the dtype of computation: those of `layers` layers, all experts, the head.
 
-    Experts that are merged again are cast again, too.
+    All experts are cast once a step, but for those that are merged again, which are cast again, too.
     """
     counts, merged = count_parameters(config), config.routing.combination == "parameters"
     again = config.recompute_merge and config.num_experts > 1 and merged
-    of_layers = counts.layers + (0 if again else counts.experts)
-    return of_layers * layers / config.num_hidden_layers + config.vocab_size * config.hidden_size
+    of_layers = counts.layers * layers / config.num_hidden_layers
+    return of_layers + (0 if again else counts.experts) + config.vocab_size * config.hidden_size
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:

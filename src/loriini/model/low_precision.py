@@ -13,16 +13,19 @@ from torch.distributed.tensor import DTensor
 
 from loriini.model import merge_kernels
 from loriini.model.experts import Experts
+from loriini.model.modeling import LoriiniForCausalLM
 
 
 @contextmanager
-def experts_cast_once(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> Iterator[None]:
     """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
-    must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers.
+    must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
+    `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
     """
-    modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
+    casts = dtype is not None and not model.config.recompute_merge
+    modules = [module for module in model.modules() if isinstance(module, Experts)] if casts else []
     try:
         for module in modules:
             weights = {name: weight for name, weight in module.stacked().items() if _is_castable(weight)}

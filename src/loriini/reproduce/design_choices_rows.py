@@ -87,7 +87,8 @@ def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
     for seed, load in m.each(row, "training", "load").items():
         load_SLE = np.array(load["values"])
         late_LE = load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0)[layers]
-        found[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
+        if len(late_LE):
+            found[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
     return found
 
 
@@ -117,8 +118,9 @@ def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
     """Experts collapse, most in the first and last layer, and some recover."""
     yield Claim("share of collapsed experts at the end", collapsed(m, SEQUENCE_TOP2), low=0.01)
     outer = c.layer_mean({s: [a, b] for s, (a, b) in _outer(m).items()})
-    inner = dict(collapsed(m, SEQUENCE_TOP2, slice(1, -1)).items())
-    yield above("share of collapsed experts, first and last layer less the others", outer, inner, unit="")
+    inner = collapsed(m, SEQUENCE_TOP2, slice(1, -1))
+    if inner:
+        yield above("share of collapsed experts, first and last layer less the others", outer, inner, unit="")
     yield Claim("experts that recovered from collapse", recovered(m, SEQUENCE_TOP2), low=1.0)
 
 

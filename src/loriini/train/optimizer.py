@@ -131,7 +131,7 @@ def take_step(
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     finite = norm.isfinite() & loss.isfinite()
-    optimizer.grad_scale = ((norm + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
+    optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
     optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
     optimizer.step()
     return norm, finite
