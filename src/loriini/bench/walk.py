@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
-from loriini.model import LoriiniConfig, LoriiniForCausalLM, merge_kernels
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
@@ -163,11 +163,16 @@ def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tenso
     return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
 
 
+def _merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
+    """The operations of `model.merge_kernels.merge_gradients` without a kernel."""
+    return torch.mm(dmerged_NP, weight_EP.T), torch.mm(gates_NE.T, dmerged_NP)
+
+
 EXPANDED: Mapping[str, Callable[..., Any]] = {
     "loriini::merged_linear": _merged_linear,
-    "loriini::merge_gradients": merge_kernels.merge_gradients_twin,
+    "loriini::merge_gradients": _merge_gradients,
 }
-"""Our operators as the operations that they are without a kernel."""
+"""Our operators, by the operations in them."""
 
 
 def _merges(dims: set[int], config: LoriiniConfig) -> bool:
