@@ -72,7 +72,7 @@ def test_sample_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive twin: scikit-learn's weights, and directions with all their zeros."""
-    encode = lsa.fit_lsa(lsa.count_words(BIRDS))
+    encode = lsa.fit_lsa(lsa.count_words(BIRDS, lsa.FEATURES))
     encode.save(tmp_path / "lsa.npz")
     monkeypatch.setattr(lsa, "FEATURES", 7)  # a fitted encoder knows its own
     assert encode.components_DS.shape[1] < 100
@@ -105,7 +105,7 @@ def test_a_sample_of_all_documents_is_counted_once(tmp_path: Path, monkeypatch: 
     seen: list[str] = []
     count_words = lsa.count_words
 
-    def count(given: Iterable[str], columns: int | None = None) -> object:
+    def count(given: Iterable[str], columns: int) -> object:
         given = list(given)
         seen.extend(given)
         return count_words(given, columns)
@@ -114,7 +114,7 @@ def test_a_sample_of_all_documents_is_counted_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(lsa, "count_words", count)
     vectors = vectors_of(tmp_path, texts)
     assert seen == texts
-    recounted = lsa.fit_lsa(count_words(texts))(texts)
+    recounted = lsa.fit_lsa(count_words(texts, lsa.FEATURES))(texts)
     assert np.array_equal(vectors, embeddings.normalize_rows(recounted).astype(np.float16))
 
 

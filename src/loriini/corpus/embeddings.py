@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from loriini.corpus import lsa
 from loriini.corpus.lsa import LsaEncoder, count_words, fit_lsa
 from loriini.corpus.settings import LSA, EncoderBackend, Pooling
 from loriini.corpus.stored import Slice, slice_documents, slices, whole_shards
@@ -113,7 +114,7 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
     sampled = slices(documents) if chosen_N.all() else whole_shards(documents)
     ends = np.cumsum([len(part) for part in sampled])
     counting = [
-        Task(f"words-{i:05d}", partial(_count_slice, documents, part, chosen_S), len(part))
+        Task(f"words-{i:05d}", partial(_count_slice, documents, part, chosen_S, lsa.FEATURES), len(part))
         for i, (part, chosen_S) in enumerate(zip(sampled, np.split(chosen_N, ends[:-1]), strict=True))
     ]
     run_tasks("words", counting, folder, execute)
@@ -128,11 +129,16 @@ def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) 
 
 
 def _count_slice(
-    documents: Artifact, part: Slice, chosen_S: NDArray[np.bool_], folder: Path, advance: Advance
+    documents: Artifact,
+    part: Slice,
+    chosen_S: NDArray[np.bool_],
+    features: int,
+    folder: Path,
+    advance: Advance,
 ) -> dict[str, Any]:
     """Count the words of a slice's chosen documents."""
     texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part, chosen_S))
-    scipy.sparse.save_npz(folder / COUNTS, count_words(texts), compressed=False)
+    scipy.sparse.save_npz(folder / COUNTS, count_words(texts, features), compressed=False)
     advance(len(part))
     return {}
 

@@ -55,12 +55,12 @@ class LsaEncoder:
             return cls(**arrays)
 
 
-def count_words(texts: Iterable[str], columns: int | None = None) -> Any:
+def count_words(texts: Iterable[str], columns: int) -> Any:
     """How often each text has each hashed word, sparse (N, F)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(
-        n_features=columns or FEATURES,
+        n_features=columns,
         token_pattern=WORDS_AND_SIGNS,
         norm=None,
         alternate_sign=False,
