@@ -143,3 +143,16 @@ def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) ->
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no document found"):
         open_streams([inputs[0], str(tmp_path / "empty")], tmp_path / "out", STOP)
+
+
+def test_a_disk_that_fails_inside_a_file_in_parts_ends_the_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("Input/output error")
+
+    path = lines(tmp_path / "a.jsonl", "a", "b")
+    monkeypatch.setattr(streams, "PART_BYTES", 20)
+    monkeypatch.setattr("loriini.sources.readers.read_lines_within", fail)
+    with pytest.raises(InputError, match="a.jsonl: Input/output error; check the disk, and rerun"):
+        stored(tmp_path / "out", [path], SKIP)
