@@ -154,5 +154,5 @@ def test_a_disk_that_fails_inside_a_file_in_parts_ends_the_reading(
     path = lines(tmp_path / "a.jsonl", "a", "b")
     monkeypatch.setattr(streams, "PART_BYTES", 20)
     monkeypatch.setattr("loriini.sources.readers.read_lines_within", fail)
-    with pytest.raises(InputError, match="a.jsonl: Input/output error; check the disk, and rerun"):
+    with pytest.raises(InputError, match=r"a\.jsonl: Input/output error; check the disk, and rerun"):
         stored(tmp_path / "out", [path], SKIP)
