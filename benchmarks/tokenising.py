@@ -24,7 +24,7 @@ from loriini.corpus.tokenizer import write_tokenizer
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokens
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.jobs.processes import Processes
+from loriini.jobs.processes import ProcessExecutor
 from loriini.sources import read_documents
 from loriini.sources.document import Document
 
@@ -97,7 +97,7 @@ def sample(paths: list[Path]) -> list[Document]:
 
 def our_seconds(folder: Path, documents: Artifact, tokenizer: Artifact, workers: int) -> float:
     started = time.perf_counter()
-    write_tokens(folder, documents, tokenizer, Processes(workers))
+    write_tokens(folder, documents, tokenizer, ProcessExecutor(workers))
     return time.perf_counter() - started
 
 

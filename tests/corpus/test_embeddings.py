@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
@@ -71,7 +72,7 @@ def test_sample_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The naive twin: scikit-learn's weights, and directions with all their zeros."""
-    encode = lsa.fit_lsa(BIRDS)
+    encode = lsa.fit_lsa(lsa.count_words(BIRDS, lsa.FEATURES))
     encode.save(tmp_path / "lsa.npz")
     monkeypatch.setattr(lsa, "FEATURES", 7)  # a fitted encoder knows its own
     assert encode.components_DS.shape[1] < 100
@@ -85,6 +86,36 @@ def test_lsa_equals_the_product_over_all_columns(tmp_path: Path, monkeypatch: py
     for encoder in (encode, lsa.LsaEncoder.load(tmp_path / "lsa.npz")):
         assert np.array_equal(encoder(BIRDS + CODE), expected)
         assert not encoder(["unheard"]).any()
+
+
+def test_the_directions_are_those_of_a_full_svd_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The naive twin: numpy's SVD. Five strong directions, and noise."""
+    monkeypatch.setattr(lsa, "ROWS_PER_PRODUCT", 7)
+    rng = np.random.default_rng(0)
+    strong = rng.standard_normal((60, 5)) * [50, 40, 30, 20, 10] @ rng.standard_normal((5, 40))
+    matrix = scipy.sparse.csr_matrix((strong + rng.standard_normal((60, 40)) / 100).astype(np.float32))
+    found, shared = (lsa.right_singular_vectors(matrix, 5, 0, threads) for threads in (1, 3))
+    expected = np.linalg.svd(matrix.toarray())[2][:5]
+    assert np.allclose(np.abs((found * expected).sum(1)), 1, atol=1e-4)
+    assert found.tobytes() == shared.tobytes()
+
+
+def test_a_sample_of_all_documents_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{kind} number {i} of the {kind}" for i in range(20) for kind in ("parrots", "graphs")]
+    seen: list[str] = []
+    count_words = lsa.count_words
+
+    def count(given: Iterable[str], columns: int) -> object:
+        given = list(given)
+        seen.extend(given)
+        return count_words(given, columns)
+
+    monkeypatch.setattr(embeddings, "count_words", count)
+    monkeypatch.setattr(lsa, "count_words", count)
+    vectors = vectors_of(tmp_path, texts)
+    assert seen == texts
+    recounted = lsa.fit_lsa(count_words(texts, lsa.FEATURES))(texts)
+    assert np.array_equal(vectors, embeddings.normalize_rows(recounted).astype(np.float16))
 
 
 def test_only_the_beginning_of_a_long_text_counts(tmp_path: Path) -> None:

@@ -32,6 +32,27 @@ DATA = (
         "tests/corpus/test_instances.py",
     ),
     Mutation(
+        "texts are cut between a sign and a letter",
+        "corpus/encoding.py",
+        r"(?<=[A-Za-z0-9])(?=[{_SIGN}])|\Z",
+        r"(?<=[A-Za-z0-9])(?=[{_SIGN}])|(?<=')(?=t)|\Z",
+        "tests/corpus/test_encoding.py",
+    ),
+    Mutation(
+        "a line that begins where a part ends is lost",
+        "sources/compressed.py",
+        "while place <= stop and",
+        "while place < stop and",
+        "tests/sources/test_compressed.py",
+    ),
+    Mutation(
+        "parts of a file are cut into shards by themselves",
+        "corpus/documents.py",
+        "        if stream.continues:",
+        "        if False:",
+        "tests/sources/test_streams.py",
+    ),
+    Mutation(
         "a hang-up of the terminal kills a command",
         "signals.py",
         "ENDING = (signal.SIGTERM, signal.SIGHUP)",

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from loriini.sources.compressed import DAMAGE, READ_BYTES, open_stream, read_lines, suffixes
+from loriini.sources.compressed import (
+    DAMAGE,
+    READ_BYTES,
+    count_newlines,
+    open_stream,
+    read_lines,
+    read_lines_within,
+    suffixes,
+)
 
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 
@@ -92,3 +100,18 @@ def test_suffixes_ignore_case(tmp_path: Path) -> None:
     path = tmp_path / "A.GZ"
     path.write_bytes(gzip.compress(b"x\n"))
     assert list(read_lines(path)) == [b"x"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"a", b"a\n", b"\n\na\n\nbcd\r\nefghij\nkl", b"abcdefghijk\n\n"]
+)
+def test_every_line_is_within_one_span(content: bytes, size: int, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(content)
+    spans = [(start, min(start + size, len(content))) for start in range(0, len(content), size)]
+    found, newlines = [], 0
+    for span in spans:
+        found += enumerate(read_lines_within(tmp_path / "a", span, 100), newlines + 2 if span[0] else 1)
+        newlines += count_newlines(tmp_path / "a", span)
+    assert found == list(enumerate(read_lines(tmp_path / "a"), 1))
+    assert newlines == content.count(b"\n")

@@ -1,10 +1,12 @@
 """The `documents` stage: distinct texts, each under an id of its own.
 
-1. A task per source reads it into shards, and hashes the texts and ids of each.
+1. A task per stream reads it into pieces, and hashes the texts and ids of each. A large file may be
+   several streams.
 2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
-3. A task per shard rewrites it without repeated texts and with new names for repeated ids.
+3. A task per shard writes it without repeated texts and with new names for repeated ids. Shards are cut as if
+   each file were one stream.
 
-Memory holds one shard, and in step 2 about 60 bytes a document.
+Memory holds one piece, and in step 2 about 60 bytes a document.
 
 Axes: D documents read, N documents stored.
 """
@@ -14,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,7 +48,7 @@ from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
-from loriini.sources.streams import DocumentStream, ReadDocuments
+from loriini.sources.streams import DocumentStream, ReadDocuments, number_lines
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -57,20 +59,35 @@ PROGRESS_EVERY = 256
 
 
 @dataclass(frozen=True)
-class _Shard:
-    """A shard as it was read; its first document is number `first` of all D."""
+class _Piece:
+    """Documents in a file that a task of step 1 wrote."""
 
     part: Path
     number: int
     documents: int
-    first: int
 
     def lines(self) -> Iterator[bytes]:
         return read_lines(self.part / f"{self.number:05d}.zst")
 
-    def hashes(self, name: str) -> NDArray[np.uint64]:
+    def array(self, name: str) -> NDArray[Any]:
         with np.load(self.part / f"{self.number:05d}.npz") as arrays:
             return arrays[name]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """Slices (start, stop) of consecutive pieces; its first document is number `first` of all D."""
+
+    pieces: tuple[tuple[_Piece, int, int], ...]
+    first: int
+
+    @property
+    def documents(self) -> int:
+        return sum(stop - start for _, start, stop in self.pieces)
+
+    def lines(self) -> Iterator[bytes]:
+        for piece, start, stop in self.pieces:
+            yield from islice(piece.lines(), start, stop)
 
 
 def write_documents(
@@ -134,16 +151,25 @@ def _write(
 ) -> dict[str, Any]:
     parts = parts_folder(folder)
     streams = [DocumentStream(sources, digest([settings, inputs]))] if callable(sources) else sources
+    streams = number_lines(streams, folder, execute)
     reads = [
-        Task(f"read-{i:05d}-{digest(stream.identity)}", partial(_read, stream.read, SHARD_CHARACTERS))
+        # "lengths": an earlier version's pieces had none.
+        Task(
+            f"read-{i:05d}-{digest(['lengths', stream.identity])}",
+            partial(_read, stream.read, SHARD_CHARACTERS),
+        )
         for i, stream in enumerate(streams)
     ]
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
-    shards = list(_shards([parts / task.name for task in reads], read))
+    pieces = [
+        [_Piece(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
+        for task, counts in zip(reads, read, strict=True)
+    ]
+    shards = list(_shards(streams, pieces))
     if not shards:
         raise no_documents(first_few([str(path) for path in inputs or [folder]]), _total(read, "skipped"))
     all_read = digest([task.name for task in reads])
-    plan = Task(f"plan-{all_read}", partial(_compare, shards))
+    plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*pieces))))
     run_tasks("compare", [plan], folder, execute)
     rewrites = [
         Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, shard, parts / plan.name), shard.documents)
@@ -158,7 +184,7 @@ def _write(
 
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a source as shards of about `characters`, and the hashes of each shard's texts and ids."""
+    """Write a stream as pieces of about `characters`, and the lengths and hashes of its documents."""
     documents = []
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
         drop, skipped = count_dropped(partial(_write_dropped, file_of_dropped))
@@ -168,21 +194,45 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
                     file.write(_line(document))
             texts_D2 = text_hashes([document.text for document in batch])
             ids_D = id_hashes([document.id for document in batch])
-            np.savez(folder / f"{i:05d}.npz", allow_pickle=False, texts_D2=texts_D2, ids_D=ids_D)
+            lengths_D = np.array([len(document.text) for document in batch])
+            arrays = {"texts_D2": texts_D2, "ids_D": ids_D, "lengths_D": lengths_D}
+            np.savez(folder / f"{i:05d}.npz", allow_pickle=False, **arrays)
             documents.append(len(batch))
             advance(len(batch))
     return {"skipped": skipped, "documents": documents}
 
 
-def _shards(parts: Sequence[Path], read: Sequence[Mapping[str, Any]]) -> Iterator[_Shard]:
+def _shards(streams: Sequence[DocumentStream], pieces: Sequence[list[_Piece]]) -> Iterator[_Shard]:
+    """All pieces as shards of SHARD_CHARACTERS; those of continued streams are cut as one."""
+    runs: list[list[_Piece]] = []
+    for stream, read in zip(streams, pieces, strict=True):
+        if stream.continues:
+            runs[-1].extend(read)
+        else:
+            runs.append(list(read))
     first = 0
-    for part, counts in zip(parts, read, strict=True):
-        for i, documents in enumerate(counts["documents"]):
-            yield _Shard(part, i, documents, first)
-            first += documents
+    for run in filter(None, runs):
+        begins = list(accumulate((piece.documents for piece in run), initial=0))
+        for start, stop in pairwise(_bounds(_joined(run, "lengths_D", begins[-1]))):
+            slices = (
+                (piece, max(start - begin, 0), min(stop - begin, piece.documents))
+                for piece, begin in zip(run, begins[:-1], strict=True)
+            )
+            yield _Shard(tuple((piece, i, j) for piece, i, j in slices if i < j), first + start)
+        first += begins[-1]
 
 
-def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[str, Any]:
+def _bounds(lengths_D: NDArray[np.int64]) -> list[int]:
+    """Where shards begin and the last ends; each ends with the document that reaches SHARD_CHARACTERS."""
+    reached_D = np.cumsum(lengths_D)
+    bounds = [0]
+    while (start := bounds[-1]) < len(lengths_D):
+        wanted = SHARD_CHARACTERS + (reached_D[start - 1] if start else 0)
+        bounds.append(min(int(np.searchsorted(reached_D, wanted)) + 1, len(lengths_D)))
+    return bounds
+
+
+def _compare(pieces: Sequence[_Piece], folder: Path, advance: Advance) -> dict[str, Any]:
     """Decide what becomes of every document.
 
     Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
@@ -190,14 +240,14 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
     `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
     """
-    documents = sum(shard.documents for shard in shards)
-    first_D = first_of_text(_joined(shards, "texts_D2", documents))
+    documents = sum(piece.documents for piece in pieces)
+    first_D = first_of_text(_joined(pieces, "texts_D2", documents))
     kept_D = first_D == np.arange(documents)
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
     np.save(folder / "numbers.npy", numbers_D)
     del first_D, numbers_D
-    ids_N = _joined(shards, "ids_D", documents)[kept_D]
+    ids_N = _joined(pieces, "ids_D", documents)[kept_D]
     occurrences_D = np.zeros(documents, np.uint32)
     occurrences_D[kept_D] = occurrences(ids_N)
     np.save(folder / "occurrences.npy", occurrences_D)
@@ -206,9 +256,9 @@ def _compare(shards: Sequence[_Shard], folder: Path, advance: Advance) -> dict[s
     return {}
 
 
-def _joined(shards: Sequence[_Shard], name: str, count: int) -> NDArray[np.uint64]:
-    """Concatenate an array of all shards, `count` rows, without holding them twice."""
-    arrays = (shard.hashes(name) for shard in shards)
+def _joined(pieces: Sequence[_Piece], name: str, count: int) -> NDArray[Any]:
+    """Concatenate an array of all pieces, `count` rows, without holding them twice."""
+    arrays = (piece.array(name) for piece in pieces)
     first = next(arrays)
     joined, place = np.empty((count, *first.shape[1:]), first.dtype), 0
     for array in chain([first], arrays):

@@ -4,18 +4,20 @@ Axes: N documents, B documents in a batch, D embedding width.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
-from loriini.corpus.lsa import LsaEncoder, fit_lsa
+from loriini.corpus import lsa
+from loriini.corpus.lsa import LsaEncoder, count_words, fit_lsa
 from loriini.corpus.settings import LSA, EncoderBackend, Pooling
-from loriini.corpus.stored import Slice, chosen_documents, slice_documents, slices
+from loriini.corpus.stored import Slice, slice_documents, slices, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
@@ -26,7 +28,7 @@ from loriini.sources import input_identity
 if TYPE_CHECKING:
     from loriini.corpus.encoders import Encoder
 
-VECTORS, SUM, FITTED = "embeddings.npy", "sum.npy", "lsa.npz"
+VECTORS, SUM, FITTED, COUNTS = "embeddings.npy", "sum.npy", "lsa.npz", "counts.npz"
 TEXTS_AT_ONCE = 4096
 TEXT_CHARACTERS = 10_000
 """Of longer documents, only the beginning is embedded."""
@@ -79,16 +81,14 @@ def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:
 
 def _write(documents: Artifact, settings: dict[str, Any], execute: Executor, folder: Path) -> dict[str, Any]:
     parts = parts_folder(folder)
-    source: _Source
     if settings["encoder"] == LSA:
-        run_tasks("encoder", [Task("fit", partial(_fit, documents, settings["seed"]))], folder, execute)
-        source, most = parts / "fit" / FITTED, None
+        tasks = _lsa_tasks(documents, settings["seed"], execute, folder)
     else:
-        source, most = (settings["encoder"], settings["pooling"], settings["backend"]), TEXTS_AT_ONCE
-    tasks = [
-        Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, part), len(part))
-        for i, part in enumerate(slices(documents, most))
-    ]
+        source = (settings["encoder"], settings["pooling"], settings["backend"])
+        tasks = [
+            Task(f"vectors-{i:05d}", partial(_encode_slice, documents, source, None, part), len(part))
+            for i, part in enumerate(slices(documents, TEXTS_AT_ONCE))
+        ]
     _open_encoder.cache_clear()  # another corpus's encoder may have had the same path
     done = run_tasks("embeddings", tasks, folder, execute)
     count = sum(counts["documents"] for counts in done)
@@ -102,32 +102,81 @@ def _identity(encoder: str) -> dict[str, str]:
     return input_identity([path]) if encoder != LSA and os.path.isdir(path) else {}
 
 
-def _fit(documents: Artifact, seed: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Fit `lsa` on a sample of the documents, drawn without replacement."""
-    count = documents.counts["documents"]
+def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) -> list[Task]:
+    """Fit `lsa` on a sample of the documents, drawn without replacement; returns the tasks that encode.
+
+    Words are counted by tasks. The rest of the fit is one, which shares its products among as many threads as
+    there are workers. If the sample is all documents, their words are not counted again.
+    """
+    parts, count = parts_folder(folder), documents.counts["documents"]
     chosen_N = np.zeros(count, bool)
     chosen_N[np.random.default_rng(seed).choice(count, min(count, SAMPLE), replace=False)] = True
-    sample = chosen_documents(documents, chosen_N)
-    fit_lsa((document.text[:TEXT_CHARACTERS] for document in sample), seed).save(folder / FITTED)
+    sampled = slices(documents) if chosen_N.all() else whole_shards(documents)
+    ends = np.cumsum([len(part) for part in sampled])
+    counting = [
+        Task(f"words-{i:05d}", partial(_count_slice, documents, part, chosen_S, lsa.FEATURES), len(part))
+        for i, (part, chosen_S) in enumerate(zip(sampled, np.split(chosen_N, ends[:-1]), strict=True))
+    ]
+    run_tasks("words", counting, folder, execute)
+    counted = [parts / task.name / COUNTS for task in counting]
+    run_tasks("encoder", [Task("directions", partial(_fit, counted, seed, execute.workers))], folder, execute)
+    fitted = parts / "directions" / FITTED
+    known = counted if chosen_N.all() else [None] * len(slices(documents))
+    return [
+        Task(f"lsa-{i:05d}", partial(_encode_slice, documents, fitted, counts, part), len(part))
+        for i, (part, counts) in enumerate(zip(slices(documents), known, strict=True))
+    ]
+
+
+def _count_slice(
+    documents: Artifact,
+    part: Slice,
+    chosen_S: NDArray[np.bool_],
+    features: int,
+    folder: Path,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Count the words of a slice's chosen documents."""
+    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part, chosen_S))
+    scipy.sparse.save_npz(folder / COUNTS, count_words(texts, features), compressed=False)
+    advance(len(part))
+    return {}
+
+
+def _fit(counted: Sequence[Path], seed: int, workers: int, folder: Path, advance: Advance) -> dict[str, Any]:
+    """Fit `lsa` on counted words."""
+    counts_NF = scipy.sparse.vstack([scipy.sparse.load_npz(path) for path in counted], "csr")
+    fit_lsa(counts_NF, seed, min(workers, os.cpu_count() or 1)).save(folder / FITTED)
     return {}
 
 
 def _encode_slice(
-    documents: Artifact, source: _Source, part: Slice, folder: Path, advance: Advance
+    documents: Artifact, source: _Source, counts: Path | None, part: Slice, folder: Path, advance: Advance
 ) -> dict[str, Any]:
     """Write the unit vectors of a slice's documents, and their sum."""
-    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
     vectors: list[NDArray[np.float16]] = []
     sums: list[NDArray[np.float64]] = []
-    encode = _open_encoder(source)
-    while batch := list(islice(texts, TEXTS_AT_ONCE)):
-        vectors_BD = normalize_rows(encode(batch))
-        vectors.append(vectors_BD.astype(np.float16))
-        sums.append(vectors_BD.sum(0, dtype=np.float64))
-        advance(len(batch))
+    for vectors_BD in _encoded(documents, source, counts, part):
+        unit_BD = normalize_rows(vectors_BD)
+        vectors.append(unit_BD.astype(np.float16))
+        sums.append(unit_BD.sum(0, dtype=np.float64))
+        advance(len(unit_BD))
     np.save(folder / VECTORS, np.concatenate(vectors))
     np.save(folder / SUM, np.sum(sums, 0))
     return {"documents": sum(map(len, vectors))}
+
+
+def _encoded(
+    documents: Artifact, source: _Source, counts: Path | None, part: Slice
+) -> Iterator[NDArray[np.float32]]:
+    encode = _open_encoder(source)
+    if counts is not None:
+        assert isinstance(encode, LsaEncoder)
+        yield encode.encode_counts(scipy.sparse.load_npz(counts))
+        return
+    texts = (document.text[:TEXT_CHARACTERS] for document in slice_documents(documents, part))
+    while batch := list(islice(texts, TEXTS_AT_ONCE)):
+        yield encode(batch)
 
 
 def _join_vectors(parts: Sequence[Path], count: int, target: Path) -> int:

@@ -1,12 +1,13 @@
 """The default encoder: TF-IDF of words and identifiers, then a truncated SVD fitted on a sample.
 
 Latent semantic analysis (Deerwester et al. 1990). It needs no download. Words are hashed into 2^17 columns,
-so there is no vocabulary to hold.
+so there is no vocabulary to hold. The SVD is a randomized subspace iteration (Halko et al. 2011, alg. 4.4).
 
-Axes: N texts, F columns, S columns with a word of the sample, D embedding width.
+Axes: N texts, F columns, S columns with a word of the sample, W width of the subspace, D embedding width.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from loriini.corpus.words import WORDS_AND_SIGNS
 
 FEATURES = 1 << 17
 MOST_DIMENSIONS = 256
+OVERSAMPLING, ITERATIONS = 10, 2
+"""Further directions of the subspace, and its iterations after the first products."""
+ROWS_PER_PRODUCT = 2048
+"""Rows of a sparse matrix that one thread multiplies at a time."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,14 @@ class LsaEncoder:
     """Columns in which a word of the sample falls; elsewhere the directions are 0."""
     components_DS: NDArray[np.float32]
 
-    def __call__(self, texts: list[str]) -> NDArray[np.float32]:
+    def __call__(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Vectors (N, D) of any length."""
-        weights = _tfidf()
-        weights.idf_ = self.idf_F
+        return self.encode_counts(count_words(texts, len(self.idf_F)))
+
+    def encode_counts(self, counts_NF: Any) -> NDArray[np.float32]:
+        """The vectors (N, D) of texts with these words."""
         with threadpool_limits(1):
-            weighted_NF = weights.transform(_count_words(texts, len(self.idf_F)))
-            return weighted_NF[:, self.used_S] @ self.components_DS.T
+            return _weigh(counts_NF, self.idf_F)[:, self.used_S] @ self.components_DS.T
 
     def save(self, path: Path) -> None:
         """Write the encoder's arrays to `path`, an `.npz` file."""
@@ -49,35 +55,65 @@ class LsaEncoder:
             return cls(**arrays)
 
 
-def fit_lsa(texts: Iterable[str], seed: int = 0) -> LsaEncoder:
-    """Fit the weights and a truncated SVD of at most 256 dimensions on `texts`.
-
-    On one thread, since the order of a sum depends on how many there are: the same texts and seed give the
-    same bytes.
-    """
-    from sklearn.utils.extmath import randomized_svd
-
-    weights = _tfidf()
-    counts_NF = _count_words(texts, FEATURES)
-    dimensions = min(MOST_DIMENSIONS, counts_NF.shape[0])
-    with threadpool_limits(1):
-        components_DF = randomized_svd(
-            weights.fit_transform(counts_NF), n_components=dimensions, n_iter=2, random_state=seed
-        )[2]
-    used_S = np.flatnonzero(components_DF.any(0))
-    return LsaEncoder(weights.idf_, used_S, components_DF[:, used_S])
-
-
-def _count_words(texts: Iterable[str], columns: int) -> Any:
+def count_words(texts: Iterable[str], columns: int) -> Any:
     """How often each text has each hashed word, sparse (N, F)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     return HashingVectorizer(
-        n_features=columns, token_pattern=WORDS_AND_SIGNS, norm=None, alternate_sign=False, dtype=np.float32
+        n_features=columns,
+        token_pattern=WORDS_AND_SIGNS,
+        norm=None,
+        alternate_sign=False,
+        dtype=np.float32,
     ).transform(texts)
 
 
-def _tfidf() -> Any:
+def fit_lsa(counts_NF: Any, seed: int = 0, threads: int = 1) -> LsaEncoder:
+    """Fit the weights and a truncated SVD of at most 256 dimensions on the words of a sample.
+
+    The same counts and seed give the same bytes, whatever the threads.
+    """
+    rows, columns = counts_NF.shape
+    texts_with_word_F = np.bincount(counts_NF.indices, minlength=columns)
+    idf_F = (np.log((1 + rows) / (1 + texts_with_word_F)) + 1).astype(np.float32)
+    used_S = np.flatnonzero(texts_with_word_F) if counts_NF.nnz else np.zeros(1, np.int64)
+    weighted_NS = _weigh(counts_NF, idf_F)[:, used_S]
+    return LsaEncoder(idf_F, used_S, right_singular_vectors(weighted_NS, MOST_DIMENSIONS, seed, threads))
+
+
+def right_singular_vectors(matrix_NS: Any, count: int, seed: int, threads: int) -> NDArray[np.float32]:
+    """The first right singular vectors of a sparse matrix (N, S), at most `count`, as rows (D, S).
+
+    Threads share the sparse products, whose rows do not depend on each other. Dense algebra is on one thread,
+    since the order of its sums depends on how many there are.
+    """
+    from scipy.linalg import eigh, lu, qr
+
+    width = min(count + OVERSAMPLING, *matrix_NS.shape)
+    with ThreadPoolExecutor(threads) as pool, threadpool_limits(1):
+        times, times_transposed = _product(matrix_NS, pool), _product(matrix_NS.T.tocsr(), pool)
+        start_NW = np.random.default_rng(seed).standard_normal((matrix_NS.shape[0], width), np.float32)
+        basis_SW = times_transposed(start_NW)
+        for _ in range(ITERATIONS):
+            image_NW = times(lu(basis_SW, permute_l=True)[0])
+            basis_SW = times_transposed(lu(image_NW, permute_l=True)[0])
+        basis_SW = qr(basis_SW, mode="economic")[0]
+        image_NW = times(basis_SW).astype(np.float64)
+        rotation_WW = eigh(image_NW.T @ image_NW)[1][:, ::-1].astype(np.float32)
+        return np.ascontiguousarray((basis_SW @ rotation_WW[:, :count]).T)
+
+
+def _product(matrix: Any, pool: ThreadPoolExecutor) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Multiplication of the sparse `matrix` by a dense one."""
+    starts = range(0, matrix.shape[0], ROWS_PER_PRODUCT)
+    blocks = [matrix[start : start + ROWS_PER_PRODUCT] for start in starts]
+    return lambda dense: np.concatenate(list(pool.map(lambda block: block @ dense, blocks)))
+
+
+def _weigh(counts_NF: Any, idf_F: NDArray[np.floating]) -> Any:
+    """TF-IDF weights in rows of length 1, sparse (N, F)."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    return TfidfTransformer(sublinear_tf=True)
+    weights = TfidfTransformer(sublinear_tf=True)
+    weights.idf_ = idf_F
+    return weights.transform(counts_NF)

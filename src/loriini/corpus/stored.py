@@ -43,6 +43,11 @@ def slices(stored: Artifact, most: int | None = None) -> list[Slice]:
     ]
 
 
+def whole_shards(stored: Artifact) -> list[Slice]:
+    """All stored documents, in order, a slice a shard."""
+    return [Slice(shard, 0, size) for shard, size in enumerate(stored.counts["shards"])]
+
+
 def slice_documents(
     stored: Artifact, part: Slice, chosen_S: NDArray[np.bool_] | None = None
 ) -> Iterator[Document]:
@@ -53,8 +58,8 @@ def slice_documents(
 
 def stored_documents(stored: Artifact) -> Iterator[Document]:
     """Stream the documents, in order."""
-    for shard, size in enumerate(stored.counts["shards"]):
-        yield from slice_documents(stored, Slice(shard, 0, size))
+    for part in whole_shards(stored):
+        yield from slice_documents(stored, part)
 
 
 def chosen_documents(stored: Artifact, chosen_N: NDArray[np.bool_]) -> Iterator[Document]:

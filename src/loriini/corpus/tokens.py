@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tokenizers import Tokenizer
 
 from loriini.corpus.documents import document_batches
+from loriini.corpus.encoding import TextEncoder
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.tokenizer import ONE_THREAD
 from loriini.errors import InputError
@@ -151,19 +151,17 @@ def _encode_slice(
 ) -> dict[str, int]:
     """Write a slice's tokens, and each document's length in tokens, domain and size in bytes."""
     index = {name: i for i, name in enumerate(names)}
-    backend = _open_backend(tokenizer.folder, tokenizer.digest)
-    eos, dtype = tokenizer.counts["eos_token_id"], id_dtype(tokenizer)
+    dtype = id_dtype(tokenizer)
+    encode = _open_encoder(tokenizer.path("tokenizer.json"), tokenizer.digest, dtype)
+    eos = np.array(tokenizer.counts["eos_token_id"], dtype).tobytes()
     # A worker's environment gives the library a pool of one thread, which is faster than none.
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
     with open(folder / TOKEN_FILE, "wb") as file, environment_variables(threads):
         for batch in document_batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
-            for encoded in backend.encode_batch_fast(texts, add_special_tokens=False):
-                ids = encoded.ids
-                ids.append(eos)
-                file.write(np.array(ids, dtype).data)
-                lengths.append(len(ids))
+            for ids in encode(texts):
+                lengths.append(file.write(ids + eos) // dtype.itemsize)
             domains.extend(index[document.domain] for document in batch)
             sizes.extend(len(text.encode()) for text in texts)
             characters += sum(map(len, texts))
@@ -174,13 +172,6 @@ def _encode_slice(
 
 
 @lru_cache(maxsize=1)
-def _open_backend(folder: Path, digest: str) -> Tokenizer:
-    """The tokenizer in `folder` without padding, truncation and special tokens in texts.
-
-    `digest` keeps a cached tokenizer apart from a later one in the same folder.
-    """
-    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    backend.no_truncation()
-    backend.no_padding()
-    backend.encode_special_tokens = True
-    return backend
+def _open_encoder(path: Path, digest: str, dtype: np.dtype[Any]) -> TextEncoder:
+    """Open a tokenizer once per process; `digest` distinguishes it from a later one at the same path."""
+    return TextEncoder(path, dtype)

@@ -13,6 +13,7 @@ import zstandard
 from loriini.sources.files import open_binary
 
 READ_BYTES = 1 << 16
+COUNTED_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 11
 """Of a zstd file: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
@@ -47,6 +48,45 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
             begun, length = [others[-1]], len(others[-1])
     if length:
         yield b"".join(begun)
+
+
+def read_lines_within(path: str | Path, span: tuple[int, int], longest: int) -> Iterator[bytes]:
+    """Stream those of an uncompressed file's lines that begin within a span (`InputFile.span`).
+
+    A line that begins before is left out, the last one may end after the span. They are truncated as in
+    `read_lines`.
+    """
+    start, stop = span
+    with open_binary(path) as file:
+        file.seek(start)
+        place = start + (_skip_line(file) if start else 0)
+        while place <= stop and (line := file.readline(longest + 1)):
+            place += len(line)
+            if not line.endswith(b"\n"):
+                place += _skip_line(file)
+            yield line.removesuffix(b"\n")
+
+
+def count_newlines(path: str | Path, span: tuple[int, int]) -> int:
+    """The line ends among the bytes [start, stop) of an uncompressed file."""
+    start, stop = span
+    count = 0
+    with open_binary(path) as file:
+        file.seek(start)
+        while start < stop and (chunk := file.read(min(COUNTED_BYTES, stop - start))):
+            start += len(chunk)
+            count += chunk.count(b"\n")
+    return count
+
+
+def _skip_line(file: IO[bytes]) -> int:
+    """Read to the next line; returns the bytes read."""
+    skipped = 0
+    while piece := file.readline(COUNTED_BYTES):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
 
 
 def open_stream(path: str | Path) -> IO[bytes]:

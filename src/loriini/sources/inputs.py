@@ -62,6 +62,11 @@ class InputFile:
     """Bytes on disk; None if unknown."""
     shard: tuple[int, int] | None = None
     """(i, n) for shard i of n of a data set."""
+    span: tuple[int, int] | None = None
+    """(start, stop) for a part of a file: its lines that begin after byte `start` up to and with byte `stop`;
+    in the first part also the line at byte 0."""
+    newlines_before: int = 0
+    """Line ends before the span."""
 
 
 def parse_input(text: str | Path) -> InputSpec:

@@ -18,6 +18,7 @@ from loriini.sources.formats import read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
+from loriini.sources.readers import read_json_lines_within
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
 
@@ -81,6 +82,8 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
     except InputError:
         raise
     except Exception as error:
+        if file.span and isinstance(error, OSError):  # the other parts are read by other tasks
+            raise InputError(f"{file.path}: {error}; check the disk, and rerun") from None
         # The exceptions of remote files depend on the package that reaches them.
         if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(file.path):
             raise
@@ -90,6 +93,8 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
 def _records(file: InputFile, fields: Fields) -> Records:
     if file.shard:
         return read_shard(file.path, file.shard, fields)
+    if file.span:
+        return read_json_lines_within(file.path, file.span, file.newlines_before)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
     reader = reader_of(file.path, file.in_folder)

@@ -3,19 +3,29 @@
 import codecs
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import pyarrow
 
 from loriini.sources.columns import open_columns
-from loriini.sources.compressed import read_lines
+from loriini.sources.compressed import read_lines, read_lines_within
 from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
 
 def read_json_lines(path: str, fields: Fields) -> Records:
     """JSON objects, one a line; blank lines are skipped."""
-    for number, line in enumerate(read_lines(path, MAX_RECORD_BYTES), 1):
+    return _objects(read_lines(path, MAX_RECORD_BYTES), 1)
+
+
+def read_json_lines_within(path: str, span: tuple[int, int], newlines_before: int) -> Records:
+    """The records of a part of an uncompressed file (`InputFile.span`), numbered as in the whole."""
+    first = newlines_before + 2 if span[0] else 1  # the first line end belongs to the part before
+    return _objects(read_lines_within(path, span, MAX_RECORD_BYTES), first)
+
+
+def _objects(lines: Iterable[bytes], first: int) -> Records:
+    for number, line in enumerate(lines, first):
         if line.strip():
             try:
                 yield number, _parse(line)

@@ -8,16 +8,22 @@ from typing import Any
 
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
-from loriini.jobs.tasks import group_by_size
+from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
+from loriini.progress import Advance
+from loriini.sources.compressed import count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
 from loriini.sources.files import fingerprint, is_remote
+from loriini.sources.formats import reader_of
 from loriini.sources.inputs import InputFile, input_files, input_identity, parse_input
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
+from loriini.sources.readers import read_json_lines
 
 TASK_BYTES = 1 << 26
-"""Bytes of the files that one task reads; more only when one file is larger."""
+"""Bytes of the files that one task reads; more only when one file is larger and is not cut."""
+PART_BYTES = 1 << 26
+"""Larger files of uncompressed JSON lines are cut into parts of this size, each read by a task."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
@@ -30,11 +36,18 @@ class DocumentStream:
     """Documents that one task reads.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change.
+    the same, even if other streams change. `part` is the part of a large file with which the stream ends, or
+    which it is if the file begins in an earlier stream.
     """
 
     read: ReadDocuments
     identity: str
+    part: InputFile | None = None
+
+    @property
+    def continues(self) -> bool:
+        """Whether the stream continues the file with which the one before it ends."""
+        return self.part is not None and self.part.span is not None and self.part.span[0] > 0
 
 
 def open_streams(
@@ -50,12 +63,59 @@ def open_streams(
     of_all = digest(identity)
     how = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
-    for group in group_by_size(files, _size, TASK_BYTES):
+    for group in _file_groups(files):
         # on_error is not part of it: what was read under "stop" is valid under "skip".
         what = [(asdict(file), identity.get(file.path, of_all)) for file in group]
         read = partial(_read, group, {file.path: before[file.path] for file in group}, options)
-        streams.append(DocumentStream(read, digest([what, how])))
+        part = group[-1] if group[-1].span else None
+        streams.append(DocumentStream(read, digest([what, how]), part))
     return streams, identity
+
+
+def number_lines(
+    streams: Sequence[DocumentStream], temporary: Path, execute: Executor
+) -> list[DocumentStream]:
+    """The streams, in which parts of files know how many lines come before; tasks count them."""
+    tasks = [
+        Task(f"lines-{stream.identity}", partial(_count_newlines, stream.part))
+        for stream in streams
+        if stream.part
+    ]
+    counted = iter(run_tasks("lines", tasks, temporary, execute) if tasks else [])
+    numbered, before = [], 0
+    for stream in streams:
+        if stream.part:
+            before = before if stream.continues else 0
+            read = partial(stream.read, newlines_before=before)  # type: ignore[call-arg]
+            stream = replace(stream, read=read)
+            before += next(counted)["newlines"]
+        numbered.append(stream)
+    return numbered
+
+
+def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str, int]:
+    return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
+
+
+def _file_groups(files: Iterable[InputFile]) -> Iterator[list[InputFile]]:
+    """The files or parts that each task reads; each part of a file after the first has a task of its own.
+
+    A file that is cut reaches TASK_BYTES, so it is the last of its group.
+    """
+    for group in group_by_size(files, _size, TASK_BYTES):
+        first, *others = _parts(group[-1])
+        yield [*group[:-1], first]
+        yield from ([part] for part in others)
+
+
+def _parts(file: InputFile) -> list[InputFile]:
+    """A large file of JSON lines on this machine in parts of PART_BYTES; any other file whole."""
+    size = file.size or 0
+    is_cut = size > PART_BYTES and not is_remote(file.path) and not file.shard
+    if not is_cut or suffixes(file.path)[1] or reader_of(file.path, file.in_folder) is not read_json_lines:
+        return [file]
+    starts = range(0, size, PART_BYTES)
+    return [replace(file, span=(start, min(start + PART_BYTES, size))) for start in starts]
 
 
 def _files_outside(given: str, out: Path) -> list[InputFile]:
@@ -72,16 +132,22 @@ def _size(file: InputFile) -> int:
 
 
 def _read(
-    files: Sequence[InputFile], before: Mapping[str, Fingerprint], options: ReadOptions, on_drop: OnDrop
+    files: Sequence[InputFile],
+    before: Mapping[str, Fingerprint],
+    options: ReadOptions,
+    on_drop: OnDrop,
+    newlines_before: int = 0,
 ) -> Iterator[Document]:
-    """The documents of several files; InputError for a file that changed."""
+    """The documents of several files, `newlines_before` the part among them; InputError if a file changed."""
     for file in files:
+        if file.span:
+            file = replace(file, newlines_before=newlines_before)
         count, dropped = count_dropped(on_drop)
         empty = True
         for document in read_file(file, replace(options, on_drop=count)):
             empty = False
             yield document
-        if empty and not dropped:
+        if empty and not dropped and not file.span:
             on_drop(Dropped(None, file.path, "empty file"))
         if _fingerprint(file) != before[file.path]:
             raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
