@@ -26,7 +26,18 @@ def caught_by(mutation: Mutation) -> str | None:
         shutil.copytree(ROOT / "src", source)
         mutation.apply(source)
         environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--durations=0"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "0",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--durations=0",
+        ]
         done = subprocess.run(
             [*command, *mutation.tests.split()], cwd=ROOT, env=environment, capture_output=True, text=True
         )

@@ -147,9 +147,9 @@ def cast_parameters(config: LoriiniConfig, layers: int) -> float:
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
     """Numbers that a layer keeps of the other ranks' states where a group shares the experts.
 
-    Merged experts keep the states once. Combined ones keep, for every chosen expert, the states, the gated
-    outputs and, for the gradient of the gates, the outputs.
+    Merged experts keep the states once. Combined ones keep, for every chosen expert, the states and, for the
+    gradient of the gates, the outputs.
     """
     once = config.routing.combination == "parameters" or config.num_experts == 1
-    copies = 1 if once else (3 if config.routing.data_dependent else 2) * config.experts_per_token
+    copies = 1 if once else (2 if config.routing.data_dependent else 1) * config.experts_per_token
     return copies * (group - 1) * instances * length * config.hidden_size

@@ -28,7 +28,8 @@ def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> I
     modules = [module for module in model.modules() if isinstance(module, Experts)] if casts else []
     try:
         for module in modules:
-            weights = {name: weight for name, weight in module.stacked().items() if _is_castable(weight)}
+            parameters = {name: getattr(module, name) for name in module.width_dims}
+            weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
             module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
             if any(merge_kernels.runs_on(weight) for weight in weights.values()):
                 module.totals = {name: _gradient(weight) for name, weight in weights.items()}

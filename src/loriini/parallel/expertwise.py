@@ -93,7 +93,9 @@ class SlicedExperts(Experts):
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit of this process; (N, S, D)."""
-        return self._leave(super().by_parameters(*self._enter(x_NSD, gates_NE), recompute))
+        if self.num_experts == 1:
+            return self.single(x_NSD)
+        return self._leave(super().by_parameters(self._enter(x_NSD), self._gather(gates_NE), recompute))
 
     def by_outputs(
         self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
@@ -103,9 +105,15 @@ class SlicedExperts(Experts):
         Low-rank activations are recomputed for the gathered tokens: those of all experts are larger than the
         states that they are computed from.
         """
+        if self.num_experts == 1:
+            return self.single(x)
         if counts.per_expert is not None:
             counts = Counts(per_expert=self.group.size() * counts.per_expert)
-        return self._leave(super().by_outputs(*self._enter(x, gates_NE), NONE, counts))
+        return self._leave(super().by_outputs(self._enter(x), self._gather(gates_NE), NONE, counts))
+
+    def single(self, x: Tensor) -> Tensor:
+        """The FFN of the only expert."""
+        return self._leave(super().single(self._enter(x)))
 
     def stacked(self) -> dict[str, Tensor]:
         """This process's part of every parameter, by name.
@@ -118,13 +126,16 @@ class SlicedExperts(Experts):
             weights[self.output_bias] = weights[self.output_bias] * float(self.group.rank() == 0)
         return weights
 
-    def _enter(self, x: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
-        """The states and gates of the whole group; a single expert needs no gates."""
+    def _enter(self, x: Tensor) -> Tensor:
+        """The states of the whole group."""
         device = x.device.type
         if torch.is_autocast_enabled(device):  # the products would do it anyway; this halves what travels
             x = x.to(torch.get_autocast_dtype(device))
-        gathered = Gather.apply(x, self.group)
-        return gathered, Gather.apply(gates, self.group) if self.num_experts > 1 else gates
+        return self._gather(x)
+
+    def _gather(self, x: Tensor) -> Tensor:
+        gathered: Tensor = Gather.apply(x, self.group)
+        return gathered
 
     def _leave(self, y: Tensor) -> Tensor:
         summed: Tensor = ReduceScatter.apply(y, self.group)
