@@ -84,3 +84,9 @@ def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> Non
     settings = ReproduceSettings(("lory-fig3",), scale="small", text=(str(text),))
     with pytest.raises(InputError, match="made with another scale; choose another --out"):
         reproduce_items(settings, reproduced)
+
+
+def test_the_published_page_is_made_from_the_committed_results() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "findings.md").read_text(encoding="utf-8")
+    assert page == findings_page(root / "benchmarks" / "results" / "reproduce")
