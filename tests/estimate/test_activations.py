@@ -1,5 +1,6 @@
 """What is counted on fake tensors is what autograd saves on real ones."""
 
+import gc
 import weakref
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -210,3 +211,17 @@ def test_so_is_that_of_the_papers_shape(experts: int, again: bool, fused: bool) 
         real = peak_of_step(LoriiniForCausalLM(shape).train(), torch.bfloat16, arguments)
     estimated = estimated_peak(shape, 2, run.length, torch.bfloat16, False, fused)
     assert estimated == pytest.approx(real, rel=0.05)
+
+
+def test_what_was_counted_is_freed() -> None:
+    model, ids = LoriiniForCausalLM(config("lory")), inputs()["input_ids"]
+    alive: list[weakref.ref[Tensor]] = []
+
+    def forward() -> Any:
+        out = model(ids)
+        alive.append(weakref.ref(out.logits.log_softmax(-1)))
+        return out
+
+    assert saved_bytes(model, forward) > 0
+    gc.collect()
+    assert alive[0]() is None

@@ -1,6 +1,7 @@
 """All comparisons in turn, with rows after every round."""
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -58,7 +59,12 @@ def measure(
     keep_freed_memory()
     size = size or bench_size(quick)
     machine = measure_peaks(quick)
-    about = {**describe_machine(), "matrix_flops": machine.flops, "copy_bandwidth": machine.bandwidth}
+    about = {
+        **describe_machine(),
+        "date": time.strftime("%Y-%m-%d"),
+        "matrix_flops": machine.flops,
+        "copy_bandwidth": machine.bandwidth,
+    }
     parts = only or DEFAULT_PARTS
     plan = [(part, c) for part in parts if part in COMPARISONS for c in COMPARISONS[part](size)]
     rounds = rounds or size.rounds

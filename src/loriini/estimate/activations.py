@@ -130,7 +130,7 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
         storage = tensor.untyped_storage()
         if storage._cdata not in own:
             saved[storage._cdata] = storage
-        return tensor
+        return tensor.detach()  # an output that its own operation saves would never be freed
 
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         out = forward()
