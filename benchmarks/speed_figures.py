@@ -38,9 +38,13 @@ def ratios(rows: list[Row]) -> Figure:
         "segments": {"experts": fixed["experts"], "segment_length": fixed["segment_length"]},
     }
     labels = {"experts": "experts E", "segment_length": "tokens of a segment T", "segments": "segments N"}
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
-    for axes, (name, values) in zip(figure.subplots(1, 3, sharey=True), sweeps.items(), strict=True):
-        points = sorted(trained(rows, **values), key=lambda row: row[name])
+    panels = {
+        name: sorted(trained(rows, **values), key=lambda row: row[name]) for name, values in sweeps.items()
+    }
+    panels = {name: points for name, points in panels.items() if len(points) > 1}
+    figure = Figure(figsize=(3.2 * max(2, len(panels)), 3.2), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (name, points) in zip(all_axes, panels.items(), strict=True):
         x = [row[name] for row in points]
         axes.plot(x, [row["ratio"] for row in points], "o-", color=MIXTURE_COLOR, label="measured")
         axes.plot(x, [row["bound"] for row in points], "--", color=GREY, label="bound of memory traffic")
