@@ -54,6 +54,18 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
     assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
 
 
+@pytest.mark.parametrize("text", ["[]", "{", '{"items": [1]}', '{"items": {"lory-fig3": {}}}'])
+def test_a_page_of_other_files_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "--page", "--out", str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2
+    assert "other.json" in line
+
+
 def test_the_page_is_made_from_results_alone(
     reproduced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

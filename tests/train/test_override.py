@@ -58,6 +58,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--xyzzy", "7"], "--xyzzy: no such setting; `loriini train RECIPE --help` lists all"),
         (["--model", "7"], "--model 7: it has parts; set one of them"),
         (["--steps", "many"], "--steps many: it is not of type int"),
+        (["--micro_batch_size", "some"], "--micro_batch_size some: it is not of type int, nor auto"),
         (["--model.rope_scaling", "linear"], "--model.rope_scaling linear: it is not of type json"),
         (["--optimizer.eps", "small"], "--optimizer.eps small: it is not of type float"),
         (["--optimizer.eps", "nan"], "--optimizer.eps is nan; it must be a finite number"),

@@ -1,11 +1,11 @@
 """The findings page of the documentation, as Markdown, from files of results alone."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.json_file import read_object
 from loriini.reproduce.claims import estimate_text, range_text
 from loriini.reproduce.items import FIRST
 from loriini.reproduce.report import VERDICTS, cell, command, published_cell
@@ -21,10 +21,18 @@ def findings_page(folder: Path) -> str:
     The same files give the same bytes. InputError without any.
     """
     files = [folder / RESULTS] if (folder / RESULTS).exists() else sorted(folder.glob("*.json"))
-    scales = [json.loads(file.read_text(encoding="utf-8"))["items"] for file in files]
+    scales = [_items(file) for file in files]
     if not any(scales):
         raise InputError(f"{folder}: no results of `loriini reproduce` here; give its --out")
     return "\n".join(_page([items for items in scales if items])) + "\n"
+
+
+def _items(file: Path) -> Mapping[str, Any]:
+    remedy = "give the --out of `loriini reproduce`"
+    items = read_object(file, remedy).get("items")
+    if not isinstance(items, dict) or not all("verdict" in found for found in items.values()):
+        raise InputError(f"{file}: no results of `loriini reproduce`; {remedy}")
+    return items
 
 
 def _page(scales: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -162,8 +162,13 @@ def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
     """Text as `none` or one of the kinds' words, else as a value of the first kind."""
     if text == "none" and types.NoneType in kinds:
         return None
-    words = [kind for kind in kinds if get_origin(kind) is Literal and text in map(str, get_args(kind))]
-    return _parse(text, words[0] if words else kinds[0])
+    words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if text in words:
+        return text
+    try:
+        return _parse(text, kinds[0])
+    except ValueError as error:
+        raise ValueError(f"{error}, nor {' or '.join(words)}" if words else str(error)) from None
 
 
 def _parse(text: str, kind: Any) -> Any:
