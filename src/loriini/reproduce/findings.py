@@ -108,7 +108,8 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
         return cell(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
 
     yield ""
-    yield f"Measured{f' on {text}' if text else ''}; in brackets as published, at the papers' scale."
+    place = f" on text in the place of {text}" if text else ""
+    yield f"Measured{place}; in brackets as published, at the papers' scale."
     yield ""
     yield from _table(["", *columns], ([row, *(both(row, column) for column in columns)] for row in measured))
 

@@ -76,7 +76,7 @@ def pictures(results: Results) -> Html | None:
 
 def caption(chart: Mapping[str, Any]) -> str:
     """What a chart shows."""
-    text = f"{chart['text']}. " if chart["text"] else ""
+    text = f"In the place of {chart['text']}. " if chart["text"] else ""
     shown = {
         "lines": f"Line: mean over seeds; band: lowest to highest seed. {chart.get('y', '')}",
         "dots": "Dot: mean over seeds; line: 95 % interval.",
@@ -93,7 +93,7 @@ def comparison(results: Results) -> Html | None:
         if columns:
             rows = [[row, *(cell(of_row.get(name)) for name in columns)] for row, of_row in measured.items()]
             tables += [
-                p.element("h3", f"Measured{f', {text}' if text else ''}"),
+                p.element("h3", f"Measured{f', in the place of {text}' if text else ''}"),
                 p.table(["", *columns], rows),
             ]
     printed = results["published"]
