@@ -8,7 +8,7 @@ decoding. Ratios are medians over rounds of Llama's seconds over the case's own,
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
+from loriini.bench.timing import speed
 from measuring import write_results
 
 Generate = Callable[[int], Tensor]
@@ -129,10 +130,6 @@ def seconds(run: Generate, new: int) -> tuple[float, float]:
     run(1 + new)
     end = time.perf_counter()
     return middle - start, (end - middle - (middle - start)) / new
-
-
-def speed(own: Sequence[float], reference: Sequence[float]) -> float:
-    return median(theirs / ours for ours, theirs in zip(own, reference, strict=True))
 
 
 if __name__ == "__main__":

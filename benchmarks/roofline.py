@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from loriini.bench.models import bench_run, run_config
-from loriini.bench.operations import GROUPS, Machine
+from loriini.bench.operations import Machine
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import CPU, CUDA, QUICK, BenchSize
 from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.cli.output import format_table
 from measuring import write_results
+from speed_figures import bound_cells
 
 
 def walked(size: BenchSize, design: str, experts: int, recompute: bool, machine: Machine) -> dict[str, Any]:
@@ -71,24 +72,6 @@ def walk_all(size: BenchSize, machine: Machine, mfu: float) -> list[dict[str, An
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows for people: milliseconds of a step by group, and both ratios."""
-    head = ["E", "N", "recompute", *GROUPS, "total ms", "ratio", "at MFU"]
-    lines = [
-        [
-            str(row["experts"]),
-            str(row["segments"]),
-            "yes" if row["recompute_merge"] else "",
-            *(f"{row['milliseconds'][group]:.1f}" for group in GROUPS),
-            f"{row['total_ms']:.1f}",
-            f"{row['ratio']:.3f}",
-            f"{row['ratio_at_mfu']:.3f}",
-        ]
-        for row in rows
-    ]
-    return format_table(head, lines, align_right=True)
-
-
 def positive(text: str) -> float:
     value = float(text)
     if not (math.isfinite(value) and value > 0):
@@ -113,7 +96,7 @@ def main() -> None:
     measured = measure_peaks(arguments.tiny) if arguments.cpu else None
     machine = measured or Machine(arguments.bandwidth, arguments.flops)
     rows = walk_all(size, machine, arguments.mfu)
-    print(table(rows))
+    print(format_table(*bound_cells(rows), align_right=True))
     if arguments.results:
         about = {"bandwidth": machine.bandwidth, "flops": machine.flops, "mfu": arguments.mfu}
         write_results(arguments.results, experiment="roofline", assumed=about, rows=rows)

@@ -181,7 +181,12 @@ def _gib(sizes: dict[str, int], parts: Sequence[str]) -> list[str]:
 
 def bound_table(experiment: Row) -> str:
     """Milliseconds of a step by group, at the bound."""
-    groups = list(experiment["rows"][0]["milliseconds"])
+    return markdown(*bound_cells(experiment["rows"]))
+
+
+def bound_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The heading and the lines of that table."""
+    groups = list(rows[0]["milliseconds"])
     lines = [
         [
             str(row["experts"]),
@@ -192,9 +197,9 @@ def bound_table(experiment: Row) -> str:
             f"{row['ratio']:.3f}",
             f"{row['ratio_at_mfu']:.3f}",
         ]
-        for row in experiment["rows"]
+        for row in rows
     ]
-    return markdown(("E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"), lines)
+    return ["E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"], lines
 
 
 @dataclass(frozen=True)

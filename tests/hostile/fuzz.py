@@ -32,7 +32,7 @@ PAGES = b"".join(
 CSV = b"id,text,domain\n" + b"".join(b'%d,"some ""quoted""\ntext",web\n' % i for i in range(60))
 SEEDS = {
     "jsonl": MANY,
-    "jsonl.gz": gzip.compress(MANY),
+    "jsonl.gz": gzip.compress(MANY, mtime=0),
     "jsonl.zst": zstandard.compress(MANY),
     "csv": CSV,
     "tsv": CSV.replace(b",", b"\t"),
@@ -42,7 +42,7 @@ SEEDS = {
     "arrow": arrow(CODED),
     "nested.arrow": arrow(NESTED),
     "warc": PAGES + warc("conversion", b"plain words"),
-    "warc.gz": gzip.compress(PAGES),
+    "warc.gz": gzip.compress(PAGES, mtime=0),
 }
 
 

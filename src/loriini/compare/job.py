@@ -19,7 +19,7 @@ from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
 from loriini.model.loading import tokenizer_in
-from loriini.recipes import VOCABULARY
+from loriini.recipes import default_vocabulary
 from loriini.sources import ReadOptions, input_identity, read_documents
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
@@ -179,7 +179,7 @@ def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]
     elif settings.has_small_corpus:
         vocabulary = SMALL_VOCABULARY
     else:
-        vocabulary = VOCABULARY.get(cells[0].run.model.block, VOCABULARY["llama"])
+        vocabulary = default_vocabulary(cells[0].run)
     return [_described(cell, vocabulary, states.get(i, "new")) for i, cell in enumerate(cells)]
 
 

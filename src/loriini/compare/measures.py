@@ -121,15 +121,13 @@ def use_of_experts(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def evaluate_trials(
     trials: Sequence[Trial], heldout: Mapping[str, HeldOut], settings: EvaluationSettings, cache: Path
 ) -> dict[Path, dict[str, Any]]:
-    """Each finished run's evaluation with `instance_losses`, by folder; those in `cache` are reused.
+    """The evaluation of each run with `instance_losses`, by folder; those in `cache` are reused.
 
-    An evaluation is reused for the same model, tokens and settings.
+    The runs are finished. An evaluation is reused for the same model, tokens and settings.
     """
     text = {domain: sha256(h.ids.numpy().tobytes()).hexdigest() for domain, h in heldout.items()}
     found = {}
     for trial in trials:
-        if run_state(trial.folder) != "finished":
-            continue
         weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in model_files(trial.folder))
         key = digest([text, settings.skip, settings.routing, weights])
         path = cache / f"{trial.folder.name}-{key[:8]}.json"

@@ -88,8 +88,6 @@ class Experts(nn.Module):
 
         With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
-        if self.num_experts == 1:
-            return self.single(x_NSD)
         if recompute:
             return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
@@ -117,8 +115,6 @@ class Experts(nn.Module):
         Selected experts continue from `known` activations (N, E, W) of tokens, by node. `counts` are those
         that the design fixes.
         """
-        if self.num_experts == 1:
-            return self.single(x)
         pairs = find_pairs(gates_NE, counts)
         x_P = pairs.take(x)
         slots = x[0].numel() // x.shape[-1]

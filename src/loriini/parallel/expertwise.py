@@ -93,8 +93,6 @@ class SlicedExperts(Experts):
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit of this process; (N, S, D)."""
-        if self.num_experts == 1:
-            return self.single(x_NSD)
         return self._leave(super().by_parameters(self._enter(x_NSD), self._gather(gates_NE), recompute))
 
     def by_outputs(
@@ -105,8 +103,6 @@ class SlicedExperts(Experts):
         Low-rank activations are recomputed for the gathered tokens: those of all experts are larger than the
         states that they are computed from.
         """
-        if self.num_experts == 1:
-            return self.single(x)
         if counts.per_expert is not None:
             counts = Counts(per_expert=self.group.size() * counts.per_expert)
         return self._leave(super().by_outputs(self._enter(x), self._gather(gates_NE), NONE, counts))

@@ -90,11 +90,9 @@ class Parallel:
 
     def any(self, here: bool) -> bool:
         """Whether it is true in any process."""
-        return (
-            here
-            if self.mesh is None
-            else bool(self.sum(torch.tensor([float(here)], device=pick_device())).item())
-        )
+        if self.mesh is None:
+            return here
+        return bool(self.sum(torch.tensor([float(here)], device=pick_device())).item())
 
 
 SINGLE_PROCESS = Parallel()

@@ -9,13 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.analyze.curves import running_mean
-from loriini.analyze.plots import FIGURE_WIDTH, INK, LESS, MORE, picture
+from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
 from loriini.compare.figures import COLORS, DASHES
-from loriini.compare.seeds import over_seeds
-from loriini.reproduce.claims import Values, rounded
+from loriini.reproduce.claims import Values, rounded, rounded_estimate
 
 Chart = dict[str, Any]
-"""`kind` (lines, dots or tiles), `title`, `x`, `y`, and `series` or `panels`."""
+"""`kind` (lines, dots or tiles), `title`, and `x`, `y` and `series`, or `panels` and `rows`."""
 
 SMOOTHING = 12
 """A point of a curve is the mean over one part in this many of it."""
@@ -31,19 +30,15 @@ def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], l
 def dots(title: str, x: str, series: Mapping[str, Mapping[str, Values]]) -> Chart:
     """A quantity of every series in every category, with its interval over seeds."""
     estimated = {
-        name: {
-            category: {key: rounded(v) for key, v in over_seeds(list(values.values())).to_dict().items()}
-            for category, values in of_series.items()
-            if values
-        }
+        name: {category: rounded_estimate(values) for category, values in of_series.items() if values}
         for name, of_series in series.items()
     }
     return {"kind": "dots", "title": title, "x": x, "series": {n: s for n, s in estimated.items() if s}}
 
 
-def tiles(title: str, x: str, panels: Mapping[str, Any], rows: Sequence[str], even: float) -> Chart:
-    """One panel for each matrix (rows, columns) of values, coloured relative to an even share."""
-    return {"kind": "tiles", "title": title, "x": x, "panels": dict(panels), "rows": list(rows), "even": even}
+def tiles(title: str, panels: Sequence[Any], rows: Sequence[str]) -> Chart:
+    """A matrix (rows, experts) of shares for each layer, coloured relative to an even share."""
+    return {"kind": "tiles", "title": title, "panels": list(panels), "rows": list(rows)}
 
 
 def band(
@@ -64,7 +59,9 @@ def band(
 
 def draw(chart: Chart) -> str:
     """A chart as SVG."""
-    svg: str = {"lines": draw_lines, "dots": draw_dots, "tiles": draw_tiles}[chart["kind"]](chart)
+    if chart["kind"] == "tiles":
+        return shares_by_domain(chart["panels"], chart["rows"])
+    svg: str = {"lines": draw_lines, "dots": draw_dots}[chart["kind"]](chart)
     return svg
 
 
@@ -121,38 +118,6 @@ def draw_dots(chart: Chart) -> Figure:
     axes.grid(axis="y", visible=False)
     legend(figure, axes)
     return figure
-
-
-@picture
-def draw_tiles(chart: Chart) -> Figure:
-    """A panel for each matrix: blue below the even share, red above it."""
-    panels = chart["panels"]
-    columns = min(4, len(panels))
-    lines_ = -(-len(panels) // columns)
-    height = 0.9 + lines_ * (0.5 + 0.24 * len(chart["rows"]))
-    figure = Figure(figsize=(FIGURE_WIDTH * (1 if columns < 3 else 1.4), height), layout="constrained")
-    all_axes = figure.subplots(lines_, columns, squeeze=False).ravel()
-    for axes in all_axes[len(panels) :]:
-        axes.remove()
-    for i, (axes, (name, matrix)) in enumerate(zip(all_axes, panels.items(), strict=False)):
-        values = np.array(matrix, np.float64)
-        relative = np.log2(np.maximum(values, 1e-3 * chart["even"]) / chart["even"]).clip(-2, 2)
-        for (row, column), strength in np.ndenumerate(relative):
-            color = MORE if strength > 0 else LESS
-            axes.add_patch(_tile(column, row, color, abs(strength) / 2))
-        axes.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0), xticks=[])
-        axes.set_yticks(np.arange(len(chart["rows"])) + 0.5, chart["rows"] if i % columns == 0 else [])
-        axes.set_title(name)
-        axes.set_xlabel(chart["x"])
-        axes.grid(False)
-        axes.tick_params(length=0)
-    return figure
-
-
-def _tile(column: float, row: float, color: str, strength: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column + 0.04, row + 0.06), 0.92, 0.88, facecolor=color, alpha=strength, edgecolor=INK)
 
 
 def legend(figure: Figure, axes: Axes) -> None:

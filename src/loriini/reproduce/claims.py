@@ -126,6 +126,11 @@ def rounded(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
+def rounded_estimate(values: Values) -> dict[str, float | None]:
+    """The mean of a quantity over seeds, and its interval, with six significant digits."""
+    return {name: rounded(value) for name, value in over_seeds(list(values.values())).to_dict().items()}
+
+
 def difference(one: Values, other: Values) -> dict[int, float]:
     """One less the other, for the seeds that both have."""
     return {seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())}

@@ -116,8 +116,7 @@ def route_tiles(m: Measured, row: str, key: str, title: str, measure: str = "rou
     """Mean gates or shares of choices by domain and expert, a panel for each layer, of the first seed."""
     layers = next(iter(m.each(row, measure, "layers").values()))
     domains = sorted(layers[0][key])
-    panels = {f"layer {i}": [layer[key][d] for d in domains] for i, layer in enumerate(layers)}
-    return tiles(title, "expert", panels, domains, 1 / len(layers[0]["load"]))
+    return tiles(title, [[layer[key][d] for d in domains] for layer in layers], domains)
 
 
 def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measure: str = "routes") -> Chart:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loriini.compare.seeds import over_seeds
 from loriini.published import published_values
-from loriini.reproduce.claims import Values, overall, rounded, sentence
+from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
 from loriini.reproduce.items import FIRST
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
@@ -69,11 +68,7 @@ def by_text(
 
 def estimates(columns: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
     """Mean and interval of every column that has values."""
-    return {
-        name: {key: rounded(x) for key, x in over_seeds(list(values.values())).to_dict().items()}
-        for name, values in columns.items()
-        if values
-    }
+    return {name: rounded_estimate(values) for name, values in columns.items() if values}
 
 
 def has_data(chart: Mapping[str, Any]) -> bool:
