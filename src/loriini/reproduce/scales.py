@@ -55,13 +55,12 @@ SMALL = replace(
     TINY,
     name="small",
     vocab_size=2048,
-    steps=1000,
-    batch_size=8,
+    steps=500,
     length=512,
     segment_length=128,
-    characters=20_000_000,
+    characters=4_000_000,
     short=3000,
-    instances=128,
+    instances=64,
     texts=2,
 )
 PAPER = Scale("paper", {}, texts=2)
@@ -91,7 +90,8 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     """A paper's run at a scale.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
-    experts, warm-up, weight decay and dropout are the recipe's.
+    experts, warm-up and weight decay are the recipe's. There is no dropout, since no text is seen twice, and
+    products are in float32, so that losses are alike on all machines.
     """
     run = paper_run(paper)
     if not scale.shapes:
@@ -104,6 +104,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
         model=scaled_shape(run.model, width, layers, heads),
         routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
         optimizer=replace(run.optimizer, learning_rate=scale.learning_rate),
+        precision="fp32",
         checkpoint=CheckpointConfig(every=0),
         speed=SpeedConfig(),
         steps=scale.steps,
@@ -115,7 +116,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
 
 
 def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:
-    """An architecture of another width and depth with the same proportions."""
+    """An architecture of another width and depth with the same proportions, without dropout."""
     ratio = width / shape.hidden_size
     return replace(
         shape,
@@ -124,6 +125,7 @@ def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> Mode
         num_hidden_layers=layers,
         num_attention_heads=heads,
         low_rank=shape.low_rank and multiple_of_8(ratio * shape.low_rank),
+        dropout=0.0,
     )
 
 
