@@ -1,5 +1,6 @@
 """Every test starts from the same seeds, on one thread, and reads NaN where it reads what nobody wrote."""
 
+import os
 import random
 import signal
 
@@ -15,6 +16,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three test processes for two cores: tests often wait for processes that they start."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + cores // 2
 
 
 @pytest.fixture(autouse=True)
