@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Task, TaskID
 
 from loriini import progress as module
 from loriini.corpus.stages import STAGES
@@ -188,3 +189,13 @@ def test_a_message_is_one_line_that_the_terminal_shows_as_it_is(
     show("a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200)
     shown = prefix + r"a\nb\x1b[31m\u202e\ud800 [/] :bell: naïve 中文 " + "x" * 200
     assert output.getvalue() == shown + "\n"
+
+
+def test_the_time_left_follows_from_the_mean_speed_since_the_first_advance() -> None:
+    """Also where two units end at the same moment, as two trainings may."""
+    task = Task(TaskID(0), "cells", total=10, completed=2, _get_time=lambda: 130.0)
+    task.start_time = 0.0
+    assert str(module._Time().render(task)) == "0:02:10"
+    task.fields["first"] = (30.0, 2)
+    task.completed = 4
+    assert str(module._Time().render(task)) == "0:02:10, 0:05:00 left"

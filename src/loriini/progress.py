@@ -14,8 +14,6 @@ from rich.text import Text
 from loriini.errors import printable
 
 SECONDS_BETWEEN_LINES = 10.0
-SPEED_WINDOW = 300.0
-"""Seconds over which the speed is averaged that the time left is estimated from."""
 
 console = Console(stderr=True)
 _display: ContextVar[Progress | None] = ContextVar("display", default=None)
@@ -46,8 +44,17 @@ class _Time(ProgressColumn):
     def render(self, task: Task) -> Text:
         seconds = task.finished_time if task.finished else task.elapsed
         elapsed = str(timedelta(seconds=round(seconds or 0)))
-        left = None if task.finished else task.time_remaining
+        left = None if task.finished else _seconds_left(task)
         return Text(elapsed if left is None else f"{elapsed}, {timedelta(seconds=round(left))} left")
+
+
+def _seconds_left(task: Task) -> float | None:
+    """At the mean speed since the first advance; None before the second."""
+    if task.total is None or "first" not in task.fields:
+        return None
+    started, before = task.fields["first"]
+    done = task.completed - before
+    return (task.total - task.completed) * (task.get_time() - started) / done if done else None
 
 
 @contextmanager
@@ -112,6 +119,8 @@ def warn(message: object) -> None:
 def _advance(display: Progress, stage: TaskID) -> Advance:
     def advance(count: int = 1, note: str = "") -> None:
         display.update(stage, advance=count, note=printable(note))
+        task = _find(display, stage)
+        task.fields.setdefault("first", (task.get_time(), task.completed))
 
     return advance
 
@@ -126,7 +135,6 @@ def _new_display(on_terminal: bool) -> Progress:
         console=console,
         disable=not on_terminal,
         refresh_per_second=4,
-        speed_estimate_period=SPEED_WINDOW,
     )
 
 
