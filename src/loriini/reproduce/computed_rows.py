@@ -280,6 +280,7 @@ COMPUTED_ROWS = (
         charts=throughput_chart,
         trains=False,
         compute=lory_throughput,
+        timed=True,
         note="on this machine; the paper's is on A100",
     ),
     Row(
@@ -288,6 +289,7 @@ COMPUTED_ROWS = (
         columns=overhead_columns,
         trains=False,
         compute=overhead,
+        timed=True,
         note="on this machine; the paper's is on A100",
     ),
     Row(
@@ -297,6 +299,7 @@ COMPUTED_ROWS = (
         charts=throughput_chart,
         trains=False,
         compute=aoe_throughput,
+        timed=True,
         note="on this machine; memory is weights, gradients, optimizer state and saved activations",
     ),
     Row("aoe-fig5", who_classifies_what, charts=toy_charts, trains=False, compute=toy),

@@ -98,7 +98,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
         job.start(measuring)
         try:
             failures = train_trials(trials, settings.jobs, job.trained)
-            job.wait()
+            job.finish()
         except BaseException:
             measuring.shutdown(cancel_futures=True)
             raise
@@ -128,6 +128,7 @@ class _Job:
             for placed in plan.placed:
                 self.names[placed.trial.folder] |= set(plan.row.measures)
         self.ended: set[Path] = set()
+        self.training = True
         self.futures: list[Future[None]] = []
 
     def start(self, executor: ThreadPoolExecutor) -> None:
@@ -144,8 +145,10 @@ class _Job:
         self._submit(partial(self._measure, trial))
         self._finish_items()
 
-    def wait(self) -> None:
-        """Wait for all measurements; raises what one of them raised."""
+    def finish(self) -> None:
+        """Time what is timed, and wait for all measurements; raises what one of them raised."""
+        self.training = False
+        self._finish_items()
         for future in self.futures:
             future.result()
 
@@ -153,10 +156,15 @@ class _Job:
         self.futures.append(self.executor.submit(partial(contextvars.copy_context().run, work)))
 
     def _finish_items(self) -> None:
-        done = [plan for plan in self.open if all(t.folder in self.ended for t in plan.trials)]
+        done = [plan for plan in self.open if self._may_finish(plan)]
         for plan in done:
             self.open.remove(plan)
             self._submit(partial(self._write, plan))
+
+    def _may_finish(self, plan: Plan) -> bool:
+        """Whether all trainings of an item ended, and all others where it is timed."""
+        trained = all(trial.folder in self.ended for trial in plan.trials)
+        return trained and not (plan.row.timed and self.training)
 
     def _measure(self, trial: Trial) -> None:
         self._measures(trial, sorted(self.names[trial.folder]))

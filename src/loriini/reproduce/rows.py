@@ -40,6 +40,8 @@ class Row:
     trains: bool = True
     compute: Callable[[Scale, int], Mapping[str, Any]] | None = None
     """What is computed or measured without a training, given the scale and the number of seeds."""
+    timed: bool = False
+    """Whether that is a speed, to be measured when nothing is trained."""
     kind: str | None = None
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()
