@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import speed_figures
 from loriini.analyze import plots
-from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
+from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import t_factor
 from loriini.train.metrics import METRICS, read_metrics
@@ -62,46 +62,6 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-CLASSES = {"class one": DENSE_COLOR, "class two": LESS, "class three": MIXTURE_COLOR}
-
-
-def by_expert(row: dict[str, Any], of: str, switch: int) -> np.ndarray:
-    """What one classifier measured (steps, classes, experts), the expert with class one at `switch` first."""
-    loads = {measured["step"]: measured["load"] for measured in row["measured"]}
-    order = np.argsort(loads[switch][0])[::-1]
-    return np.array([measured[of] for measured in row["measured"]])[..., order]
-
-
-@picture
-def toy(experiment: dict[str, Any]) -> Figure:
-    """AoE beside an MoE: expert A's share of each class, and both experts' activation scales, over steps."""
-    figure = Figure(figsize=(7.2, 6.4), layout="constrained")
-    loads, scales = figure.subplots(2, 2, sharex=True, sharey="row")
-    rows, switch = experiment["results"], experiment["study"]["steps"]
-    steps = [measured["step"] for measured in rows[0]["measured"]]
-    for name, load, scale in zip(experiment["routing"], loads, scales, strict=True):
-        own = [row for row in rows if row["name"] == name]
-        load_of_seeds = np.stack([by_expert(row, "load", switch) for row in own])
-        scale_of_seeds = np.stack([by_expert(row, "scale", switch) for row in own])
-        for c, (label, color) in enumerate(CLASSES.items()):
-            dash = "--" if label == "class two" else "-"  # it often lies on class one
-            load.plot(steps, load_of_seeds[:, :, c, 0].T, color=color, lw=0.6, alpha=0.35)
-            load.plot(steps, load_of_seeds[:, :, c, 0].mean(0), dash, color=color, lw=2, label=label)
-            for expert, style in enumerate("-:"):
-                if label != "class two":  # its scales are those of class one
-                    scale.plot(steps, scale_of_seeds[:, :, c, expert].mean(0), style, color=color, lw=2)
-        load.set_title(name)
-        scale.set_yscale("log", base=2)
-        scale.set_yticks(ticks := [0.5, 1, 2, 4, 8, 16, 32], map(str, ticks))
-        scale.set_xlabel("step")
-        for axes in (load, scale):
-            axes.axvline(switch, color=GREY, lw=1, ls=":")
-    loads[0].set_ylabel("share that expert A takes")
-    scales[0].set_ylabel("activation scale: A solid, B dotted")
-    figure.legend(*loads[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return figure
-
-
 @picture
 def curves(experiment: dict[str, Any]) -> Figure:
     """Training loss, held-out perplexity, and the mixture's relative difference by domain, over steps.
@@ -144,7 +104,6 @@ def curves(experiment: dict[str, Any]) -> Figure:
 FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
     "similar_batching": lambda experiment: cells(by_name(experiment)),
     "choose_defaults": lambda experiment: cells(by_name(experiment)),
-    "aoe_toy": toy,
     "long_run": curves,
 }
 

@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
 from loriini.estimate.communication import GroupBytes, RankStep, expert_wise_bytes, fsdp
 from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
+from loriini.parallel.counting import SentBytes
 from loriini.parallel.expertwise import slice_experts
 from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, clip_gradients, full_tensor, reduce_gradients
@@ -99,26 +98,6 @@ def clipped_norm(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[float, fl
     return clip_gradients(model, 0.01).item(), clip_gradients(model, 1e9).item()
 
 
-class Bytes(TorchDispatchMode):
-    """Counts what a process sends in some groups, by collective."""
-
-    def __init__(self, *groups: dist.ProcessGroup) -> None:
-        super().__init__()
-        self.groups, self.sent = groups, {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "c10d":
-            boxed = next(
-                a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
-            )
-            group = dist.ProcessGroup.unbox(boxed)
-            if group in self.groups:
-                kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
-                smaller = min(t.numel() * t.element_size() for t in tensors)
-                self.sent[kind] = self.sent.get(kind, 0) + (group.size() - 1) * smaller
-        return func(*args, **(kwargs or {}))
-
-
 def sent_in_group(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
@@ -126,7 +105,7 @@ def sent_in_group(configs: list[LoriiniConfig], experts: int, precision: str) ->
     for config in configs:
         model = build_model(config, parallel, precision)
         ids = batch(config)[:1].expand(2, -1)
-        with Bytes(parallel.mesh.get_group("experts")) as mode:
+        with SentBytes(parallel.mesh.get_group("experts")) as mode:
             backward(model, ids, label_arguments(model, 2), parallel, precision)
         counts.append(mode.sent)
     return counts
@@ -141,7 +120,7 @@ def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True
     parallel = join_mesh(FSDP)
     for config in configs:
         model = build_model(config, parallel, "fp32")
-        with Bytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
+        with SentBytes(parallel.mesh.get_group("shard"), parallel.data_mesh.get_group("data")) as mode:
             for reduce in reduced:
                 reduce_gradients(model, reduce)
                 backward(model, batch(config)[:1], {}, parallel)

@@ -56,10 +56,10 @@ def test_the_runs_of_an_item_exist(name: str) -> None:
         trained = override(RECIPES[run.recipe], run.overrides)
         assert not run.design or replace(trained, routing=DESIGNS[run.design]) != trained
         assert not run.overrides or trained != RECIPES[run.recipe]
-        if run.evaluate:
-            arguments, unknown = make_parser(COMMANDS).parse_known_args(["evaluate", "run", *run.evaluate])
-            assert arguments.run is models.evaluate
-            assert not unknown
+    for options in {item.evaluate, *(run.evaluate for run in item.runs.values())}:
+        arguments, unknown = make_parser(COMMANDS).parse_known_args(["evaluate", "run", *options])
+        assert arguments.run is models.evaluate
+        assert not unknown
 
 
 def test_columns_are_the_texts_where_runs_are_trained_on_several() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import DONE, Trial, run_state
-from loriini.reproduce import computed_rows, job, measures
+from loriini.reproduce import computed_rows, job, measures, toy_rows
 from loriini.reproduce.scales import SCALES, TINY, Scale
-from loriini.reproduce.toy import Study
+from loriini.reproduce.toy import MAIN, Study
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 
@@ -35,6 +35,12 @@ SOME = (
     "aoe-fig5",
 )
 """Items that train little and use every measure among them."""
+STUDIES = {
+    MAIN: Study(steps=4, every=2, seeds=2),
+    "narrow inputs": Study(8, 16, steps=4, every=2, seeds=2),
+    "wide inputs": Study(16, 8, steps=4, every=2, seeds=2),
+    "head of zeros": Study(8, 8, head=0.0, steps=4, every=2, seeds=2),
+}
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
@@ -66,7 +72,7 @@ def tiny() -> Any:
         patch.setitem(SCALES, "tiny", TEST)
         patch.setitem(computed_rows.TIMED, "tiny", TIMED)
         patch.setitem(computed_rows.ROUNDS, "tiny", 2)
-        patch.setattr(computed_rows, "Study", lambda: Study(steps=4, every=2))
+        patch.setattr(toy_rows, "STUDIES", STUDIES)
         patch.setattr(job, "train_trials", train_here)
         patch.setattr(measures, "CONTEXT", 8)
         patch.setattr(measures, "ANSWER", 8)

@@ -1,7 +1,11 @@
 """The command: wrong input in a line, a list, a page from results alone, resumed runs."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +14,11 @@ from loriini.cli import main
 from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.reproduce import job
-from loriini.reproduce.findings import findings_page
-from loriini.reproduce.items import FIRST
+from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
+from loriini.reproduce.listing import evaluation_commands, run_folder
+from loriini.train.metrics import METRICS, read_metrics
+from reproduce.conftest import results_of
 
 
 @pytest.mark.parametrize(
@@ -24,7 +30,7 @@ from loriini.reproduce.job import ReproduceSettings, reproduce_items
         (("lory-fig3", "--jobs", "9999"), "--jobs 9999: give 1 to"),
         (("lory-fig3", "--text", "nowhere"), "nowhere"),
         ((), "give the items to reproduce, or all"),
-        (("--page",), "no results of `loriini reproduce` here"),
+        (("--page", "page.md"), "no results of `loriini reproduce` here"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -45,10 +51,27 @@ def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]
     assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("item", "options"),
+    [
+        ("lory-table1", ["--tasks lory"]),
+        ("lory-table6", ["--tasks lory --routing prompt", "--tasks lory --routing segment"]),
+        ("lory-table7", ["--documents HELDOUT"]),
+        ("lory-fig5", []),
+    ],
+)
+def test_runs_at_the_papers_scale_are_evaluated_as_published(item: str, options: list[str]) -> None:
+    row = ROWS[item]
+    commands = list(evaluation_commands(row, 1))
+    assert [re.findall(r"(--(?!out).*) --out", command)[0] for command in commands] == options
+    folders = {run_folder(paper, 0) for paper in row.runs.values()}
+    assert all(set(re.findall(r"runs/\S+", command)) == folders for command in commands)
+
+
 def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "lory-fig4", "--scale", "paper", "--seeds", "1", "--out", str(tmp_path / "out")])
     lines = capsys.readouterr().out.splitlines()
-    commands = [line for line in lines if not line.startswith("#")]
+    commands = [line for line in lines if line.startswith("torchrun")]
     assert len(commands) == 4
     assert sum("--order=random" in command for command in commands) == 2
     assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
@@ -60,23 +83,10 @@ def test_a_page_of_other_files_is_refused(
 ) -> None:
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(SystemExit) as ended:
-        main(["reproduce", "--page", "--out", str(tmp_path)])
+        main(["reproduce", "--page", str(tmp_path / "page.md"), "--out", str(tmp_path)])
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2
     assert "other.json" in line
-
-
-def test_the_page_is_made_from_results_alone(
-    reproduced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(reproduced / "results.json", tmp_path / "tiny.json")
-    main(["reproduce", "--page", "--out", str(tmp_path)])
-    page = capsys.readouterr().out
-    assert page == findings_page(reproduced)
-    found = json.loads((tmp_path / "tiny.json").read_text())["items"]
-    for item in found.values():
-        assert item["finding"] in page
-        assert item["sentence"] in page
 
 
 def test_finished_items_train_nothing_again(
@@ -98,7 +108,64 @@ def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> Non
         reproduce_items(settings, reproduced)
 
 
-def test_the_published_page_is_made_from_the_committed_results() -> None:
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert page == findings_page(root / "benchmarks" / "results" / "reproduce")
+def test_reasons_are_tried_where_a_finding_does_not_hold(
+    reproduced: Path, text: Path, tmp_path: Path
+) -> None:
+    """With one seed nothing is decided, so the reasons of both findings are tried."""
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    before = {path.name for path in (out / "runs").iterdir()}
+    command = [
+        "reproduce",
+        "lory-fig3",
+        "lory-table4",
+        "--text",
+        str(text),
+        "--seeds",
+        "1",
+        "--out",
+        str(out),
+    ]
+    main([*command, "--reasons"])
+    found = results_of(out, "lory-fig3")
+    (reason,) = found["reasons"]
+    assert reason["verdict"] == "undecided"
+    assert all(claim["mean"] is not None for claim in reason["claims"])
+    further = [cell for cell in found["cells"] if cell["folder"] not in before]
+    assert {cell["settings"]["steps"] for cell in further} == {4}
+    assert len(further) == len({path.name for path in (out / "runs").iterdir()} - before) == 2
+    assert {cell["row"] for cell in further}.isdisjoint(found["measured"]["Common Crawl"])
+    main(command)
+    assert results_of(out, "lory-fig3")["reasons"] == found["reasons"]
+
+
+BESIDE = """
+import sys
+from loriini.reproduce.scales import SCALES
+from reproduce.conftest import TEST
+from loriini.cli import main
+SCALES["tiny"] = TEST
+main(["reproduce", *sys.argv[1:]])
+"""
+
+
+def test_two_commands_in_one_folder_share_a_run(text: Path, tmp_path: Path) -> None:
+    """Both need the same run in the same moment."""
+    tests = str(Path(__file__).parents[1])
+    items = ("lory-fig6", "lory-fig11")
+    commands = [
+        subprocess.Popen(
+            [sys.executable, "-c", BESIDE, item, "--text", str(text), "--seeds", "1", "--out", "out"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for item in items
+    ]
+    messages = [command.communicate()[1] for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], messages
+    (run,) = (tmp_path / "out" / "runs").iterdir()
+    assert [step["step"] for step in read_metrics(run / METRICS)] == [1, 2]
+    assert set(json.loads((tmp_path / "out" / "results.json").read_text())["items"]) == set(items)
+    cells = [cell for item in items for cell in results_of(tmp_path / "out", item)["cells"]]
+    assert [cell["state"] for cell in cells] == ["finished", "finished"]

@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, output_path
+from loriini.cli.parser import Add, given, output_file, output_path
 from loriini.errors import InputError
 
 
@@ -19,23 +19,25 @@ def reproduce_arguments(add: Add) -> None:
     option("--seeds", type=int, metavar="N", help="trainings of each run (3)")
     option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--list", action="store_true", help="list every item with its finding, cost and state")
-    page = "print the findings page, as Markdown, from the results in --out"
-    add("--page", action="store_true", help=page)
+    reasons = "also train what tells why findings do not hold"
+    option("--reasons", action="store_true", help=reasons)
+    page = "write the findings as Markdown, and pictures in a folder beside it, from the results in --out"
+    add("--page", type=output_file, metavar="FILE", help=page)
     add("--json", action="store_true", help="with --list: as JSON")
 
 
 def reproduce(arguments: argparse.Namespace) -> None:
     """Reproduce figures and tables of the four papers: train, measure, draw, and say what holds."""
-    settings = given(arguments, ("scale", "text", "seeds", "jobs"))
+    settings = given(arguments, ("scale", "text", "seeds", "jobs", "reasons"))
     if arguments.list:
         _list(arguments, settings.get("scale", "tiny"), settings.get("seeds", 3))
         return
     if arguments.out is None:
         raise InputError("--out is missing: give the folder of runs and results")
     if arguments.page:
-        from loriini.reproduce.findings import findings_page
+        from loriini.reproduce.findings import write_findings
 
-        print(findings_page(arguments.out), end="")
+        print(write_findings(arguments.out, arguments.page))
         return
     if not arguments.items:
         raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")

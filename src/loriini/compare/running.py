@@ -155,6 +155,9 @@ class _Processes:
             if code is None:
                 continue
             self.running.remove(pair)
+            if code != 0 and _is_locked(trial.folder):  # another process began it in the same moment
+                self.waiting.append(trial)
+                continue
             if code != 0 and run_state(trial.folder) not in DONE:
                 self.failures[trial.folder] = last_line(trial.folder / LOG) or f"exit code {code}"
             self._end(trial)

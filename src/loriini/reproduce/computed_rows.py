@@ -1,28 +1,23 @@
-"""Items without trainings of language models: sizes, formulas, throughput, bytes sent, the toy study."""
+"""Items without trainings of language models: sizes, the overhead formula, throughput."""
 
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-
-from loriini.estimate.communication import RankStep, expert_parallel, expert_wise, fsdp
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.recipes import default_vocabulary, with_design
+from loriini.recipes import default_vocabulary
 from loriini.reproduce import common as c
-from loriini.reproduce.charts import Chart, band, dots, lines
+from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims import Claim, Values, below, exactly, ratio
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, paper_run, scaled_run
+from loriini.reproduce.sent_rows import SENT_ROW
 from loriini.reproduce.throughput import memory, step_rates
-from loriini.reproduce.toy import MODELS, Study, train_classifier
+from loriini.reproduce.toy_rows import TOY_ROW
 
-GPUS, MICRO_BATCH = 8, 4
-"""Ranks that share every expert's width."""
 TIMED = {
     "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
     "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
@@ -186,93 +181,10 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         yield exactly(f"memory of {row} less that of MoE", extra, low=0.0, unit="GB")
 
 
-def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """GB that each of GPUS ranks receives in a step of one micro-batch, by parallelism and experts."""
-    found: dict[str, dict[str, float]] = {}
-    for row, paper in ITEMS["lory-table3"].runs.items():
-        run = paper_run(paper)
-        step = RankStep(MICRO_BATCH, run.length, 1, 2)
-        config = run.config(32_000, 2)
-        found[row] = {"data parallelism (ZeRO)": fsdp(config, step, GPUS, GPUS).total / 1e9}
-        if run.model.num_experts > 1:
-            routed = with_design(run, "mixtral").config(32_000, 2)
-            whole = expert_parallel(routed, step, GPUS, GPUS, GPUS)
-            assert whole is not None
-            found[row]["expert parallelism, top-2"] = whole.total / 1e9
-            found[row]["expert-wise"] = expert_wise(config, step, GPUS, GPUS, GPUS).total / 1e9
-    return {"bytes": found}
-
-
-def sent_by_experts(m: Measured) -> Iterator[Claim]:
-    """With expert-wise parallelism 32 experts send no more than 8; with data parallelism they do."""
-    few, many = (m.extra["bytes"][f"0.3B/{experts}E"] for experts in (8, 32))
-    for name, low, high in (("expert-wise", 0.0, 1.05), ("data parallelism (ZeRO)", 2.0, 8.0)):
-        yield exactly(f"{name}: bytes with 32 experts over those with 8", many[name] / few[name], low, high)
-    says = "expert-wise over data parallelism, 32 experts"
-    yield exactly(says, many["expert-wise"] / many["data parallelism (ZeRO)"], high=1.0)
-
-
-def bytes_chart(m: Measured) -> Iterator[Chart]:
-    """GB by parallelism, for each number of experts."""
-    names = list(m.extra["bytes"]["0.3B/8E"])
-    series = {
-        name: {row: {0: found[name]} for row, found in m.extra["bytes"].items() if name in found}
-        for name in names
-    }
-    yield dots(f"received by each of {GPUS} ranks", "GB a step", series)
-
-
-def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """Loads, norms and accuracy over training of both classifiers, by seed."""
-    study = Study()
-    with torch.random.fork_rng():
-        return {
-            name: [list(train_classifier(name, seed, study)) for seed in range(max(seeds, 1))]
-            for name in MODELS
-        }
-
-
-def who_classifies_what(m: Measured) -> Iterator[Claim]:
-    """A router splits two classes, spreads the third; AoE gives two to one expert, the third to the other."""
-    together = {seed: _pattern(run[-1]["load"], alike=True) for seed, run in enumerate(m.extra["AoE"])}
-    yield Claim(
-        "AoE: share of seeds with two classes in one expert, the third in the other", together, low=0.5
-    )
-    split = {seed: _pattern(run[-1]["load"], alike=False) for seed, run in enumerate(m.extra["MoE"])}
-    yield Claim("MoE: share of seeds with the first two classes split between experts", split, low=0.5)
-    spread = {seed: float(min(run[-1]["load"][2]) > 0.1) for seed, run in enumerate(m.extra["MoE"])}
-    yield Claim("MoE: share of seeds with the third class spread over both", spread, low=0.5)
-
-
-def _pattern(load_CE: Any, alike: bool) -> float:
-    """1 if the first two classes have one favourite expert (and the third the other), or different ones."""
-    first, second, third = np.argmax(load_CE, axis=1)
-    return float((first == second != third) if alike else first != second)
-
-
-def toy_charts(m: Measured) -> Iterator[Chart]:
-    """The share of each class that the first expert gets, over training, of the first seed."""
-    for name in MODELS:
-        run = m.extra[name][0]
-        steps = [point["step"] for point in run]
-        series = {
-            f"class {k + 1}": band(steps, {0: [point["load"][k][0] for point in run]}) for k in range(3)
-        }
-        yield lines(f"{name}: share of the first expert", "training steps", "share of the class", series)
-
-
 COMPUTED_ROWS = (
     size_row("lory-table4"),
     size_row("lory-table5"),
-    Row(
-        "lory-fig7",
-        sent_by_experts,
-        charts=bytes_chart,
-        trains=False,
-        compute=bytes_sent,
-        note="counted by the formula that tests compare with what gloo sends; expert parallelism is that of "
-        "a top-2 mixture, since merging needs every expert",
-    ),
+    SENT_ROW,
     Row(
         "lory-table3",
         slower_with_experts,
@@ -302,5 +214,5 @@ COMPUTED_ROWS = (
         timed=True,
         note="on this machine; memory is weights, gradients, optimizer state and saved activations",
     ),
-    Row("aoe-fig5", who_classifies_what, charts=toy_charts, trains=False, compute=toy),
+    TOY_ROW,
 )

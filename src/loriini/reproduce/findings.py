@@ -1,41 +1,100 @@
-"""The findings page of the documentation, as Markdown, from files of results alone."""
+"""The findings page of the documentation, as Markdown with pictures, from files of results alone."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
+from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims import estimate_text, range_text
 from loriini.reproduce.items import FIRST
-from loriini.reproduce.report import VERDICTS, cell, command, published_cell
-from loriini.reproduce.results import RESULTS
+from loriini.reproduce.report import VERDICTS, caption, cell, claim_rows, command, published_cell, trained_for
+from loriini.reproduce.results import RESULTS, read_items
 
+Items = Mapping[str, Any]
 MOST_COLUMNS = 8
 """Columns of a table; more are left out, the report has them."""
+MOST_PICTURES = 4
+"""Pictures of an item; more are left out, the report has them."""
+MOST_CLAIMS = 8
+"""Claims that are shown without a click."""
+GREY = "#7d8590"
+"""Legible on white and on black: a picture has no page around it whose colour it could take."""
+REMEDY = "give the --out of `loriini reproduce`"
 
 
-def findings_page(folder: Path) -> str:
-    """The page of all results in a folder: its `results.json`, or every JSON file there, a scale each.
+def write_findings(folder: Path, page: Path) -> Path:
+    """Write the page of all results in a folder, and its pictures into a folder beside it.
 
-    The same files give the same bytes. InputError without any.
+    The same results give the same bytes. InputError without any.
     """
-    files = [folder / RESULTS] if (folder / RESULTS).exists() else sorted(folder.glob("*.json"))
-    scales = [_items(file) for file in files]
-    if not any(scales):
-        raise InputError(f"{folder}: no results of `loriini reproduce` here; give its --out")
-    return "\n".join(_page([items for items in scales if items])) + "\n"
+    scales = read_scales(folder)
+    pictures = page.with_suffix("")
+    write_text(page, findings_page(scales, pictures.name))
+    pictures.mkdir(exist_ok=True)
+    drawn = {f"{name}.svg": picture(chart) for name, chart in shown_charts(scales)}
+    for path in pictures.glob("*.svg"):
+        if path.name not in drawn:
+            path.unlink()
+    for name, svg in drawn.items():
+        write_text(pictures / name, svg)
+    return page
 
 
-def _items(file: Path) -> Mapping[str, Any]:
-    remedy = "give the --out of `loriini reproduce`"
-    items = read_object(file, remedy).get("items")
+def read_scales(folder: Path) -> list[Items]:
+    """The results of `loriini reproduce` in its --out, or in every JSON file of a folder, a scale each."""
+    if (folder / RESULTS).exists():
+        found = [read_items(folder)] if read_file(folder / RESULTS) else []
+    else:
+        found = [read_file(file) for file in sorted(folder.glob("*.json"))]
+    if not any(found):
+        raise InputError(f"{folder}: no results of `loriini reproduce` here; {REMEDY}")
+    return [items for items in found if items]
+
+
+def read_file(file: Path) -> Items:
+    """The results of a file by item; InputError for another file."""
+    items = read_object(file, REMEDY).get("items")
     if not isinstance(items, dict) or not all("verdict" in found for found in items.values()):
-        raise InputError(f"{file}: no results of `loriini reproduce`; {remedy}")
+        raise InputError(f"{file}: no results of `loriini reproduce`; {REMEDY}")
     return items
 
 
-def _page(scales: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
+    """The charts of the page by name."""
+    for items in scales:
+        for name in FIRST:
+            yield from charts_of(items[name]) if name in items else ()
+
+
+def charts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
+    """An item's charts that the page shows, by name."""
+    for i, chart in enumerate(found.get("charts", [])[:MOST_PICTURES], 1):
+        yield f"{anchor(found)}-{i}", chart
+
+
+def picture(chart: Chart) -> str:
+    """A chart as a file of its own, which ends with the digest of what it is drawn from."""
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", draw(chart)).replace("currentColor", GREY)
+    return f"{svg.rstrip()}\n<!-- {digest(chart)} -->\n"
+
+
+def digest(chart: Chart) -> str:
+    """A hash of a chart's contents."""
+    return sha256(json.dumps(chart, sort_keys=True).encode()).hexdigest()
+
+
+def findings_page(scales: Sequence[Items], pictures: str) -> str:
+    """The page of the results of several scales, with its pictures in the folder `pictures`."""
+    return "\n".join(_page(scales, pictures)) + "\n"
+
+
+def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     yield "# Findings of the four papers"
     yield ""
     yield (
@@ -49,18 +108,15 @@ def _page(scales: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for items in scales:
         for name in FIRST:
             if name in items:
-                yield from _item(items[name])
+                yield from _item(items[name], pictures)
 
 
-def _overview(items: Mapping[str, Any]) -> Iterator[str]:
+def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
-    counts = {v: sum(found["verdict"] == v for found in items.values()) for v in VERDICTS}
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    machine = ", ".join(f"{key} {value}" for key, value in first["machine"].items())
-    yield f"{len(items)} items: {counted}. Seeds: {first['seeds']}. Machine: {machine}."
+    yield f"{len(items)} items: {counted(found['verdict'] for found in items.values())}."
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -72,7 +128,13 @@ def _overview(items: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _item(found: Mapping[str, Any]) -> Iterator[str]:
+def counted(verdicts: Iterable[str]) -> str:
+    """How many there are of each verdict."""
+    found = list(verdicts)
+    return ", ".join(f"{found.count(v)} {v}" for v in dict.fromkeys((*VERDICTS, *found)) if v in found)
+
+
+def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
     yield ""
     yield f"### {found['title']} {{ #{anchor(found)} }}"
     yield ""
@@ -81,19 +143,50 @@ def _item(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"The paper: {found['finding']}"
     yield ""
     yield f"**{found['verdict'].capitalize()}.** {found['sentence']}"
+    for reason in found.get("reasons", []):
+        yield ""
+        yield from _reason(reason)
+    yield ""
     notes = [f"In the paper: {found['open_in_the_paper']}."] * bool(found["open_in_the_paper"])
     notes += [f"Here: {found['differs']}."] * bool(found["differs"])
-    if notes:
+    yield " ".join([*notes, f"Made with {made(found)}."])
+    for name, chart in charts_of(found):
         yield ""
-        yield " ".join(notes)
+        yield f"![{caption(chart)}]({pictures}/{name}.svg)"
     if found["claims"]:
         yield ""
-        yield from _table(
-            ["claim", "mean and interval", "claimed", "verdict"],
-            ([c["says"], estimate_text(c), range_text(c), c["verdict"]] for c in found["claims"]),
-        )
+        yield from _claims(found["claims"])
     for text, measured in found["measured"].items():
         yield from _values(found, text, measured)
+
+
+def made(found: Mapping[str, Any]) -> str:
+    """Seeds, lengths of training, machine and date of an item's results."""
+    machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
+    return f"{trained_for(found)}, on {found['date']}; {machine}"
+
+
+def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
+    said = "; ".join(f"{c['says']}: {estimate_text(c)} ({range_text(c)} if so)" for c in reason["claims"])
+    yield f"Likely reason: {reason['says']}. **{reason['verdict'].capitalize()}** by further runs: {said}."
+
+
+def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """All claims, folded if they are many."""
+    several = len({claim["text"] for claim in claims}) > 1
+    table = _table(
+        ["claim", "mean and interval", "claimed", "verdict"],
+        claim_rows(claims, several),
+    )
+    if len(claims) <= MOST_CLAIMS:
+        yield from table
+        return
+    yield '<details markdown="1">'
+    yield f"<summary>{len(claims)} claims: {counted(c['verdict'] for c in claims)}</summary>"
+    yield ""
+    yield from table
+    yield ""
+    yield "</details>"
 
 
 def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> Iterator[str]:
@@ -109,7 +202,8 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
 
     yield ""
     place = f" on text in the place of {text}" if text else ""
-    yield f"Measured{place}; in brackets as published, at the papers' scale."
+    bracketed = any("[" in both(row, column) for row in measured for column in columns)
+    yield f"Measured{place}" + ("; in brackets as published, at the papers' scale." if bracketed else ".")
     yield ""
     yield from _table(["", *columns], ([row, *(both(row, column) for column in columns)] for row in measured))
 

@@ -1,5 +1,6 @@
 """All rows by item, in the order in which `all` reproduces them: what tells most for its cost first."""
 
+from dataclasses import replace
 from difflib import get_close_matches
 
 from loriini.errors import InputError
@@ -7,11 +8,15 @@ from loriini.published.items import ITEMS
 from loriini.reproduce.aoe_rows import AOE_ROWS
 from loriini.reproduce.computed_rows import COMPUTED_ROWS
 from loriini.reproduce.design_choices_rows import DESIGN_CHOICES_ROWS
+from loriini.reproduce.item_reasons import REASONS
 from loriini.reproduce.lory_rows import LORY_ROWS
 from loriini.reproduce.rows import Row
 
 ALL = "all"
-ROWS = {row.item: row for row in (*LORY_ROWS, *DESIGN_CHOICES_ROWS, *AOE_ROWS, *COMPUTED_ROWS)}
+ROWS = {
+    row.item: replace(row, reasons=REASONS.get(row.item, ()))
+    for row in (*LORY_ROWS, *DESIGN_CHOICES_ROWS, *AOE_ROWS, *COMPUTED_ROWS)
+}
 FIRST = (
     "lory-table4",
     "lory-table5",

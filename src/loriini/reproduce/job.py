@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
+from loriini.reproduce.claims import HOLDS
 from loriini.reproduce.items import chosen_rows
 from loriini.reproduce.measures import measure
 from loriini.reproduce.plan import Placed, Plan, make_plans, unique_trials
@@ -41,6 +42,7 @@ class ReproduceSettings:
         text: documents to train on, as for `quickstart`; by default text that is on this machine.
         seeds: trainings of each run.
         jobs: trainings at once.
+        reasons: train the further runs of findings that do not hold, too.
     """
 
     items: tuple[str, ...]
@@ -48,6 +50,7 @@ class ReproduceSettings:
     text: tuple[str, ...] = ()
     seeds: int = 3
     jobs: int = 1
+    reasons: bool = False
 
     def __post_init__(self) -> None:
         chosen_rows(self.items)
@@ -91,8 +94,25 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     claim_folder(settings, texts, out)
     inform(f"Everything goes to {out}")
     plans = make_plans(rows, scale, texts, settings.seeds, out)
+    heldout = HeldOutTexts(texts, scale)
+    failures = train_and_write(plans, settings, heldout, out)
+    if settings.reasons:
+        unexplained = [replace(p, explains=True) for p in plans if p.further and not holds(out, p)]
+        failures |= train_and_write(unexplained, settings, heldout, out)
+    with waiting_lock(out / "measures"):
+        overview = write_overview(out)
+    if failures:
+        listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+        raise WorkerDied(f"{len(failures)} trainings failed ({listed}); the same command tries them again")
+    return overview
+
+
+def train_and_write(
+    plans: Sequence[Plan], settings: ReproduceSettings, heldout: "HeldOutTexts", out: Path
+) -> dict[str, str]:
+    """Train what is not done, and write every item as soon as it is; failures by training."""
     trials = unique_trials(plans)
-    job = _Job(plans, settings, HeldOutTexts(texts, scale), out)
+    job = _Job(plans, settings, heldout, out)
     inform(f"{len(plans)} items, {len(trials)} trainings")
     with ThreadPoolExecutor(1) as measuring:
         job.start(measuring)
@@ -102,13 +122,12 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
         except BaseException:
             measuring.shutdown(cancel_futures=True)
             raise
-    overview = write_overview(out)
-    if failures:
-        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
-        raise WorkerDied(
-            f"{len(failures)} of {len(trials)} trainings failed ({names}); the same command tries them again"
-        )
-    return overview
+    return {trial.name: failures[trial.folder] for trial in trials if trial.folder in failures}
+
+
+def holds(out: Path, plan: Plan) -> bool:
+    """Whether an item's finding holds, by its results."""
+    return bool(json.loads((out / plan.row.item / RESULTS).read_text())["verdict"] == HOLDS)
 
 
 class _Job:
@@ -122,10 +141,10 @@ class _Job:
     ) -> None:
         self.settings, self.heldout, self.out = settings, heldout, out
         self.open = list(plans)
-        self.kinds = {p.trial.folder: p.kind for plan in plans for p in plan.placed}
+        self.kinds = {p.trial.folder: p.kind for plan in plans for p in (*plan.placed, *plan.further)}
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
-            for placed in plan.placed:
+            for placed in (*plan.placed, *plan.further):
                 self.names[placed.trial.folder] |= set(plan.row.measures)
         self.ended: set[Path] = set()
         self.training = True
@@ -178,8 +197,9 @@ class _Job:
         """Write an item's results and report, and the overview."""
         cells = [
             (placed, self._measures(placed.trial, plan.row.measures) if _has_run(placed) else {})
-            for placed in plan.placed
+            for placed in (*plan.placed, *filter(_has_run, plan.further))
         ]
+        own = len(plan.placed)
         settings = self.settings
         about = {
             "scale": settings.scale,
@@ -193,7 +213,7 @@ class _Job:
             "date": time.strftime("%Y-%m-%d"),
         }
         extra = self._computed(plan)
-        results = item_results(plan.row, cells, extra, about)
+        results = item_results(plan.row, cells[:own], cells[own:], extra, about)
         folder = self.out / plan.row.item
         with waiting_lock(self.out / "measures"):
             folder.mkdir(exist_ok=True)
@@ -221,16 +241,17 @@ def _has_run(placed: Placed) -> bool:
 
 def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
     """Record in `out` the scale and text of its runs. InputError if it holds those of others."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; choose another --out")
     path, wanted = out / SETTINGS, {"scale": settings.scale, "text": texts.identity}
-    if path.exists():
+    with waiting_lock(out):
+        if not path.exists():
+            if any(out.iterdir()):
+                raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
+            write_json(path, wanted)
         found = json.loads(path.read_text())
-        changed = [name for name in wanted if found.get(name) != wanted[name]]
-        if changed:
-            raise InputError(
-                f"{path}: this folder was made with another {' and '.join(changed)}; choose another --out"
-            )
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(path, wanted)
+    changed = [name for name in wanted if found.get(name) != wanted[name]]
+    if changed:
+        raise InputError(
+            f"{path}: this folder was made with another {' and '.join(changed)}; choose another --out"
+        )

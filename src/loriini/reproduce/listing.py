@@ -27,7 +27,9 @@ COMPUTED_MINUTES = 1.0
 """Of an item without trainings."""
 PEAK, USE = 312e12, 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
-UTILITY = 1 << 30
+GIB = 1 << 30
+HELDOUT = ("--documents", "HELDOUT")
+"""Options of `loriini evaluate` for items that the papers measure by perplexity."""
 
 
 def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
@@ -86,13 +88,11 @@ def gpu_hours(paper: PaperRun) -> float:
 
 
 def paper_commands(row: Row, seeds: int) -> Iterator[str]:
-    """The commands of an item at the papers' scale, each after a line with its estimate."""
+    """The commands of an item at the papers' scale: trainings after lines with estimates, and evaluations."""
     for paper in {run_name(p): p for p in row.runs.values()}.values():
         run, published = paper_run(paper), TRAINING[paper.recipe.partition("-")[0]]
-        found = estimate(
-            run, default_vocabulary(run), GpuCluster(published.gpus, published.gpu_memory * UTILITY)
-        )
-        memory = found.options[0].memory.total / UTILITY
+        found = estimate(run, default_vocabulary(run), GpuCluster(published.gpus, published.gpu_memory * GIB))
+        memory = found.options[0].memory.total / GIB
         received = found.communication["fsdp"]
         sent = f"{received.total / 1e9:.0f} GB received in a step" if received else ""
         yield (
@@ -102,8 +102,24 @@ def paper_commands(row: Row, seeds: int) -> Iterator[str]:
         design = [f"--routing {paper.design}"] if paper.design else []
         options = " ".join([*design, *paper.overrides])
         for seed in range(seeds):
-            out = "-".join([*run_name(paper).split(), f"seed{seed}"])
             yield (
                 f"torchrun --nproc-per-node 8 -m loriini train {paper.recipe} {options} --seed {seed} "
-                f"--corpus CORPUS --out runs/{out}"
+                f"--corpus CORPUS --out {run_folder(paper, seed)}"
             ).replace("  ", " ")
+    yield from evaluation_commands(row, seeds)
+
+
+def run_folder(paper: PaperRun, seed: int) -> str:
+    """Where the commands put a run."""
+    return "runs/" + "-".join([*run_name(paper).split(), f"seed{seed}"])
+
+
+def evaluation_commands(row: Row, seeds: int) -> Iterator[str]:
+    """The commands that evaluate an item's trained runs, alike ones together: tasks or held-out text."""
+    default = row.published.evaluate or HELDOUT * ("heldout" in row.measures)
+    for options in dict.fromkeys(paper.evaluate or default for paper in row.runs.values()):
+        papers = [paper for paper in row.runs.values() if (paper.evaluate or default) == options]
+        for seed in range(seeds if options else 0):
+            runs = dict.fromkeys(run_folder(paper, seed) for paper in papers)
+            name = "-".join([row.item, *options[3::2], f"seed{seed}"]).replace(":", "-")
+            yield f"loriini evaluate {' '.join(runs)} {' '.join(options)} --out {name}.json"

@@ -1,6 +1,7 @@
 """What is measured of a trained run: its training, its held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, or `router-free NODE:NORM`. Each is computed once per run and kept as JSON.
+A measure is a name in MEASURES, or `router-free NODE:NORM`. Each is computed once per run and kept as JSON; a
+run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
 """
@@ -8,7 +9,8 @@ Axes: B questions, L tokens of a context and an answer.
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,7 @@ def without_routers(s: Setting, how: str) -> dict[str, Any]:
     `how` is NODE:NORM, or empty to keep the routers.
     """
     if how:
+        s = replace(s, model=deepcopy(s.model))
         RouterFree.parse(how).apply(s.model)
     started = time.perf_counter()
     measured = perplexity(s)
@@ -172,17 +175,19 @@ def measure(
     if found["training"]["state"] != "finished":
         return found
     routed = trial.cell.run.model.num_experts > 1
-    for name in names:
-        if name in NO_ROUTES and not routed:
-            continue
-        path = cache / trial.folder.name / f"{name.replace(':', '-').replace(' ', '-')}.json"
-        with waiting_lock(path.parent):
-            if not path.exists():
-                model, _ = load_model(trial.folder)
-                setting = Setting(trial.folder, model, *text(trial.folder), skip)
+    folder = cache / trial.folder.name
+    paths = {
+        name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"
+        for name in names
+        if routed or name not in NO_ROUTES
+    }
+    with waiting_lock(folder):
+        missing = {name: path for name, path in paths.items() if not path.exists()}
+        if missing:
+            setting = Setting(trial.folder, load_model(trial.folder)[0], *text(trial.folder), skip)
+            for name, path in missing.items():
                 write_json(path, measure_one(name, setting))
-        found[name] = json.loads(path.read_text())
-    return found
+    return found | {name: json.loads(path.read_text()) for name, path in paths.items()}
 
 
 def measure_one(name: str, setting: Setting) -> dict[str, Any]:

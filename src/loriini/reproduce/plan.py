@@ -7,8 +7,9 @@ from pathlib import Path
 from loriini.compare.cells import Cell
 from loriini.compare.running import Trial, place_cells
 from loriini.published.items import PaperRun
+from loriini.reproduce.reasons import run_at
 from loriini.reproduce.rows import Row
-from loriini.reproduce.scales import Scale, scaled_run
+from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import Texts
 
 RUNS = "runs"
@@ -30,11 +31,16 @@ class Plan:
 
     row: Row
     placed: tuple[Placed, ...]
+    further: tuple[Placed, ...] = ()
+    """The trainings of its reasons."""
+    explains: bool = False
+    """Whether these are trained, too."""
 
     @property
     def trials(self) -> list[Trial]:
-        """The trainings, each once: rows may share them."""
-        return list({placed.trial.folder: placed.trial for placed in self.placed}.values())
+        """What is trained, each once: rows may share trainings."""
+        wanted = (*self.placed, *self.further) if self.explains else self.placed
+        return list({placed.trial.folder: placed.trial for placed in wanted}.values())
 
 
 def item_runs(row: Row, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
@@ -46,20 +52,37 @@ def item_runs(row: Row, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]
                 yield name, text, kind, replace(paper, evaluate=())
 
 
+def further_runs(row: Row) -> Iterator[tuple[str, str, str, PaperRun]]:
+    """The same of an item's reasons, on its first text."""
+    text, kind = next(iter(row.texts.items()), ("", ""))
+    for name, paper in row.further_runs.items():
+        yield name, text, kind, paper
+
+
 def make_plans(rows: Sequence[Row], scale: Scale, texts: Texts, seeds: int, out: Path) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
-    return [Plan(row, tuple(_placed(row, scale, texts, seeds, out / RUNS))) for row in rows]
+    return [
+        Plan(
+            row,
+            *(
+                tuple(_placed(list(runs), scale, texts, seeds, out / RUNS))
+                for runs in (item_runs(row, scale), further_runs(row))
+            ),
+        )
+        for row in rows
+    ]
 
 
-def _placed(row: Row, scale: Scale, texts: Texts, seeds: int, folder: Path) -> Iterator[Placed]:
-    wanted = list(item_runs(row, scale))
+def _placed(
+    wanted: Sequence[tuple[str, str, str, PaperRun]], scale: Scale, texts: Texts, seeds: int, folder: Path
+) -> Iterator[Placed]:
     cells = []
     for seed in range(seeds):
         for _, _, kind, paper in wanted:
-            run = texts.place(scaled_run(paper, scale), kind)
+            run = texts.place(run_at(paper, scale), kind)
             cells.append(Cell(f"{run.name} {kind}", replace(run, seed=seed)))
     trials = place_cells(cells, folder)
-    for (name, text, kind, _), trial in zip(wanted * seeds, trials, strict=True):
+    for (name, text, kind, _), trial in zip([*wanted] * seeds, trials, strict=True):
         yield Placed(name, text, kind, trial)
 
 

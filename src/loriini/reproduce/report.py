@@ -21,6 +21,7 @@ def write_item_report(results: Results, folder: Path) -> Path:
     """Write an item's `report.html` into its folder."""
     sections = {
         "Claims": claims_table(results),
+        "Likely reasons": reasons(results),
         "Pictures": pictures(results),
         "Published and measured": comparison(results),
         "Trainings": cells(results),
@@ -54,16 +55,31 @@ def claims_table(results: Results) -> Html | None:
     if not results["claims"]:
         return None
     several = len({claim["text"] for claim in results["claims"]}) > 1
-    rows = [
-        [
-            (f"{claim['text']}: " if several else "") + claim["says"],
-            estimate_text(claim),
-            range_text(claim),
-            claim["verdict"],
-        ]
-        for claim in results["claims"]
-    ]
-    return p.table(["claim", "mean and interval", "claimed", "verdict"], rows)
+    return p.table(
+        ["claim", "mean and interval", "claimed", "verdict"], claim_rows(results["claims"], several)
+    )
+
+
+def claim_rows(claims: Iterable[Mapping[str, Any]], several_texts: bool = False) -> Iterable[list[str]]:
+    """Claim, estimate, range and verdict, as cells; the text first where there are several."""
+    for claim in claims:
+        text = f"{claim['text']}: " if several_texts else ""
+        yield [f"{text}{claim['says']}", estimate_text(claim), range_text(claim), claim["verdict"]]
+
+
+def reasons(results: Results) -> Html | None:
+    """Why the finding may not hold, and what further runs say of it."""
+    if not results["reasons"]:
+        return None
+    tables = (
+        p.join(
+            p.element("h3", f"{reason['says'].capitalize()}: {reason['verdict']}"),
+            p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
+        )
+        for reason in results["reasons"]
+    )
+    remark = "By further trainings; a reason is supported if what is expected of them holds, refuted if not."
+    return p.join(p.note(remark), *tables)
 
 
 def pictures(results: Results) -> Html | None:
@@ -145,11 +161,22 @@ def how(results: Results) -> Html:
     machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
     rows = {
         "command": command(results),
+        "trainings": trained_for(results),
         "text": ", ".join(results["text"]) or "text of this machine",
         "machine": machine,
         "date": results["date"],
     }
     return p.table(["setting", "value"], ([name, value] for name, value in rows.items()))
+
+
+def trained_for(results: Results) -> str:
+    """The seeds of an item's trainings, and how long these are."""
+    settings = (c["settings"] for c in results["cells"])
+    lengths = sorted({(s["steps"], s["batch_size"] * s["length"]) for s in settings})
+    if not lengths:
+        return "no training"
+    steps = " or ".join(f"{steps:,} steps of {tokens:,} tokens" for steps, tokens in lengths)
+    return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {steps}"
 
 
 def command(results: Results) -> str:

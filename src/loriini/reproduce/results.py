@@ -14,21 +14,27 @@ from loriini.reproduce.plan import Placed
 from loriini.reproduce.rows import Row
 
 RESULTS = "results.json"
+Cell = tuple[Placed, Mapping[str, Any]]
+"""A training of an item and what was measured of it."""
 
 
 def item_results(
     row: Row,
-    cells: Sequence[tuple[Placed, Mapping[str, Any]]],
+    cells: Sequence[Cell],
+    further: Sequence[Cell],
     extra: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """An item's claims, tables and charts on every text, its cells, and the verdict on its finding."""
+    """An item's claims, tables and charts on every text, its cells, and the verdict on its finding.
+
+    `further` are the trainings of its reasons that are done; a reason without them is left out.
+    """
     item = row.published
     claims, tables, charts = [], {}, []
     for measured in by_text(cells, extra):
         for claim in row.claims(measured):
             claims.append({"text": measured.text, **claim.to_dict()})
-        rows = list(measured.rows) or list(item.runs)
+        rows = list(measured.rows) or extra.get("rows", list(item.runs))
         tables[measured.text] = {
             name: estimates(row.columns(measured, name)) for name in rows if measured.rows.get(name) or extra
         }
@@ -40,21 +46,26 @@ def item_results(
         "source": item.source,
         "finding": item.finding,
         "open_in_the_paper": item.note,
-        "differs": row.note,
+        "differs": "; ".join(filter(None, (row.note, extra.get("remark")))),
         **about,
-        "cells": [describe(placed, measures) for placed, measures in cells],
+        "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
         "published": [asdict(value) for value in published_values(row.item)],
         "measured": tables,
         "claims": claims,
         "charts": charts,
+        "reasons": judged_reasons(row, (*cells, *further)),
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
 
 
-def by_text(
-    cells: Iterable[tuple[Placed, Mapping[str, Any]]], extra: Mapping[str, Any]
-) -> Iterable[Measured]:
+def judged_reasons(row: Row, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """The reasons whose runs are there, on the item's first text."""
+    measured = next(iter(by_text(cells, {})))
+    return [reason.to_dict(measured) for reason in row.reasons if all(map(measured.rows.get, reason.runs))]
+
+
+def by_text(cells: Iterable[Cell], extra: Mapping[str, Any]) -> Sequence[Measured]:
     """The finished cells of each training text; one without a text where nothing is trained."""
     found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for placed, measures in cells:

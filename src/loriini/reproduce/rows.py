@@ -8,6 +8,7 @@ from loriini.published.items import ITEMS, Item, PaperRun
 from loriini.reproduce.charts import Chart
 from loriini.reproduce.claims import Claim, Values
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.reasons import Reason
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import KINDS
 
@@ -48,6 +49,8 @@ class Row:
     """Runs that are trained on the item's first text alone."""
     note: str = ""
     """What differs from the paper at every scale."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the finding may not hold at a scale, the most likely first."""
 
     @property
     def published(self) -> Item:
@@ -58,6 +61,11 @@ class Row:
     def runs(self) -> Mapping[str, PaperRun]:
         """The runs that are trained, by row."""
         return {**self.published.runs, **self.more_runs} if self.trains else {}
+
+    @property
+    def further_runs(self) -> Mapping[str, PaperRun]:
+        """The runs of the reasons, by row; they are trained only where they are asked for."""
+        return {name: run for reason in self.reasons for name, run in reason.runs.items()}
 
     @property
     def texts(self) -> Mapping[str, str]:

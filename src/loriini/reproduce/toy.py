@@ -37,14 +37,31 @@ class Study:
     """Sizes within the paper's range of 32 to 256, and how to train; the paper states no other settings."""
 
     width: int = 64
+    """Of the inputs."""
     expert_width: int = 64
+    head: float = 1.0
+    """What the head's initial weights, those of `nn.Linear`, are multiplied by."""
     deviation: float = 0.15
     batch: int = 128
     steps: int = 300
     learning_rate: float = 3e-3
     every: int = 20
     measured: int = 512
-    seeds: int = 10
+    seeds: int = 5
+
+
+MAIN = "inputs 64, experts 64"
+STUDIES = {
+    MAIN: Study(seeds=10),
+    "inputs 32, experts 32": Study(32, 32),
+    "inputs 128, experts 128": Study(128, 128),
+    "inputs 256, experts 256": Study(256, 256),
+    "inputs 32, experts 256": Study(32, 256),
+    "inputs 256, experts 32": Study(256, 32),
+    "head of zeros": Study(head=0.0),
+    "head 4 times as large": Study(head=4.0),
+}
+"""By name: widths in the paper's range, alike and unlike, and other heads, of which it states nothing."""
 
 
 class Classifier(nn.Module):
@@ -53,12 +70,18 @@ class Classifier(nn.Module):
     def __init__(self, study: Study, routing: RoutingConfig) -> None:
         super().__init__()
         config = LoriiniConfig(
-            hidden_size=study.width, intermediate_size=study.expert_width, num_experts=2, routing=routing
+            hidden_size=study.width,
+            intermediate_size=study.expert_width,
+            num_attention_heads=1,  # of which there are none
+            num_experts=2,
+            routing=routing,
         )
         self.mixture = Mixture(config, layer_idx=0)
         self.head = nn.Linear(study.width, len(MEANS_C))
         for weight in self.mixture.parameters():
             nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
+        with torch.no_grad():
+            self.head.weight.mul_(study.head)
 
     def forward(self, x_BD: Tensor) -> tuple[Tensor, Routing]:
         """Logits (B, C) and who computed what; every input is a sequence of one token."""

@@ -36,6 +36,8 @@ class Item:
     """By the row of the published values, or the name of the curve."""
     texts: tuple[str, ...] = ()
     """What the runs are trained on; if several, every run on each, and the columns have their names."""
+    evaluate: tuple[str, ...] = ()
+    """As for `loriini evaluate`, where all runs are evaluated alike."""
     drawn: str = ""
     """What is only drawn, without its numbers."""
     note: str = ""

@@ -9,10 +9,9 @@ LORY_03 = {f"0.3B/{experts}E": PaperRun(f"0.3b-lory-{experts}e") for experts in 
 LORY_15 = {f"1.5B/{experts}E": PaperRun(f"1.5b-lory-{experts}e") for experts in (8, 16, 32)}
 SMALLER = {"0.3B": DENSE_03, **LORY_03, "1.5B": DENSE_15, **LORY_15}
 PAIR_7B = {"7B": DENSE_7, "7B/4E": PaperRun("7b-lory-4e")}
+TASKS = ("--tasks", "lory")
 INFERENCE = {
-    f"1.5B/{experts}E ({routing})": PaperRun(
-        f"1.5b-lory-{experts}e", evaluate=("--tasks", "lory", "--routing", routing)
-    )
+    f"1.5B/{experts}E ({routing})": PaperRun(f"1.5b-lory-{experts}e", evaluate=(*TASKS, "--routing", routing))
     for experts in (8, 16)
     for routing in ("prompt", "segment")
 }
@@ -53,6 +52,7 @@ LORY_ITEMS = (
         "task",
         "accuracy",
         SMALLER,
+        evaluate=TASKS,
         note='the text says "across all tasks"; single tasks get worse, such as BoolQ for 0.3B/8E',
     ),
     _item(
@@ -203,6 +203,7 @@ LORY_ITEMS = (
         "In random order and with four experts Lory is still better than the dense model on average.",
         "task",
         "accuracy",
+        evaluate=TASKS,
         note='"clearly better results on various tasks": worse on SIQA and Yelp',
     ),
     _item_7b(

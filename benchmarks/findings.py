@@ -1,0 +1,40 @@
+"""Add results of `loriini reproduce` to those that are kept, and write docs/findings.md with its pictures.
+
+python benchmarks/findings.py [OUT…]
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from loriini.atomic import write_json
+from loriini.reproduce.findings import MOST_PICTURES, read_scales, write_findings
+from loriini.reproduce.items import FIRST
+
+HERE = Path(__file__).parent
+KEPT, PAGE = HERE / "results" / "reproduce", HERE.parent / "docs" / "findings.md"
+
+
+def keep(out: Path, kept: Path = KEPT) -> None:
+    """Add every item that is done in `out` to the file of its scale; one that is there is replaced."""
+    (items,) = read_scales(out)
+    for name, found in items.items():
+        path = kept / f"{found['scale']}.json"
+        before: dict[str, Any] = json.loads(path.read_text())["items"] if path.exists() else {}
+        after = {**before, name: {**found, "charts": found["charts"][:MOST_PICTURES]}}
+        write_json(path, {"items": {name: after[name] for name in FIRST if name in after}})
+        print(f"{name}: {found['verdict']} ({found['date']})")
+
+
+def main() -> None:
+    """Keep the results of some folders, and write the page of all that are kept."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path, nargs="*", help="folders of `loriini reproduce`")
+    for out in parser.parse_args().out:
+        keep(out)
+    print(write_findings(KEPT, PAGE))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Counting of what a process sends to the others, by collective."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class SentBytes(TorchDispatchMode):
+    """While inside, `sent` adds up this process's bytes by collective, as ring algorithms send them.
+
+    Only collectives of `groups` count; without any, those of all groups.
+    """
+
+    def __init__(self, *groups: dist.ProcessGroup) -> None:
+        super().__init__()
+        self.groups = groups
+        self.sent: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count a collective and call it."""
+        if func.namespace == "c10d":
+            boxed = next(
+                a for a in args if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a._type())
+            )
+            group = dist.ProcessGroup.unbox(boxed)
+            if not self.groups or group in self.groups:
+                kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
+                smaller = min((t.numel() * t.element_size() for t in tensors), default=0)
+                self.sent[kind] = self.sent.get(kind, 0) + (group.size() - 1) * smaller
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,141 @@
+"""Likely reasons why a finding does not hold at a scale, with the further runs that support or refute them.
+
+A reason is claims over measurements like a finding: supported where they hold, refuted where one does not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from loriini.published.items import PaperRun
+from loriini.reproduce.claims import (
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    Claim,
+    Values,
+    below,
+    difference,
+    extreme,
+    overall,
+)
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.scales import Scale, scaled_run
+from loriini.train.run import Run
+
+SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
+"""Verdicts on reasons."""
+RATES = (0.5, 2.0)
+"""Multiples of the scale's learning rate that are tried beside it."""
+
+Quantity = Callable[[Measured, str], Values]
+"""What is measured of a row; where two rows are compared, the lower the better."""
+
+
+@dataclass(frozen=True)
+class FurtherRun(PaperRun):
+    """A paper's run that is trained with other settings at a scale."""
+
+    steps: float = 1.0
+    """Multiple of the scale's steps."""
+    learning_rate: float = 1.0
+    """Multiple of the scale's rate."""
+
+    @classmethod
+    def of(cls, paper: PaperRun, *overrides: str, **multiples: float) -> "FurtherRun":
+        """A paper's run with further overrides and multiples."""
+        values = {**asdict(paper), "overrides": (*paper.overrides, *overrides), "evaluate": ()}
+        return cls(**values, **multiples)
+
+    def changed(self, run: Run) -> Run:
+        """The run at a scale with these multiples."""
+        rate = self.learning_rate * run.optimizer.learning_rate
+        factors = {"steps": self.steps, "learning rate": self.learning_rate}
+        changes = [f"{factor:g} times the {name}" for name, factor in factors.items() if factor != 1]
+        return replace(
+            run,
+            name=" ".join([run.name, *changes]),
+            steps=round(self.steps * run.steps),
+            optimizer=replace(run.optimizer, learning_rate=rate),
+        )
+
+
+def run_at(paper: PaperRun, scale: Scale) -> Run:
+    """A paper's run or a further one at a scale."""
+    run = scaled_run(paper, scale)
+    return paper.changed(run) if isinstance(paper, FurtherRun) else run
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a finding may not hold."""
+
+    says: str
+    runs: Mapping[str, FurtherRun]
+    """Further trainings, by names that none of the item's rows has."""
+    claims: Callable[[Measured], Iterable[Claim]]
+    """What holds if this is the reason, of the item's rows and the further ones on the first text."""
+
+    def to_dict(self, m: Measured) -> dict[str, Any]:
+        """The reason with its claims and the verdict on it as a JSON object."""
+        claims = [claim.to_dict() for claim in self.claims(m)]
+        verdict = SUPPORT[overall([claim["verdict"] for claim in claims])]
+        return {"says": self.says, "claims": claims, "verdict": verdict}
+
+
+def twice(row: str) -> str:
+    """The name of a row that is trained on twice the tokens."""
+    return f"{row}, twice the tokens"
+
+
+def on_twice_the_tokens(
+    runs: Mapping[str, PaperRun], rows: Sequence[str], claims: Callable[[Measured], Iterable[Claim]]
+) -> Reason:
+    """That training is too short, by claims over rows and the same rows on twice the tokens."""
+    return Reason(
+        "too few training tokens", {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims
+    )
+
+
+def too_few_tokens(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
+    """That what the paper finds better is further ahead, or less behind, on twice the tokens."""
+
+    def claims(m: Measured) -> Iterator[Claim]:
+        once, longer = (difference(of(m, of_row(worse)), of(m, of_row(better))) for of_row in (str, twice))
+        says = f"lead of {better} over {worse} on twice the tokens less that on these"
+        yield Claim(says, difference(longer, once), low=0.0, unit="nats")
+
+    return on_twice_the_tokens(runs, (better, worse), claims)
+
+
+def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
+    """That the finding holds between the best of three learning rates of each."""
+
+    def at_rates(row: str) -> dict[str, float]:
+        return {f"{row}, {rate:g} times the learning rate": rate for rate in RATES}
+
+    further = {
+        name: FurtherRun.of(runs[row], learning_rate=rate)
+        for row in (better, worse)
+        for name, rate in at_rates(row).items()
+    }
+
+    def claims(m: Measured) -> Iterator[Claim]:
+        best = (extreme([of(m, name) for name in (row, *at_rates(row))], min) for row in (better, worse))
+        yield below(f"{better} less {worse}, each at the best of {1 + len(RATES)} learning rates", *best)
+
+    return Reason("one learning rate does not suit both", further, claims)
+
+
+def other_setting(
+    says: str, override: str, runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity
+) -> Reason:
+    """That the finding holds where both are trained with another setting."""
+    names = {row: f"{row}, {override.removeprefix('--')}" for row in (better, worse)}
+    further = {name: FurtherRun.of(runs[row], override) for row, name in names.items()}
+
+    def claims(m: Measured) -> Iterator[Claim]:
+        one, other = names.values()
+        yield below(f"{one} less {other}", of(m, one), of(m, other))
+
+    return Reason(says, further, claims)

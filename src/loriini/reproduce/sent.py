@@ -1,0 +1,113 @@
+"""Bytes that processes of this machine send in a training step, beside what the formula says.
+
+`python -m loriini.reproduce.sent FOLDER RANK` is one of the processes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from loriini.atomic import write_json
+from loriini.compare.running import last_line
+from loriini.estimate.communication import Communication, RankStep, expert_wise, fsdp
+from loriini.model import LoriiniConfig
+from loriini.parallel.counting import SentBytes
+from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
+from loriini.parallel.sharding import build_model
+from loriini.published.items import ITEMS
+from loriini.reproduce.scales import Scale, scaled_run
+
+RANKS, VOCABULARY = 2, 256
+SIZE = Scale("sent", {"0.3b": (64, 2, 2)}, length=64, segment_length=16)
+"""So small that starting the processes takes longest: bytes are exact at every size."""
+STEP = RankStep(instances=1, length=SIZE.length, micro_batches=1, itemsize=4)
+ZERO, EXPERT_WISE = "data parallelism (ZeRO)", "expert-wise"
+COUNTED = ("_allgather_base_", "_reduce_scatter_base_")
+"""Means over all processes of a few statistics are left out."""
+SECONDS = 300
+"""After which processes that do not end are given up."""
+NOTHING = "bytes are those of the formula alone"
+
+
+def sent_here() -> dict[str, Any]:
+    """`sent`: parallelism → model → bytes sent and by the formula; or `remark`: why nothing was sent."""
+    with TemporaryDirectory() as folder:
+        logs = [Path(folder, f"{rank}.log") for rank in range(RANKS)]
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank, log in enumerate(logs):
+                processes.append(_start(Path(folder), rank, log))
+            codes = [process.wait(SECONDS) for process in processes]
+        except (OSError, subprocess.TimeoutExpired):
+            return {"remark": f"{NOTHING}: processes cannot be started here, or do not end in {SECONDS} s"}
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if any(codes):
+            reason = next(last_line(log) for log, code in zip(logs, codes, strict=True) if code)
+            return {"remark": f"{NOTHING}: processes do not reach each other here ({reason})"}
+        return {"sent": json.loads(Path(folder, "sent.json").read_text())}
+
+
+def _start(folder: Path, rank: int, log: Path) -> "subprocess.Popen[bytes]":
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__, str(folder), str(rank)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        )
+
+
+def send(folder: Path, rank: int) -> None:
+    """Take a step of every model in either parallelism, as one of RANKS processes that meet in `folder`."""
+    store = dist.FileStore(str(folder / "store"), RANKS)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
+    meshes = {ZERO: join_mesh(ParallelConfig()), EXPERT_WISE: join_mesh(ParallelConfig(experts=RANKS))}
+    found = {
+        name: {
+            row: {"sent": sent_in_a_step(config, mesh), "formula": formula(config, name).total}
+            for row, config in configurations().items()
+            if name == ZERO or config.num_experts > 1
+        }
+        for name, mesh in meshes.items()
+    }
+    if rank == 0:
+        write_json(folder / "sent.json", found)
+    dist.destroy_process_group()
+
+
+def configurations() -> Mapping[str, LoriiniConfig]:
+    """The models of Lory's table 3, made small."""
+    runs = {row: scaled_run(paper, SIZE) for row, paper in ITEMS["lory-table3"].runs.items()}
+    return {row: run.config(VOCABULARY, 0) for row, run in runs.items()}
+
+
+def formula(config: LoriiniConfig, parallelism: str) -> Communication:
+    """What the estimate says of a step."""
+    if parallelism == ZERO:
+        return fsdp(config, STEP, RANKS, RANKS)
+    return expert_wise(config, STEP, RANKS, RANKS, RANKS)
+
+
+def sent_in_a_step(config: LoriiniConfig, parallel: Parallel) -> int:
+    """Bytes that this process sends in a forward and a backward pass."""
+    model = build_model(config, parallel, "fp32")
+    ids_BL = torch.zeros(STEP.instances, STEP.length, dtype=torch.long)
+    with SentBytes() as counted:
+        (model(ids_BL, labels=ids_BL, average=parallel.mean).loss / parallel.world_size).backward()
+    return sum(counted.sent[kind] for kind in COUNTED)
+
+
+if __name__ == "__main__":
+    send(Path(sys.argv[1]), int(sys.argv[2]))
