@@ -14,16 +14,16 @@ from loriini.reproduce.reasons import (
     FurtherRun,
     Quantity,
     Reason,
-    on_twice_the_tokens,
+    in_twice_the_steps,
     other_setting,
-    too_few_tokens,
+    too_few_steps,
     twice,
     untuned_rate,
 )
 
 heldout: Quantity = Measured.loss
 training: Quantity = Measured.training_loss
-NO_DROPOUT = "--model.dropout=0"
+WEAK_DECAY = "--optimizer.weight_decay=0.1"
 
 
 def answers(m: Measured, row: str) -> Values:
@@ -31,9 +31,9 @@ def answers(m: Measured, row: str) -> Values:
     return c.scaled(c.likelihood_of(m, row), -1)
 
 
-def tokens(item: str, better: str, worse: str, of: Quantity) -> Reason:
-    """Too few tokens for a lead that the item's finding is about."""
-    return too_few_tokens(ITEMS[item].runs, better, worse, of)
+def steps(item: str, better: str, worse: str, of: Quantity) -> Reason:
+    """Too few steps for a lead that the item's finding is about."""
+    return too_few_steps(ITEMS[item].runs, better, worse, of)
 
 
 def rates(item: str, better: str, worse: str, of: Quantity) -> Reason:
@@ -42,13 +42,13 @@ def rates(item: str, better: str, worse: str, of: Quantity) -> Reason:
 
 
 def grows(item: str, row: str, what: str, of: Quantity) -> Reason:
-    """Too few tokens for a quantity of a row, which twice as many make larger."""
+    """Too few steps for a quantity of a row, which twice as many make larger."""
 
     def claims(m: Measured) -> Iterator[Claim]:
-        says = f"{what} on twice the tokens less that on these"
+        says = f"{what} in twice the steps less that in these"
         yield above(says, of(m, twice(row)), of(m, row), unit="")
 
-    return on_twice_the_tokens(ITEMS[item].runs, [row], claims)
+    return in_twice_the_steps(ITEMS[item].runs, [row], claims)
 
 
 def last_layer(m: Measured, row: str) -> Values:
@@ -97,10 +97,10 @@ def better_mixture(item: str, norm: str) -> Reason:
         return difference(best, m.loss(row, measure=router_free_name("router", norm)))
 
     def claims(m: Measured) -> Iterator[Claim]:
-        says = "loss at the best node less with routers, on twice the tokens less on these"
+        says = "loss at the best node less with routers, in twice the steps less in these"
         yield below(says, lost(m, twice("router")), lost(m, "router"))
 
-    return on_twice_the_tokens(ITEMS[item].runs, ["router"], claims)
+    return in_twice_the_steps(ITEMS[item].runs, ["router"], claims)
 
 
 SEQUENCE, TOKEN = choices.SEQUENCE_TOP2, "token, layer-wise, top-2"
@@ -112,41 +112,41 @@ topic_agreement = partial(choices.agreement, measure="topics")
 
 REASONS: dict[str, tuple[Reason, ...]] = {
     "lory-fig2-left": (
-        tokens("lory-fig2-left", "0.3B/8E", "0.3B", training),
+        steps("lory-fig2-left", "0.3B/8E", "0.3B", training),
         rates("lory-fig2-left", "0.3B/8E", "0.3B", training),
     ),
     "lory-fig2-right": (
-        tokens("lory-fig2-right", "0.3B/8E", "0.3B", heldout),
+        steps("lory-fig2-right", "0.3B/8E", "0.3B", heldout),
         rates("lory-fig2-right", "0.3B/8E", "0.3B", heldout),
     ),
-    "lory-table1": (tokens("lory-table1", "0.3B/8E", "0.3B", answers),),
-    "lory-fig3": (tokens("lory-fig3", "causal segment routing", "prefix routing", training),),
-    "lory-fig4": (tokens("lory-fig4", "0.3B/8E (sim batch)", "0.3B (sim batch)", training),),
-    "lory-fig5": (tokens("lory-fig5", "Lory", "EC, segment-level", training),),
-    "lory-table2": (tokens("lory-table2", "0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", heldout),),
+    "lory-table1": (steps("lory-table1", "0.3B/8E", "0.3B", answers),),
+    "lory-fig3": (steps("lory-fig3", "causal segment routing", "prefix routing", training),),
+    "lory-fig4": (steps("lory-fig4", "0.3B/8E (sim batch)", "0.3B (sim batch)", training),),
+    "lory-fig5": (steps("lory-fig5", "Lory", "EC, segment-level", training),),
+    "lory-table2": (steps("lory-table2", "0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", heldout),),
     **{
         item: (grows(item, "0.3B/8E", "agreement of experts and domain in the last layer", last_layer),)
         for item in ("lory-fig6", "lory-fig11")
     },
-    "lory-table7": (tokens("lory-table7", "7B/4E", "7B", heldout),),
-    "lory-table8": (tokens("lory-table8", "7B/4E", "7B", answers),),
-    "lory-fig8": (tokens("lory-fig8", "7B/4E", "7B", training),),
+    "lory-table7": (steps("lory-table7", "7B/4E", "7B", heldout),),
+    "lory-table8": (steps("lory-table8", "7B/4E", "7B", answers),),
+    "lory-fig8": (steps("lory-fig8", "7B/4E", "7B", training),),
     "lory-fig9": (grows("lory-fig9", "1.5B/32E", "share of 32 experts in use at the end", in_use_late),),
     "lory-fig10": (longer_warmup(),),
     "design-choices-table1": (
         other_setting(
-            "dropout, which the papers' many tokens need, hinders small models",
-            NO_DROPOUT,
+            "a weight decay of 0.5 is for many more steps",
+            WEAK_DECAY,
             ITEMS["design-choices-table1"].runs,
             TOKEN,
             "dense, 4x FFN width",
             heldout,
         ),
-        tokens("design-choices-table1", TOKEN, "dense, 4x FFN width", heldout),
+        steps("design-choices-table1", TOKEN, "dense, 4x FFN width", heldout),
     ),
-    "design-choices-table2": (tokens("design-choices-table2", "token (6, 2)", "token (4, 2)", heldout),),
+    "design-choices-table2": (steps("design-choices-table2", "token (6, 2)", "token (4, 2)", heldout),),
     "design-choices-table3": (
-        tokens(
+        steps(
             "design-choices-table3",
             "sequence, layer-wise, learned",
             "sequence, layer-wise, random",
@@ -171,9 +171,9 @@ REASONS: dict[str, tuple[Reason, ...]] = {
     "aoe-table1": (better_mixture("aoe-table1", "2"),),
     "aoe-table6": (better_mixture("aoe-table6", "1"),),
     "aoe-table7": (better_mixture("aoe-table7", "inf"),),
-    "aoe-fig2": (tokens("aoe-fig2", AOE, MOE, training), rates("aoe-fig2", AOE, MOE, training)),
-    "aoe-table2": (tokens("aoe-table2", AOE, MOE, heldout), rates("aoe-table2", AOE, MOE, heldout)),
-    "aoe-table3": (tokens("aoe-table3", "top-p, AoE", "top-p, MoE", heldout),),
-    "aoe-table5": (tokens("aoe-table5", "AoE", "MoE", heldout),),
+    "aoe-fig2": (steps("aoe-fig2", AOE, MOE, training), rates("aoe-fig2", AOE, MOE, training)),
+    "aoe-table2": (steps("aoe-table2", AOE, MOE, heldout), rates("aoe-table2", AOE, MOE, heldout)),
+    "aoe-table3": (steps("aoe-table3", "top-p, AoE", "top-p, MoE", heldout),),
+    "aoe-table5": (steps("aoe-table5", "AoE", "MoE", heldout),),
 }
 """By item, the most likely first."""

@@ -84,28 +84,28 @@ class Reason:
 
 
 def twice(row: str) -> str:
-    """The name of a row that is trained on twice the tokens."""
-    return f"{row}, twice the tokens"
+    """The name of a row that is trained for twice the steps."""
+    return f"{row}, twice the steps"
 
 
-def on_twice_the_tokens(
+def in_twice_the_steps(
     runs: Mapping[str, PaperRun], rows: Sequence[str], claims: Callable[[Measured], Iterable[Claim]]
 ) -> Reason:
-    """That training is too short, by claims over rows and the same rows on twice the tokens."""
+    """That training is too short, by claims over rows and the same rows in twice the steps."""
     return Reason(
-        "too few training tokens", {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims
+        "too few training steps", {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims
     )
 
 
-def too_few_tokens(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
-    """That what the paper finds better is further ahead, or less behind, on twice the tokens."""
+def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
+    """That what the paper finds better is further ahead, or less behind, in twice the steps."""
 
     def claims(m: Measured) -> Iterator[Claim]:
         once, longer = (difference(of(m, of_row(worse)), of(m, of_row(better))) for of_row in (str, twice))
-        says = f"lead of {better} over {worse} on twice the tokens less that on these"
+        says = f"lead of {better} over {worse} in twice the steps less that in these"
         yield Claim(says, difference(longer, once), low=0.0, unit="nats")
 
-    return on_twice_the_tokens(runs, (better, worse), claims)
+    return in_twice_the_steps(runs, (better, worse), claims)
 
 
 def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
