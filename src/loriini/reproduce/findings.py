@@ -21,7 +21,7 @@ MOST_COLUMNS = 8
 """Columns of a table; more are left out, the report has them."""
 MOST_PICTURES = 4
 """Pictures of an item; more are left out, the report has them."""
-MOST_CLAIMS = 8
+MOST_CLAIMS = 6
 """Claims that are shown without a click."""
 GREY = "#7d8590"
 """Legible on white and on black: a picture has no page around it whose colour it could take."""
@@ -48,6 +48,7 @@ def write_findings(folder: Path, page: Path) -> Path:
 
 def read_scales(folder: Path) -> list[Items]:
     """The results of `loriini reproduce` in its --out, or in every JSON file of a folder, a scale each."""
+    found: list[Items] = []
     if (folder / RESULTS).exists():
         found = [read_items(folder)] if read_file(folder / RESULTS) else []
     else:

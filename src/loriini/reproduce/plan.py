@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from loriini.compare.cells import Cell
@@ -61,14 +62,9 @@ def further_runs(row: Row) -> Iterator[tuple[str, str, str, PaperRun]]:
 
 def make_plans(rows: Sequence[Row], scale: Scale, texts: Texts, seeds: int, out: Path) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
+    place = partial(_placed, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
     return [
-        Plan(
-            row,
-            *(
-                tuple(_placed(list(runs), scale, texts, seeds, out / RUNS))
-                for runs in (item_runs(row, scale), further_runs(row))
-            ),
-        )
+        Plan(row, tuple(place(list(item_runs(row, scale)))), tuple(place(list(further_runs(row)))))
         for row in rows
     ]
 

@@ -4,7 +4,7 @@ A reason is claims over measurements like a finding: supported where they hold, 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loriini.published.items import PaperRun
@@ -42,10 +42,12 @@ class FurtherRun(PaperRun):
     """Multiple of the scale's rate."""
 
     @classmethod
-    def of(cls, paper: PaperRun, *overrides: str, **multiples: float) -> "FurtherRun":
+    def of(
+        cls, paper: PaperRun, *overrides: str, steps: float = 1.0, learning_rate: float = 1.0
+    ) -> "FurtherRun":
         """A paper's run with further overrides and multiples."""
-        values = {**asdict(paper), "overrides": (*paper.overrides, *overrides), "evaluate": ()}
-        return cls(**values, **multiples)
+        overrides = (*paper.overrides, *overrides)
+        return cls(paper.recipe, paper.design, overrides, steps=steps, learning_rate=learning_rate)
 
     def changed(self, run: Run) -> Run:
         """The run at a scale with these multiples."""

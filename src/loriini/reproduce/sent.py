@@ -71,7 +71,7 @@ def _start(folder: Path, rank: int, log: Path) -> "subprocess.Popen[bytes]":
 
 def send(folder: Path, rank: int) -> None:
     """Take a step of every model in either parallelism, as one of RANKS processes that meet in `folder`."""
-    store = dist.FileStore(str(folder / "store"), RANKS)
+    store = dist.FileStore(str(folder / "store"), RANKS)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     meshes = {ZERO: join_mesh(ParallelConfig()), EXPERT_WISE: join_mesh(ParallelConfig(experts=RANKS))}
     found = {
