@@ -94,8 +94,8 @@ def reproduced(tiny: None, text: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def all_reproduced(reproduced: Path, text: Path) -> Path:
-    """The same folder with all items."""
-    main(["reproduce", "all", "--text", str(text), "--seeds", "1", "--out", str(reproduced)])
+    """The same folder with all items, and all of their reasons: one seed decides nothing."""
+    main(["reproduce", "all", "--reasons", "--text", str(text), "--seeds", "1", "--out", str(reproduced)])
     return reproduced
 
 

@@ -7,13 +7,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loriini.cli import main
 from loriini.compare.running import Trial
 from loriini.errors import InputError
-from loriini.reproduce import job
+from loriini.model.loading import load_model
+from loriini.reproduce import job, measures
 from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import evaluation_commands, run_folder
@@ -100,6 +102,28 @@ def test_finished_items_train_nothing_again(
     before = (reproduced / "lory-fig3" / "results.json").read_text()
     reproduce_items(ReproduceSettings(("lory-fig3",), text=(str(text),), seeds=1), reproduced)
     assert (reproduced / "lory-fig3" / "results.json").read_text() == before
+
+
+def test_a_model_is_loaded_once_for_all_of_its_measures(
+    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those without routers leave it unchanged for the others."""
+    out, loaded = shutil.copytree(reproduced, tmp_path / "out"), []
+
+    def load(folder: Path) -> Any:
+        loaded.append(folder)
+        return load_model(folder)
+
+    monkeypatch.setattr(measures, "load_model", load)
+    before = results_of(out, "aoe-table1")["measured"]["RedPajama"]
+    shutil.rmtree(out / "measures")
+    main(["reproduce", "aoe-table1", "--text", str(text), "--seeds", "1", "--out", str(out)])
+    after = results_of(out, "aoe-table1")["measured"]["RedPajama"]
+    assert len(loaded) == 1
+    assert {row: found["perplexity"] for row, found in after.items()} == {
+        row: found["perplexity"] for row, found in before.items()
+    }
+    assert len({found["perplexity"]["mean"] for found in after.values()}) > 1
 
 
 def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:

@@ -1,0 +1,65 @@
+"""Likely reasons: their further runs are new ones, their claims are about these, and claims decide."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loriini.reproduce.claims import Claim
+from loriini.reproduce.item_reasons import REASONS
+from loriini.reproduce.items import ROWS
+from loriini.reproduce.measured import Measured
+from loriini.reproduce.reasons import FurtherRun, Reason, run_at
+from loriini.reproduce.scales import SMALL, TINY
+
+CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
+
+
+class Asked(Measured):
+    """Measurements of nothing, which remember the rows that they are asked for."""
+
+    asked: set[str]
+
+    def of(self, row: str, *path: str) -> dict[int, float]:
+        self.asked.add(row)
+        return {}
+
+    def each(self, row: str, *path: str) -> dict[int, Any]:
+        self.asked.add(row)
+        return {}
+
+
+@pytest.mark.parametrize(("item", "reason"), CASES, ids=[f"{i}: {r.says}" for i, r in CASES])
+def test_a_reason_is_about_its_own_runs_and_the_items(item: str, reason: Reason) -> None:
+    Asked.asked = set()
+    assert list(reason.claims(Asked({})))
+    own = ROWS[item].runs.keys()
+    assert reason.runs.keys().isdisjoint(own)
+    assert reason.runs.keys() <= Asked.asked <= own | reason.runs.keys()
+
+
+@pytest.mark.parametrize("scale", [TINY, SMALL], ids=["tiny", "small"])
+def test_further_runs_train_something_else(scale: Any) -> None:
+    for item, row in ROWS.items():
+        own = [replace(run_at(paper, scale), name="") for paper in row.runs.values()]
+        for name, paper in row.further_runs.items():
+            assert replace(run_at(paper, scale), name="") not in own, f"{item}: {name}"
+
+
+def test_a_further_run_keeps_the_papers_settings() -> None:
+    paper = ROWS["lory-fig4"].runs["0.3B (rand batch)"]
+    run = run_at(paper, TINY)
+    further = run_at(FurtherRun.of(paper, steps=2.0, learning_rate=0.5), TINY)
+    assert further.steps == 2 * TINY.steps
+    assert further.optimizer.learning_rate == TINY.learning_rate / 2
+    assert replace(further, steps=run.steps, optimizer=run.optimizer, name=run.name) == run
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(-1.0, "supported"), (1.0, "refuted")], ids=["holds", "fails"]
+)
+def test_claims_decide_whether_a_reason_is_supported(value: float, verdict: str) -> None:
+    def claims(m: Measured) -> list[Claim]:
+        return [Claim("x", {seed: value + seed / 100 for seed in range(3)}, high=0.0)]
+
+    assert Reason("too few steps", {}, claims).to_dict(Measured({}))["verdict"] == verdict
