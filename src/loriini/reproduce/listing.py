@@ -23,7 +23,7 @@ SECONDS_PER_LAYER = 0.006
 """Of a step that computes next to nothing."""
 CPU_FLOPS = 2.5e10
 """Of one core on matrices this small."""
-COMPUTED_MINUTES = 1.0
+COMPUTED_MINUTES = 3.0
 """Of an item without trainings."""
 PEAK, USE = 312e12, 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
