@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from loriini.compare.running import DONE, Trial, available_cores, run_state, thr
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
+from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
 from loriini.reproduce.claims import HOLDS
@@ -243,13 +244,14 @@ def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
     """Record in `out` the scale and text of its runs. InputError if it holds those of others."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
-    path, wanted = out / SETTINGS, {"scale": settings.scale, "text": texts.identity}
+    scale = json.loads(json.dumps(asdict(find_scale(settings.scale))))
+    path, wanted = out / SETTINGS, {"scale": scale, "text": texts.identity}
     with waiting_lock(out):
         if not path.exists():
             if any(out.iterdir()):
                 raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
             write_json(path, wanted)
-        found = json.loads(path.read_text())
+        found = read_object(path, "choose another --out")
     changed = [name for name in wanted if found.get(name) != wanted[name]]
     if changed:
         raise InputError(
