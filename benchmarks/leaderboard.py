@@ -57,13 +57,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
     rates = "learning rates, the same for all designs"
     parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help=rates)
+    parser.add_argument("--batch-size", type=int, default=4, help="instances of a step")
     parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
     return parser.parse_args()
 
 
-def sweep_cells(designs: Sequence[str], rates: Sequence[str], corpus: Path, steps: int) -> list[Cell]:
+def sweep_cells(
+    designs: Sequence[str], rates: Sequence[str], corpus: Path, steps: int, batch_size: int
+) -> list[Cell]:
     """Every design with every rate and the first seed; label routing has an expert for each domain."""
-    base = replace(quickstart_run("lory", "small", steps, 0), corpus=(corpus,))
+    base = replace(quickstart_run("lory", "small", steps, 0), corpus=(corpus,), batch_size=batch_size)
     labels = len(open_corpus(corpus).instances.label_names)
     grid = {RATE: list(rates)}
     others = [name for name in designs if name != "label"]
@@ -126,7 +129,8 @@ def main() -> None:
     experiment = Experiment.of(arguments)
     corpus = experiment.prepare()["similar"]
     cache, runs = experiment.out / "evaluations", experiment.out / "runs"
-    swept = place_cells(sweep_cells(arguments.designs, arguments.rates, corpus, experiment.steps), runs)
+    sizes = (experiment.steps, arguments.batch_size)
+    swept = place_cells(sweep_cells(arguments.designs, arguments.rates, corpus, *sizes), runs)
     train(swept, experiment.jobs)
     best, tried = best_rates(swept, cache)
     seeds = range(experiment.seeds)
@@ -147,6 +151,7 @@ def main() -> None:
         **about,
         "characters": CHARACTERS,
         "heldout": found["heldout"],
+        "seeds": experiment.seeds,
         "rates": list(arguments.rates),
         "tried": tried,
         "run": portable(cells[0].run),

@@ -101,6 +101,8 @@ def test_noise_leaves_the_question_open() -> None:
     said = answer({"name": "lory", "trend": compared.to_dict()}, "dense")
     assert "which is no clear difference" in said
     assert "the interval does not say whether it grows or shrinks" in said
+    falling = {**compared.to_dict(), "per_tenfold": {"mean": -0.01, "low": -0.02, "high": -0.001}}
+    assert answer({"name": "lory", "trend": falling}, "dense").endswith("−0.10 %), in favour of lory.")
     alone = trend(
         measured("lory", 19.0, 0.05, flops=FLOPS[:2]), measured("dense", 20.0, 0.05, flops=FLOPS[:2])
     )
@@ -176,6 +178,7 @@ def test_the_report_shows_the_ladder(ladder: Compared) -> None:
     part = {text.split("</h2>")[0]: text for text in ladder.page.split("<h2>")[1:]}
     assert "held-out loss, nats a token" in part["Ladder"]
     assert part["Ladder"].count("<svg") == 2
+    assert "mathdefault" not in part["Ladder"]
     assert "lory width=16" in part["Ladder"]
     assert "smear" not in part["Ladder"]
     assert "width=16" not in part["Perplexity"]

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import (
+    EngFormatter,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+    StrMethodFormatter,
+)
 
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
@@ -98,13 +106,12 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
         line = np.geomspace(flops.min(), flops.max(), 50)
         loss = design["law"]["a"] * line ** -design["law"]["b"]["mean"] if "law" in design else line * np.nan
         axes.plot(line, loss, dash, color=color, linewidth=1.8, label=design["name"])
-    axes.set_xscale("log")
+    _log_flops(axes)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 4, 5, 6, 7, 8)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title("held-out loss, nats a token")
-    axes.set_xlabel(AXIS_TITLES["flops"])
     _legend(figure, axes)
     return figure
 
@@ -130,11 +137,18 @@ def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Fi
         if last["low"] is not None and last["high"] is not None:
             place = flops.max() * 1.15 ** (i + 1)
             axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)
-    axes.set_xscale("log")
+    _log_flops(axes)
     axes.set_title(f"fitted loss relative to {baseline}, %")
-    axes.set_xlabel(AXIS_TITLES["flops"])
     _legend(figure, axes)
     return figure
+
+
+def _log_flops(axes: Axes) -> None:
+    """Training FLOPs on a logarithmic axis, labelled without mathematical text."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0e}".replace("e+", "e")))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(AXIS_TITLES["flops"])
 
 
 def _interval(

@@ -68,6 +68,9 @@ def answer(design: Design, baseline: str) -> str:
         return f"{now}. {towards}; one seed and two sizes give no interval."
     if not is_decided(slope):
         return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
+    if not is_decided(last):
+        favoured = baseline if slope["mean"] > 0 else design["name"]
+        return f"{now}. {towards}, in favour of {favoured}."
     if (slope["mean"] > 0) == ahead:
         return f"{now}. {towards}: the {gain} shrinks and {place(found['vanishes'], 'vanishes', found)}."
     return f"{now}. {towards}: the {gain} grows and {place(found['doubles'], 'doubles', found)}."
@@ -75,13 +78,15 @@ def answer(design: Design, baseline: str) -> str:
 
 def place(zero: Found, verb: str, trend: Found) -> str:
     """Where something happens by the fit, with its interval."""
-    reach = f"{trend['reach']:.2g} FLOPs, as far as the ladder is long"
+    reach = f"{trend['reach']:.2g}"
     if not zero["possible"]:
-        return f"{verb} nowhere up to {reach}"
-    low = "the smallest size or earlier" if zero["low"] is None else f"{zero['low']:.2g}"
-    high = f"beyond {trend['reach']:.2g}" if zero["high"] is None else f"{zero['high']:.2g}"
+        return f"{verb} nowhere up to {reach} FLOPs, as far as the report looks"
+    low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
+    high = f"beyond {reach}" if zero["high"] is None else f"{zero['high']:.2g}"
     if zero["flops"] is None:
-        return f"{verb} beyond {reach}, by the interval perhaps from {low} on"
+        return (
+            f"{verb} beyond {reach} FLOPs, where the report looks no further; by the interval from {low} on"
+        )
     return f"{verb} at {zero['flops']:.2g} FLOPs ({low} to {high})"
 
 
