@@ -225,8 +225,8 @@ def budget_note(results: Row) -> str:
     )
     return (
         f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
-        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training did, "
-        f"its learning rate had not yet come down.{hidden}\n"
+        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
+        f"did, its learning rate had not yet come down.{hidden}\n"
     )
 
 
