@@ -7,7 +7,7 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from loriini.corpus.settings import PrepareSettings
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.sources.document import Document
+from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.split import HELDOUT, TRAIN, split_documents
 from loriini.train.run import Run
 
@@ -42,6 +43,16 @@ class Experiment:
 
     @classmethod
     def parse(cls, steps: int) -> "Experiment":
+        return cls.of(cls.parser(steps).parse_args())
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "Experiment":
+        given = {each.name: getattr(arguments, each.name) for each in fields(cls)}
+        return cls(**{**given, "text": tuple(given["text"])})
+
+    @staticmethod
+    def parser(steps: int) -> argparse.ArgumentParser:
+        """The options of every experiment."""
         parser = argparse.ArgumentParser()
         text = "documents; files *.heldout.* are held out if there are any"
         parser.add_argument("--text", nargs="+", required=True, metavar="PATH", help=text)
@@ -50,19 +61,18 @@ class Experiment:
         parser.add_argument("--steps", type=int, default=steps)
         parser.add_argument("--seeds", type=int, default=3)
         parser.add_argument("--jobs", type=int, default=2)
-        given = vars(parser.parse_args())
-        return cls(**{**given, "text": tuple(given["text"])})
+        return parser
 
     @property
     def heldout(self) -> Path:
         return self.out / "heldout.jsonl"
 
     def prepare(
-        self, orders: Sequence[str] = ("similar",), length: int = 512, longest: int | None = None
+        self, orders: Sequence[str] = ("similar",), length: int = 512, longest: int = MAX_DOCUMENT_CHARACTERS
     ) -> dict[str, Path]:
         """The corpora by order, all of the same whole documents, and the held-out documents as a file.
 
-        Documents of more than `longest` characters are left out; None: none are.
+        Documents of more than `longest` characters are left out.
         """
         sides = split_documents(self.text, CHARACTERS, CHARACTERS // 10, longest=longest)
         self.out.mkdir(parents=True, exist_ok=True)

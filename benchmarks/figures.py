@@ -1,4 +1,6 @@
-"""Draw the pictures of the docs: from the JSON in benchmarks/results/, and from a finished quickstart.
+"""Draw the pictures of the docs and make docs/leaderboard.md: from the JSON in benchmarks/results/.
+
+Some pictures are of a finished quickstart.
 
 python benchmarks/figures.py [--quickstart loriini-quickstart]
 """
@@ -14,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
+from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
 from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
@@ -140,6 +143,9 @@ def main() -> None:
     }
     pictures |= of_speed()
     pictures |= of_quickstart(quickstart) if quickstart else {}
+    page = PICTURES.parent / "leaderboard.md"
+    page.write_text(leaderboard_page(RESULTS / "leaderboard.json"), encoding="utf-8")
+    print(page)
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, svg in pictures.items():
         (PICTURES / f"{name}.svg").write_text(svg.replace("currentColor", GREY))

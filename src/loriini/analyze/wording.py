@@ -10,9 +10,9 @@ ALONE = "no instance holds two documents"
 """Why documents that share an instance have no mean cosine."""
 
 
-def percent(change: float) -> str:
+def percent(change: float, digits: int = 1) -> str:
     """A relative change with its sign: −3.8 %."""
-    return f"{100 * change:+.1f} %".replace("-", "−")
+    return f"{100 * change:+.{digits}f} %".replace("-", "−")
 
 
 def interval(difference: Difference) -> str:

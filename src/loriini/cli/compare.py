@@ -3,10 +3,14 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, given, output_path
 from loriini.errors import InputError
+
+if TYPE_CHECKING:
+    from loriini.compare.sizes import Ladder
 
 
 def compare_arguments(add: Add) -> None:
@@ -23,6 +27,10 @@ def compare_arguments(add: Add) -> None:
     training("--seeds", type=int, metavar="N", help="trainings of each, with seeds that count up (3)")
     grid = "values of a setting, each compared; may be given several times"
     training("--grid", action="append", metavar="FIELD=V,V", help=grid)
+    ladder = "also train at N - 1 smaller sizes, each half as wide as the next, and fit loss over compute (4)"
+    training("--ladder", type=int, nargs="?", const=4, metavar="N", help=ladder)
+    tokens = "how long a ladder's smaller sizes train: proportional to width², or equal (proportional)"
+    training("--ladder-tokens", metavar="HOW", help=tokens)
     training("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--dry-run", action="store_true", help="only list the trainings, their cost and what is done")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
@@ -46,10 +54,11 @@ def compare(arguments: argparse.Namespace) -> None:
         skip=arguments.skip,
         instances=arguments.instances,
     )
+    ladder = given(arguments, ("ladder", "ladder_tokens"))
     training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
     runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
     if runs:
-        _check_runs(arguments, runs, list(training))
+        _check_runs(arguments, runs, [*training, *ladder])
         print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
         return
     for name in arguments.names:
@@ -58,6 +67,8 @@ def compare(arguments: argparse.Namespace) -> None:
         training["corpus"] = tuple(training["corpus"])
     if "grid" in training:
         training["grid"] = parse_grid(training["grid"])
+    if ladder:
+        training["ladder"] = _ladder(**ladder)
     settings = CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
     if arguments.dry_run:
         rows = describe_cells(settings, arguments.out)
@@ -68,12 +79,19 @@ def compare(arguments: argparse.Namespace) -> None:
     print(compare_designs(settings, evaluation, arguments.out))
 
 
+def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "Ladder":
+    from loriini.compare.sizes import Ladder
+
+    if ladder is None:
+        raise InputError("--ladder-tokens: there is no ladder; give --ladder N too, or leave it out")
+    return Ladder(ladder, ladder_tokens)  # type: ignore[arg-type]
+
+
 def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[str]) -> None:
     """InputError for designs among runs, and for options that only train."""
     others = [name for name in arguments.names if Path(name) not in runs]
     if others:
         raise InputError(f"{others[0]}: give designs or folders of runs, not both")
-    for option in (
-        [f"--{name}" for name in training] + arguments.overrides + ["--dry-run"] * arguments.dry_run
-    ):
+    options = [f"--{name.replace('_', '-')}" for name in training]
+    for option in options + arguments.overrides + ["--dry-run"] * arguments.dry_run:
         raise InputError(f"{option.partition('=')[0]}: these runs are trained already; leave it out")

@@ -1,4 +1,4 @@
-"""The cells of a comparison: designs × grid points × seeds, each a run."""
+"""The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import product
 
+from loriini.compare.sizes import Ladder, Resize
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.launch import recipe
@@ -37,6 +38,8 @@ class Cell:
     run: Run
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the grid that the design depends on."""
+    width: int | None = None
+    """Width of the model, where the comparison is a ladder of sizes."""
 
     @property
     def seed(self) -> int:
@@ -57,20 +60,32 @@ class Cell:
 
 
 def make_cells(
-    designs: Sequence[str], base: Run, overrides: Sequence[str], grid: Grid, seeds: int
+    designs: Sequence[str],
+    base: Run,
+    overrides: Sequence[str],
+    grid: Grid,
+    seeds: int,
+    ladder: Ladder | None = None,
 ) -> list[Cell]:
-    """Every design at every grid point with every seed, the first seed of all first.
+    """Every design at every size and grid point with every seed, the first seed of all first.
 
-    `base` is changed by `overrides`, `--dotted.name=value`, and by the grid; its design is replaced by each
-    of `designs` at the same active size. Grid points that do not differ for a design are one cell. Seeds
-    count up from that of `base`. InputError for an unknown design, a wrong setting and runs that no model
-    admits.
+    `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made each of the ladder's
+    sizes, the smallest first; its design is replaced by each of `designs` at the same active size. Grid
+    points that do not differ for a design are one cell. Seeds count up from that of `base`. InputError for
+    an unknown design, a wrong setting and runs that no model admits.
     """
     for design in designs:
         check_design(design)
     check_overrides(overrides)
     check_grid(grid, base)
-    cells = [cell for design in dict.fromkeys(designs) for cell in _variants(design, base, overrides, grid)]
+    if ladder and "model.hidden_size" in grid:
+        raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
+    cells = [
+        cell
+        for resize in (ladder.resizes() if ladder else [None])
+        for design in dict.fromkeys(designs)
+        for cell in _variants(design, base, overrides, grid, resize)
+    ]
     return [
         replace(cell, run=replace(cell.run, seed=cell.run.seed + i)) for i in range(seeds) for cell in cells
     ]
@@ -126,17 +141,21 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     return grid
 
 
-def _variants(design: str, base: Run, overrides: Sequence[str], grid: Grid) -> Iterator[Cell]:
-    """A design's distinct runs over the grid, named by the settings that make a difference to it."""
+def _variants(
+    design: str, base: Run, overrides: Sequence[str], grid: Grid, resize: Resize | None
+) -> Iterator[Cell]:
+    """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    runs = [_design_run(design, base, [*overrides, *as_arguments(point)]) for point in points]
+    runs = [_design_run(design, base, [*overrides, *as_arguments(point)], resize) for point in points]
     effective = [name for name in grid if _changes(name, points, runs)]
     first: dict[Run, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
         first.setdefault(run, point)
     for run, point in first.items():
         settings = {name: point[name] for name in effective}
-        yield Cell(variant_name(design, settings), run, settings)
+        width = run.model.hidden_size if resize else None
+        size = {} if width is None else {"width": width}
+        yield Cell(variant_name(design, {**size, **settings}), run, settings, width)
 
 
 def variant_name(name: str, settings: Mapping[str, object]) -> str:
@@ -152,10 +171,11 @@ def _changes(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]
     return any(len(found) > 1 for found in together.values())
 
 
-def _design_run(design: str, base: Run, arguments: Sequence[str]) -> Run:
-    """`base` with a design and overrides, those of routing applied to the design."""
+def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize | None) -> Run:
+    """`base` with a design and overrides, those of routing applied to the design, at a size."""
     of_routing = [text for text in arguments if text.startswith("--routing.")]
     base = override(base, [text for text in arguments if not text.startswith("--routing.")])
+    base = resize(base) if resize else base
     plain = replace(DESIGNS[design], segment_length=base.routing.segment_length)
     try:
         changed = override(replace(base, routing=plain), of_routing).routing

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import (
+    EngFormatter,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+    StrMethodFormatter,
+)
 
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
@@ -80,6 +88,67 @@ def differences(variants: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
     axes.plot([], [], "s-", color=INK, linewidth=1.0, label="over held-out text")
     _legend(figure, axes)
     return figure
+
+
+@picture
+def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
+    """Held-out loss at every size over training FLOPs, and each design's power law, on logarithmic axes."""
+    figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for i, design in enumerate(designs):
+        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        flops = np.array(design["flops"])
+        mean, low, high = (
+            np.array([each[key] if each[key] is not None else each["mean"] for each in design["loss"]])
+            for key in ("mean", "low", "high")
+        )
+        axes.errorbar(flops, mean, (mean - low, high - mean), fmt="o", color=color, ms=4.5, lw=1.2)
+        line = np.geomspace(flops.min(), flops.max(), 50)
+        loss = design["law"]["a"] * line ** -design["law"]["b"]["mean"] if "law" in design else line * np.nan
+        axes.plot(line, loss, dash, color=color, linewidth=1.8, label=design["name"])
+    _log_flops(axes)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 4, 5, 6, 7, 8)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_title("held-out loss, nats a token")
+    _legend(figure, axes)
+    return figure
+
+
+@picture
+def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
+    """Loss of the fitted laws relative to the baseline's, from the smallest size to the largest, in per cent.
+
+    `designs` are the ladder's, the baseline first. Beside the line, its interval at the largest size.
+    """
+    figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
+    axes = figure.subplots()
+    flops = np.array(designs[0]["flops"])
+    line = np.geomspace(flops.min(), flops.max(), 50)
+    axes.axhline(0, color=INK, linewidth=1)
+    for i, design in enumerate(designs):
+        if "trend" not in design:
+            continue
+        color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        last, tenfold = design["trend"]["at_largest"], design["trend"]["per_tenfold"]["mean"]
+        change = np.expm1(np.log1p(last["mean"]) + np.log10(line / flops.max()) * np.log1p(tenfold))
+        axes.plot(line, 100 * change, dash, color=color, linewidth=1.8, label=design["name"])
+        if last["low"] is not None and last["high"] is not None:
+            place = flops.max() * 1.15 ** (i + 1)
+            axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)
+    _log_flops(axes)
+    axes.set_title(f"fitted loss relative to {baseline}, %")
+    _legend(figure, axes)
+    return figure
+
+
+def _log_flops(axes: Axes) -> None:
+    """Training FLOPs on a logarithmic axis, labelled without mathematical text."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0e}".replace("e+", "e")))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(AXIS_TITLES["flops"])
 
 
 def _interval(

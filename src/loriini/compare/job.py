@@ -13,6 +13,7 @@ from loriini.compare.measures import evaluate_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, place_cells, run_state, threads_of, train_trials
+from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import check_lengths, first_segment, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
@@ -36,6 +37,7 @@ class CompareSettings:
         overrides: `--dotted.name=value`, for all cells.
         grid: dotted name → values, a product.
         seeds: trainings of each, with seeds that count up.
+        ladder: the sizes that each is trained at; None: the recipe's alone.
         corpus: prepared corpora; none, for a tiny recipe: a small one of the standard library.
         jobs: cells trained at once.
     """
@@ -45,6 +47,7 @@ class CompareSettings:
     overrides: tuple[str, ...] = ()
     grid: Grid = field(default_factory=dict)
     seeds: int = 3
+    ladder: Ladder | None = None
     corpus: tuple[Path, ...] = ()
     jobs: int = 1
 
@@ -61,7 +64,7 @@ class CompareSettings:
         """The cells, without the small corpus where there is none."""
         corpus = tuple(path.resolve() for path in self.corpus)
         base = replace(base_run(self.recipe), corpus=corpus)
-        return make_cells(self.designs, base, self.overrides, self.grid, self.seeds)
+        return make_cells(self.designs, base, self.overrides, self.grid, self.seeds, self.ladder)
 
 
 def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, out: Path) -> Path:
@@ -89,6 +92,7 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         "overrides": list(settings.overrides),
         "grid": {name: list(values) for name, values in settings.grid.items()},
         "corpus": [path.name for path in cells[0].run.corpus],
+        **({"ladder_tokens": settings.ladder.tokens} if settings.ladder else {}),
         "machine": machine,
     }
     report = finish(trials, evaluation, failures, out, about)

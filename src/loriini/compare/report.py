@@ -7,12 +7,15 @@ from typing import Any
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
-from loriini.analyze.wording import interval, large, listing, percent
+from loriini.analyze.wording import large, listing, percent
 from loriini.compare import figures
+from loriini.compare.ladder import ladder
 from loriini.compare.sections import (
+    KINDS,
     NONE,
     Variant,
     cells,
+    difference_cells,
     estimate,
     grid,
     how,
@@ -23,14 +26,13 @@ from loriini.compare.sections import (
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 
-KINDS = ("seeds", "instances")
-"""The intervals of a difference: over seeds, and over held-out text."""
-
 
 def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     """Write `report.html` into `out` and return its path."""
-    shown = [v for v in results["variants"] if v["chosen"]]
+    largest = results["ladder"]["widths"][-1] if "ladder" in results else None
+    shown = [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
     sections = {
+        "Ladder": ladder(results) if "ladder" in results else None,
         "Perplexity": perplexity(results, shown),
         "By domain": by_domain(results, shown),
         "Learning": learning(results, shown),
@@ -59,10 +61,17 @@ def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
         if text
         else "No held-out text was given, so only the trainings are compared. "
     )
+    widths = results["ladder"]["widths"] if "ladder" in results else []
+    sizes = (
+        f"They are {len(widths)} sizes, {listing([str(width) for width in widths])} wide; all sections but "
+        "Ladder, Grid and Cells are of the largest. "
+        if widths
+        else ""
+    )
     return p.join(
         p.element("p", "Loriini · a comparison", class_="kicker"),
         p.element("h1", headline(results, shown)),
-        p.paragraph(trained, scored, uncertainty(shown)),
+        p.paragraph(trained, sizes, scored, uncertainty(shown)),
         p.items(results["remarks"]) if results["remarks"] else "",
     )
 
@@ -154,13 +163,6 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
         explained,
         p.figure(figures.differences(compared, results["baseline"]), caption),
     )
-
-
-def difference_cells(difference: Mapping[str, Any]) -> list[str]:
-    """The change and both of its intervals."""
-    found = (Difference.from_dict(difference[kind]) for kind in KINDS)
-    intervals = [interval(each) if each.low == each.low else "one seed" for each in found]
-    return [percent(difference["change"]), *intervals]
 
 
 def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:

@@ -2,14 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loriini.analyze.wording import listing
+from loriini.compare.laws import measure_ladder
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
@@ -17,6 +18,7 @@ from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.train.metrics import METRICS
 
 Cells = Sequence[Mapping[str, Any]]
+Row = TypeVar("Row", bound=Mapping[str, Any])
 Results = dict[str, Any]
 Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
 """(variant, seed) → each held-out instance's loss by domain."""
@@ -31,7 +33,7 @@ def compare_trials(
     evaluations: Mapping[Path, Mapping[str, Any]],
     failures: Mapping[Path, str],
 ) -> Results:
-    """`cells`, `variants`, `baseline` and `remarks` of the trials; see docs/compare.md for their keys.
+    """`cells`, `variants`, `baseline`, `remarks` and `ladder` of the trials; docs/compare.md has their keys.
 
     `evaluations` (with `instance_losses`) and `failures` are by folder.
     """
@@ -44,21 +46,41 @@ def compare_trials(
         if trial.folder in evaluations
     }
     variants = [summarize(own) for own in by_variant(cells).values()]
+    sizes = by_width(variants)
+    for own in sizes.values():
+        compare_variants(own, by_variant(cells), losses)
+    largest = baseline_of(list(sizes.values())[-1])
+    results = {
+        "cells": cells,
+        "variants": variants,
+        "baseline": largest and largest["name"],
+        "remarks": [remark for own in by_width(cells).values() for remark in remarks(own)],
+    }
+    return without_nan(results if None in sizes else {**results, "ladder": measure_ladder(variants, cells)})
+
+
+def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
+    """Cells or variants of each size, the smallest first; all under None where there is no ladder."""
+    found = defaultdict[int | None, list[Row]](list)
+    for row in rows:
+        found[row.get("width")].append(row)
+    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
+
+
+def baseline_of(variants: Sequence[Row]) -> Row | None:
+    """The variant that those of its size are compared with."""
+    return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
+
+
+def compare_variants(variants: Sequence[dict[str, Any]], cells: Mapping[str, Cells], losses: Losses) -> None:
+    """Add to variants of one size the chosen ones of each sweep, and their differences to the baseline."""
     choose_best(variants)
-    baseline = next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
+    baseline = baseline_of(variants)
     if baseline:
         for variant in variants:
             if variant["causality"] != "none":
-                add_differences(variant, baseline, by_variant(cells), losses)
-        add_equal_budgets(variants, baseline, by_variant(cells))
-    return without_nan(
-        {
-            "cells": cells,
-            "variants": variants,
-            "baseline": baseline and baseline["name"],
-            "remarks": list(remarks(cells)),
-        }
-    )
+                add_differences(variant, baseline, cells, losses)
+        add_equal_budgets(variants, baseline, cells)
 
 
 def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str | None) -> dict[str, Any]:
@@ -68,6 +90,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "name": cell.variant,
         "design": cell.run.name,
         "settings": dict(cell.settings),
+        **({} if cell.width is None else {"width": cell.width}),
         "seed": cell.seed,
         "folder": trial.folder.name,
         "causality": cell.causality,
@@ -101,11 +124,10 @@ def summarize(cells: Cells) -> dict[str, Any]:
     first = next((cell for cell in cells if "parameters" in cell), cells[0])
     finished = [cell for cell in cells if cell.get("state") == "finished"]
     scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
-    same = ("name", "design", "settings", "causality", "training_causality")
+    same = ("name", "design", "settings", "width", "causality", "training_causality")
     use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_in_doubt")
     variant: dict[str, Any] = {
-        **{key: first[key] for key in same},
-        **{key: first[key] for key in ("parameters", "flops_per_token") if key in first},
+        **{key: first[key] for key in (*same, "parameters", "flops_per_token") if key in first},
         "seeds": [cell["seed"] for cell in cells],
         "finished_seeds": [cell["seed"] for cell in finished],
         "diverged_seeds": [cell["seed"] for cell in cells if cell.get("state") == "diverged"],

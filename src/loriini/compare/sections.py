@@ -5,14 +5,16 @@ from typing import Any
 
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
-from loriini.analyze.wording import duration, large, listing
+from loriini.analyze.wording import duration, interval, large, listing, percent
 from loriini.compare import figures
-from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.intervals import OVERALL, Difference
 
 Variant = Mapping[str, Any]
 """An object of the results' `variants`."""
 
 NONE = "–"
+KINDS = ("seeds", "instances")
+"""The intervals of a difference: over seeds, and over held-out text."""
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
@@ -23,6 +25,13 @@ def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
         return NONE
     half = "" if low is None or high is None else f" ± {(high - low) / 2:.{digits}f}"
     return f"{mean:.{digits}f}{half}"
+
+
+def difference_cells(difference: Mapping[str, Any]) -> list[str]:
+    """The change and both of its intervals."""
+    found = (Difference.from_dict(difference[kind]) for kind in KINDS)
+    intervals = [interval(each) if each.low == each.low else "one seed" for each in found]
+    return [percent(difference["change"]), *intervals]
 
 
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
@@ -207,6 +216,7 @@ def how(results: Mapping[str, Any]) -> Html:
         "recipe": results.get("recipe"),
         "overrides": " ".join(results.get("overrides", [])),
         "grid": " ".join(f"{name}={','.join(values)}" for name, values in results.get("grid", {}).items()),
+        "tokens of the ladder": results.get("ladder_tokens"),
         "corpus": listing(results.get("corpus", [])),
         "runs": listing(results.get("runs", [])),
         "held-out documents": listing(text.get("documents", [])),

@@ -1,9 +1,9 @@
-"""A recipe with another routing design, at the same active size."""
+"""A recipe with another routing design, at the same active size; and with another shape."""
 
 from dataclasses import replace
 
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.train.run import Run
+from loriini.train.run import ModelShape, Run
 
 EXPERTS = 8
 """Experts of a mixture whose recipe is a dense model."""
@@ -33,7 +33,7 @@ def with_routing(run: Run, routing: RoutingConfig, dense: bool = False) -> Run:
         model=replace(
             run.model,
             num_experts=experts,
-            intermediate_size=width if ratio == 1 else max(8, 8 * round(width * ratio / 8)),
+            intermediate_size=width if ratio == 1 else multiple_of_8(width * ratio),
         ),
         warmup=replace(run.warmup, dense_share=share),
     )
@@ -48,3 +48,21 @@ def active_ffns(routing: RoutingConfig, num_experts: int) -> float:
     varies = routing.selection in ("top_p", "positive")
     chosen = min(routing.top_k, num_experts) if varies else routing.experts_per_unit(num_experts)
     return chosen + routing.num_shared_experts
+
+
+def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:
+    """An architecture of another width and depth with the same proportions."""
+    ratio = width / shape.hidden_size
+    return replace(
+        shape,
+        hidden_size=width,
+        intermediate_size=multiple_of_8(ratio * shape.intermediate_size),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        low_rank=shape.low_rank and multiple_of_8(ratio * shape.low_rank),
+    )
+
+
+def multiple_of_8(number: float) -> int:
+    """The nearest multiple of 8, at least 8: grouped products need rows of 16 bytes."""
+    return max(8, 8 * round(number / 8))

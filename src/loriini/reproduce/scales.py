@@ -7,8 +7,9 @@ from loriini.errors import InputError
 from loriini.launch import recipe
 from loriini.published.items import PaperRun
 from loriini.recipes import with_design
+from loriini.recipes.redesign import multiple_of_8, scaled_shape
 from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.run import ModelShape, Run
+from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
 
 EXPERT_POINTS = 20
@@ -101,7 +102,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     scorer_width = run.routing.scorer_width and multiple_of_8(ratio * run.routing.scorer_width)
     return replace(
         run,
-        model=scaled_shape(run.model, width, layers, heads),
+        model=replace(scaled_shape(run.model, width, layers, heads), dropout=0.0),
         routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
         optimizer=replace(run.optimizer, learning_rate=scale.learning_rate),
         precision="fp32",
@@ -113,22 +114,3 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
         length=scale.length,
         per_expert_every=max(1, scale.steps // EXPERT_POINTS),
     )
-
-
-def scaled_shape(shape: ModelShape, width: int, layers: int, heads: int) -> ModelShape:
-    """An architecture of another width and depth with the same proportions, without dropout."""
-    ratio = width / shape.hidden_size
-    return replace(
-        shape,
-        hidden_size=width,
-        intermediate_size=multiple_of_8(ratio * shape.intermediate_size),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        low_rank=shape.low_rank and multiple_of_8(ratio * shape.low_rank),
-        dropout=0.0,
-    )
-
-
-def multiple_of_8(number: float) -> int:
-    """The nearest multiple of 8, at least 8: grouped products need rows of 16 bytes."""
-    return max(8, 8 * round(number / 8))

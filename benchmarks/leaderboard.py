@@ -1,0 +1,169 @@
+"""All causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
+
+python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
+
+Every design is trained once with each rate; the one with the lowest training loss is trained with the other
+seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md of the results.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, portable
+from loriini.atomic import write_json
+from loriini.compare.cells import Cell, make_cells
+from loriini.compare.job import measure_trials
+from loriini.compare.measures import AXES
+from loriini.compare.report import write_comparison
+from loriini.compare.running import Trial, place_cells, threads_of, train_trials
+from loriini.corpus.prepare import open_corpus
+from loriini.errors import WorkerDied
+from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.runs import EvaluationSettings
+from loriini.hardware import describe_machine
+from loriini.recipes import quickstart_run
+from loriini.routing import DESIGNS
+
+CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
+RATES = ("2e-3", "4e-3", "8e-3")
+RATE = "optimizer.learning_rate"
+KEPT = (
+    "design",
+    "settings",
+    "edge",
+    "causality",
+    "training_causality",
+    "parameters",
+    "flops_per_token",
+    "finished_seeds",
+    "diverged_seeds",
+    "failed_seeds",
+    "perplexity",
+    "bits_per_byte",
+    "training_loss",
+    "equal",
+    "difference",
+    "paired_seeds",
+)
+"""Of a variant's results."""
+
+
+def parse() -> argparse.Namespace:
+    parser = Experiment.parser(steps=300)
+    parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
+    rates = "learning rates, the same for all designs"
+    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help=rates)
+    parser.add_argument("--batch-size", type=int, default=4, help="instances of a step")
+    parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
+    return parser.parse_args()
+
+
+def sweep_cells(
+    designs: Sequence[str], rates: Sequence[str], corpus: Path, steps: int, batch_size: int
+) -> list[Cell]:
+    """Every design with every rate and the first seed; label routing has an expert for each domain."""
+    base = replace(quickstart_run("lory", "small", steps, 0), corpus=(corpus,), batch_size=batch_size)
+    labels = len(open_corpus(corpus).instances.label_names)
+    grid = {RATE: list(rates)}
+    others = [name for name in designs if name != "label"]
+    cells = make_cells(others, base, [], grid, seeds=1) if others else []
+    if "label" in designs:
+        cells += make_cells(["label"], base, [f"--model.num_experts={labels}"], grid, seeds=1)
+    return cells
+
+
+def train(trials: Sequence[Trial], jobs: int) -> None:
+    """WorkerDied for cells that fail."""
+    if failures := train_trials(trials, jobs):
+        named = "; ".join(f"{folder.name}: {reason}" for folder, reason in failures.items())
+        raise WorkerDied(f"{named}; the same command tries them again")
+
+
+def best_rates(trials: Sequence[Trial], cache: Path) -> tuple[list[Cell], dict[str, Any]]:
+    """The cell of each design's best rate, and what was tried, by training loss alone."""
+    variants = measure_trials(trials, None, {}, cache)["variants"]
+    chosen = {v["name"]: v for v in variants if v["chosen"]}
+    tried: dict[str, Any] = {}
+    for v in variants:
+        one = tried.setdefault(v["design"], {"training_loss": {}})
+        one["training_loss"][v["settings"][RATE]] = v.get("training_loss", {}).get("mean")
+        if v["chosen"]:
+            one |= {"rate": v["settings"][RATE], "edge": bool(v["edge"])}
+    cells = (trial.cell for trial in trials)
+    return [replace(c, variant=c.run.name) for c in cells if c.variant in chosen], tried
+
+
+def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
+    """The trials, those of one design first: the others are compared with it."""
+    return sorted(trials, key=lambda trial: trial.cell.variant != design)
+
+
+def leaders(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The best design by held-out perplexity at equal tokens, and by training loss at FLOPs and seconds."""
+    scored = [v for v in variants if "perplexity" in v]
+    found = {"perplexity": min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]}
+    equal = [v for v in variants if "equal" in v]
+    return found | {
+        axis: min(equal, key=lambda v: v["equal"][axis]["loss"]["mean"])["design"] for axis in AXES
+    }
+
+
+def against(
+    trials: Sequence[Trial], leader: str, measure: str, evaluation: EvaluationSettings, cache: Path
+) -> dict[str, Any]:
+    """Every design's difference to a leader."""
+    variants = measure_trials(with_first(trials, leader), evaluation, {}, cache)["variants"]
+    if measure == "perplexity":
+        return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
+    own = {v["design"]: v["equal"][measure] for v in variants if "equal" in v}
+    return {name: equal["difference"] for name, equal in own.items() if "difference" in equal}
+
+
+def main() -> None:
+    """Sweep, train the best with all seeds, evaluate, and write results and report."""
+    arguments = parse()
+    experiment = Experiment.of(arguments)
+    corpus = experiment.prepare()["similar"]
+    cache, runs = experiment.out / "evaluations", experiment.out / "runs"
+    sizes = (experiment.steps, arguments.batch_size)
+    swept = place_cells(sweep_cells(arguments.designs, arguments.rates, corpus, *sizes), runs)
+    train(swept, experiment.jobs)
+    best, tried = best_rates(swept, cache)
+    seeds = range(experiment.seeds)
+    cells = [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in best]
+    trials = place_cells(cells, runs)
+    train(trials, experiment.jobs)
+    evaluation = EvaluationSettings(
+        (str(experiment.heldout),), skip=SKIPPED_TOKENS, instances=arguments.instances
+    )
+    found = measure_trials(trials, evaluation, {}, cache)
+    first = found["variants"]
+    best_of = leaders(first)
+    machine = {**describe_machine(), "jobs": experiment.jobs, "threads": threads_of(experiment.jobs)}
+    about = {"date": time.strftime("%Y-%m-%d"), "machine": machine}
+    print(write_comparison({**found, **about}, experiment.out))
+    results = {
+        "experiment": "leaderboard",
+        **about,
+        "characters": CHARACTERS,
+        "heldout": found["heldout"],
+        "seeds": experiment.seeds,
+        "rates": list(arguments.rates),
+        "tried": tried,
+        "run": portable(cells[0].run),
+        "variants": [{key: v[key] for key in KEPT if key in v} for v in first],
+        "leaders": {
+            measure: {"design": name, "differences": against(trials, name, measure, evaluation, cache)}
+            for measure, name in best_of.items()
+        },
+    }
+    experiment.results.parent.mkdir(parents=True, exist_ok=True)
+    write_json(experiment.results, results)
+
+
+if __name__ == "__main__":
+    main()

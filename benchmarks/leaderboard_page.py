@@ -1,0 +1,268 @@
+"""docs/leaderboard.md, made of the results of `leaderboard.py` alone; its sentences are from intervals."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze.wording import duration, interval, large, listing, percent
+from loriini.compare.report import verdict_of
+from loriini.compare.sections import estimate, signed
+from loriini.evaluate.intervals import OVERALL, Difference
+from speed_figures import markdown
+
+Row = Mapping[str, Any]
+
+HEAD = """# Leaderboard
+
+Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
+
+All causal designs, each with as many active parameters as the others, on the same text: domains and \
+languages together in one corpus. Every design is trained once with each learning rate; the rate with the \
+lowest training loss is then trained with the other seeds. Held-out text has no part in the choice. Designs \
+whose experts depend on later tokens are not here: their losses do not compare.
+"""
+MAKE = """## Make it
+
+```sh
+{command}
+python benchmarks/figures.py    # this page
+```
+
+`--text` takes documents, files `*.heldout.*` being held out; a domain is a file's name up to its first dot. \
+The same command resumes. `--designs`, `--rates`, `--steps`, `--batch-size`, `--seeds`, `--instances` and \
+`--jobs` make it shorter or longer.
+"""
+COMMAND = (
+    "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
+)
+NO_RESULTS = "There are no results yet.\n"
+MEASURES = {
+    "perplexity": "equal active parameters and equal tokens, by held-out perplexity",
+    "flops": "equal FLOPs, by training loss",
+    "seconds": "equal seconds, by training loss",
+}
+
+
+def leaderboard_page(path: Path) -> str:
+    """The page; without results, how to make them."""
+    if not path.exists():
+        return "\n".join((HEAD, NO_RESULTS, MAKE.format(command=COMMAND)))
+    results = json.loads(path.read_text(encoding="utf-8"))
+    return "\n".join(
+        (
+            HEAD,
+            made_with(results),
+            "## What should one train?\n",
+            *(f"- {advice(results, measure)}" for measure in MEASURES),
+            "",
+            caution(results),
+            "## Equal active parameters, equal tokens\n",
+            perplexity_table(results),
+            "",
+            verdicts(results),
+            "## By domain\n",
+            domain_table(results),
+            "",
+            "Perplexity, means over seeds.\n",
+            "## Equal tokens, FLOPs and seconds\n",
+            budget_table(results),
+            "",
+            budget_note(results),
+            "## Learning rates\n",
+            rate_table(results),
+            "",
+            f"Training loss of the first seed, mean of the last tenth of the steps. {edges(results)}\n",
+            MAKE.format(command=command(results)),
+        )
+    )
+
+
+def made_with(results: Row) -> str:
+    """Sizes, seeds and machine."""
+    run, machine, text = results["run"], results["machine"], results["heldout"]
+    shape = run["model"]
+    tokens = run["steps"] * run["batch_size"] * run["length"]
+    counts = sorted(set(text["instances"].values()))
+    return (
+        f"{len(results['variants'])} designs, {run['steps']:,} steps of {run['batch_size']} × "
+        f"{run['length']} tokens ({large(tokens)}), {results['seeds']} seeds, "
+        f"width {shape['hidden_size']}, {shape['num_hidden_layers']} layers; "
+        f"scored on {listing([str(n) for n in counts])} instances of {text['length']} tokens "
+        f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
+        f"{machine['processor']}, {machine['jobs']} trainings at once, threads of each {machine['threads']}, "
+        f"{results['date']}.\n"
+    )
+
+
+def advice(results: Row, measure: str) -> str:
+    """Who leads at a budget, and whom the intervals do not tell apart from it."""
+    found = results["leaders"][measure]
+    leader, differences = found["design"], found["differences"]
+    worse = [name for name, each in differences.items() if is_worse(each, measure)]
+    unclear = [name for name in differences if name not in worse]
+    said = f"At {MEASURES[measure]}: **{leader}**"
+    if not differences:
+        return f"{said}, alone."
+    if not unclear:
+        return f"{said}; all others are worse."
+    told = f"worse: {listing(worse)}" if worse else "no design is clearly worse"
+    return f"{said}; the intervals do not tell it apart from {listing(unclear)}; {told}."
+
+
+def is_worse(difference: Row, measure: str) -> bool:
+    """Whether the interval over seeds, and that over held-out text where there is one, lies above 0."""
+    if measure == "perplexity":
+        return verdict_of({"difference": {OVERALL: difference}}) == "worse"
+    return difference["low"] is not None and difference["low"] > 0
+
+
+def caution(results: Row) -> str:
+    """What the sentences rest on."""
+    count = len(results["variants"]) - 1
+    return (
+        "A design counts as worse where its 95 % interval over seeds, paired with the leader's, lies above "
+        "0, and for perplexity that over held-out text as well. Each interval stands for itself: of "
+        f"{count} comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
+        "Trainings are short and models small: the order may be another at other sizes "
+        "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
+    )
+
+
+def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
+    """Variants that have a value, the lowest first."""
+    return sorted((v for v in variants if value(v) is not None), key=value)
+
+
+def by_perplexity(results: Row) -> list[Row]:
+    return ranked(
+        results["variants"], lambda v: v["perplexity"][OVERALL]["mean"] if "perplexity" in v else None
+    )
+
+
+def perplexity_table(results: Row) -> str:
+    """All designs by held-out perplexity, with differences to the first and to the leader."""
+    to_leader = results["leaders"]["perplexity"]["differences"]
+    leader = results["leaders"]["perplexity"]["design"]
+    rows = []
+    for v in by_perplexity(results):
+        rows.append(
+            [
+                v["design"],
+                estimate(v["perplexity"][OVERALL]),
+                *difference_texts(v["difference"][OVERALL] if "difference" in v else None),
+                *difference_texts(to_leader.get(v["design"])),
+                large(v["parameters"]["active"]),
+                large(v["parameters"]["total"]),
+            ]
+        )
+    base = baseline(results)
+    head = ["", "perplexity"]
+    for name in (base, leader):
+        head += [f"to {name}", "over seeds", "over held-out text"]
+    return markdown([*head, "active", "parameters"], rows)
+
+
+def difference_texts(difference: Row | None) -> list[str]:
+    """A change and its two intervals."""
+    if difference is None:
+        return ["", "", ""]
+    kinds = (Difference.from_dict(difference[kind]) for kind in ("seeds", "instances"))
+    return [percent(difference["change"]), *(interval(d) if d.low == d.low else "one seed" for d in kinds)]
+
+
+def baseline(results: Row) -> str:
+    """The first design, which the others are compared with."""
+    return str(results["variants"][0]["design"])
+
+
+def verdicts(results: Row) -> str:
+    """Who is better and worse than the first design."""
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "no clear difference": []}
+    for v in by_perplexity(results):
+        if "difference" in v:
+            groups[verdict_of(v)].append(v["design"])
+    said = [f"{kind}: {listing(names)}" for kind, names in groups.items() if names]
+    return f"Compared with {baseline(results)}, where both intervals agree: {'; '.join(said)}.\n"
+
+
+def domain_table(results: Row) -> str:
+    """Perplexity by domain."""
+    variants = by_perplexity(results)
+    domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
+    rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
+    return markdown(["", *domains], rows)
+
+
+def budget_table(results: Row) -> str:
+    """Training loss at the budgets that all spent."""
+    variants = ranked(
+        results["variants"], lambda v: v["equal"]["flops"]["loss"]["mean"] if "equal" in v else None
+    )
+    rows = []
+    for v in variants:
+        row = [v["design"]]
+        for axis in ("tokens", "flops", "seconds"):
+            equal = v["equal"][axis]
+            row += [estimate(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
+        rows.append(row)
+    to = f"to {baseline(results)}"
+    return markdown(["", "equal tokens", to, "equal FLOPs", to, "equal seconds", to], rows)
+
+
+def budget_note(results: Row) -> str:
+    """What the budgets are, and who cannot be compared by training loss."""
+    equal = next(v["equal"] for v in results["variants"] if "equal" in v)
+    left_out = [v["design"] for v in results["variants"] if v["training_causality"] == "none"]
+    amounts = (
+        f"{large(equal['tokens']['budget'])} tokens, {large(equal['flops']['budget'])} FLOPs and "
+        f"{duration(equal['seconds']['budget'])}"
+    )
+    hidden = (
+        f" {listing(left_out)} see later tokens in training, so their losses are left out."
+        if left_out
+        else ""
+    )
+    return (
+        f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
+        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
+        f"did, its learning rate had not yet come down.{hidden}\n"
+    )
+
+
+def rate_table(results: Row) -> str:
+    """Training loss of every rate that was tried."""
+    rows = [
+        [name, *(loss_text(tried, rate) for rate in results["rates"]), tried["rate"]]
+        for name, tried in results["tried"].items()
+    ]
+    return markdown(["", *results["rates"], "chosen"], rows)
+
+
+def loss_text(tried: Row, rate: str) -> str:
+    """A rate's training loss; one that diverged has none."""
+    loss = tried["training_loss"].get(rate)
+    return "diverged" if loss is None else f"{loss:.3f}"
+
+
+def edges(results: Row) -> str:
+    """Whose best rate is at the edge of those tried."""
+    found = [name for name, tried in results["tried"].items() if tried["edge"]]
+    if not found:
+        return "No best rate lies at the edge of what was tried."
+    return f"The best rate of {listing(found)} lies at the edge of what was tried."
+
+
+def command(results: Row) -> str:
+    """The command that made the results, but for the folders."""
+    designs = [v["design"] for v in results["variants"]]
+    options: Sequence[tuple[str, Any]] = (
+        ("steps", results["run"]["steps"]),
+        ("batch-size", results["run"]["batch_size"]),
+        ("seeds", results["seeds"]),
+        ("instances", max(results["heldout"]["instances"].values())),
+        ("jobs", results["machine"]["jobs"]),
+        ("rates", " ".join(results["rates"])),
+        ("designs", " ".join(designs)),
+    )
+    return " \\\n  ".join((COMMAND, *(f"--{name} {value}" for name, value in options)))

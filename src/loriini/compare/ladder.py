@@ -1,0 +1,131 @@
+"""The ladder in a comparison's report: loss over compute, the fitted laws, and where a gain is going."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze.page import Html
+from loriini.analyze.wording import large, percent
+from loriini.compare import figures
+from loriini.compare.sections import NONE, difference_cells, estimate
+from loriini.evaluate.intervals import OVERALL
+
+Design = Mapping[str, Any]
+"""An object of the ladder's `designs`."""
+Found = Mapping[str, Any]
+"""A mean, or FLOPs, with `low` and `high`."""
+
+
+def ladder(results: Mapping[str, Any]) -> Html | None:
+    """Every size, the laws, the pictures, and a sentence for each design."""
+    found = results["ladder"]
+    measured = [design for design in found["designs"] if "flops" in design]
+    if not measured:
+        return None
+    baseline = found["baseline"]
+    compared = [design for design in measured if "trend" in design]
+    drawn = [p.figure(figures.loss_over_compute(measured), "Means and intervals over seeds; lines: laws.")]
+    if compared:
+        text = "The ratio of the fitted laws at equal compute; bars: its interval at the largest size."
+        drawn.append(p.figure(figures.gain_over_compute(measured, baseline), text))
+    return p.join(
+        p.items([answer(design, baseline) for design in compared]) if compared else "",
+        p.pair(*drawn),
+        p.element("h3", "Every size"),
+        sizes_table(results, measured),
+        p.note(
+            "Loss is the logarithm of the perplexity, the mean over domains. Differences of perplexity are "
+            f"to {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
+        ),
+        p.element("h3", "Loss = a · FLOPs^(−b)"),
+        laws_table(measured),
+        p.note(
+            "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there "
+            "are four sizes or more. The interval of b spans that over seeds and that of the regression; "
+            "those of the law with a floor are over seeds alone. Residual: root mean square of log loss. "
+            "Sentences are made from the law without a floor, and look no further beyond the largest size "
+            "than the ladder is long. Settings are the same at every size unless a sweep chose them."
+        ),
+    )
+
+
+def answer(design: Design, baseline: str) -> str:
+    """What the fit says of a design's gain: how large, where it is going, where it would vanish or double."""
+    found = design["trend"]
+    last, slope = found["at_largest"], found["per_tenfold"]
+    ahead = last["mean"] < 0
+    side = "below" if ahead else "above"
+    gain = "gain" if ahead else "deficit"
+    now = (
+        f"{design['name']}: at the compute of the largest size its fitted loss is "
+        f"{percent(abs(last['mean'])).lstrip('+')} {side} that of {baseline} ({span(last)})"
+    )
+    if not is_decided(last):
+        now += ", which is no clear difference"
+    change = f"{percent(slope['mean'], 2)} ({span(slope, 2)})"
+    towards = f"With ten times the compute the difference changes by {change}"
+    if slope["low"] is None:
+        return f"{now}. {towards}; one seed and two sizes give no interval."
+    if not is_decided(slope):
+        return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
+    if not is_decided(last):
+        favoured = baseline if slope["mean"] > 0 else design["name"]
+        return f"{now}. {towards}, in favour of {favoured}."
+    if (slope["mean"] > 0) == ahead:
+        return f"{now}. {towards}: the {gain} shrinks and {place(found['vanishes'], 'vanishes', found)}."
+    return f"{now}. {towards}: the {gain} grows and {place(found['doubles'], 'doubles', found)}."
+
+
+def place(zero: Found, verb: str, trend: Found) -> str:
+    """Where something happens by the fit, with its interval."""
+    reach = f"{trend['reach']:.2g}"
+    if not zero["possible"]:
+        return f"{verb} nowhere up to {reach} FLOPs, as far as the report looks"
+    low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
+    high = f"beyond {reach}" if zero["high"] is None else f"{zero['high']:.2g}"
+    if zero["flops"] is None:
+        return (
+            f"{verb} beyond {reach} FLOPs, where the report looks no further; by the interval from {low} on"
+        )
+    return f"{verb} at {zero['flops']:.2g} FLOPs ({low} to {high})"
+
+
+def span(found: Found, digits: int = 1) -> str:
+    """An interval of a relative change, or that there is none."""
+    if found["low"] is None:
+        return "no interval"
+    return f"{percent(found['low'], digits).removesuffix(' %')} to {percent(found['high'], digits)}"
+
+
+def is_decided(found: Found) -> bool:
+    """Whether there is an interval, and it excludes 0."""
+    return found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
+
+
+def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Html:
+    """A row for each design and size."""
+    variants = {v["name"]: v for v in results["variants"]}
+    rows = []
+    for design in designs:
+        own = {variants[name]["width"]: variants[name] for name in design["variants"]}
+        for width, flops, loss in zip(design["widths"], design["flops"], design["loss"], strict=True):
+            v = own[width]
+            difference = difference_cells(v["difference"][OVERALL]) if "difference" in v else [NONE] * 3
+            size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", estimate(loss, 3)]
+            rows.append([v["name"], *size, *difference])
+    header = ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"]
+    return p.table(header, rows)
+
+
+def laws_table(designs: Sequence[Design]) -> Html:
+    """A row for each design: both laws."""
+    rows = []
+    for design in designs:
+        row = [design["name"]]
+        for kind, digits in (("law", {"b": 4}), ("law_with_floor", {"b": 4, "c": 3})):
+            law = design.get(kind)
+            row += [f"{law['a']:.3g}" if law else NONE]
+            row += [estimate(law[name], places) if law else NONE for name, places in digits.items()]
+            row += [f"{law['residual']:.4f}" if law else NONE]
+        rows.append(row)
+    return p.table(["", "a", "b", "residual", "a with floor", "b", "floor c", "residual"], rows)

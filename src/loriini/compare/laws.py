@@ -1,0 +1,299 @@
+"""Power laws of held-out loss over compute, along a ladder of sizes, and what they say of a design's gain.
+
+The loss is the logarithm of the perplexity that the comparison reports, its mean over domains. Laws are
+fitted to each seed by itself, so that intervals over seeds are Student's t of one value a seed. They cover
+what another seed changes, not that a law may be wrong: for this there is a second interval, from the
+residuals of the fitted sizes. Nothing is called decided that one of the two leaves open.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.special import stdtrit
+
+from loriini.compare.seeds import Estimate, over_seeds
+from loriini.evaluate.intervals import CONFIDENCE
+
+Floats = NDArray[np.float64]
+Rows = Sequence[Mapping[str, Any]]
+
+SIZES_OF_A_FLOOR = 4
+"""Sizes from which a law with three parameters is fitted."""
+GRID = 401
+"""Amounts of compute at which an interval is looked at."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A design along the ladder: the logarithms of FLOPs and of loss, by seed and size."""
+
+    name: str
+    widths: tuple[int, ...]
+    seeds: tuple[int, ...]
+    flops_SW: Floats
+    loss_SW: Floats
+
+    def only(self, seeds: Sequence[int], widths: Sequence[int]) -> "Measured":
+        """The part of some seeds and widths."""
+        rows, columns = [self.seeds.index(s) for s in seeds], [self.widths.index(w) for w in widths]
+        parts = (array[np.ix_(rows, columns)] for array in (self.flops_SW, self.loss_SW))
+        return Measured(self.name, tuple(widths), tuple(seeds), *parts)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A straight line over log FLOPs for each seed, and the residuals of their mean over sizes.
+
+    `at_center_S` are the values where log FLOPs are `center`; `spread` is the sum of squared distances from
+    there.
+    """
+
+    center: float
+    at_center_S: Floats
+    slope_S: Floats
+    residual_W: Floats
+    spread: float
+
+    def estimate(self, constant: float, slope: float) -> Estimate:
+        """A sum of the lines' values at the centre and of their slopes, times two factors.
+
+        The interval spans that over seeds and that of the regression over sizes; None where neither exists:
+        a single seed and two sizes.
+        """
+        found = over_seeds((constant * self.at_center_S + slope * self.slope_S).tolist())
+        ends = [(found.low, found.high)] if found.low is not None and found.high is not None else []
+        count = len(self.residual_W)
+        if count > 2:
+            variance = (self.residual_W**2).sum() / (count - 2)
+            error = math.sqrt(variance * (constant**2 / count + slope**2 / self.spread))
+            half = float(stdtrit(count - 2, (1 + CONFIDENCE) / 2)) * error
+            ends.append((found.mean - half, found.mean + half))
+        if not ends:
+            return found
+        return Estimate(found.mean, min(low for low, _ in ends), max(high for _, high in ends))
+
+    def at(self, log_flops: float) -> Estimate:
+        """The value at an amount of compute."""
+        return self.estimate(1.0, log_flops - self.center)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How a design's loss relative to the baseline's, log(loss / loss of the baseline), goes with compute.
+
+    It is that of the fitted laws at equal compute: a straight line over log FLOPs. `first` and `last` are the
+    log FLOPs of the baseline's smallest and largest size. As far as the ladder reaches it is continued
+    beyond, and no further.
+    """
+
+    lines: Lines
+    first: float
+    last: float
+
+    @cached_property
+    def reach(self) -> float:
+        return 2 * self.last - self.first
+
+    def to_dict(self) -> dict[str, Any]:
+        """`at_largest`, `per_tenfold`, `vanishes`, `doubles` and `reach`, in units without logarithms."""
+        center = self.lines.center
+        return {
+            "at_largest": relative(self.lines.at(self.last)),
+            "per_tenfold": relative(self.lines.estimate(0.0, math.log(10))),
+            "vanishes": self._zero(self.first, lambda x: (1.0, x - center)),
+            "doubles": self._zero(self.last, lambda x: (-1.0, x - center - 2 * (self.last - center))),
+            "reach": math.exp(self.reach),
+        }
+
+    def _zero(self, start: float, factors: Callable[[float], tuple[float, float]]) -> dict[str, Any]:
+        """Where a sum that is linear in log FLOPs is 0 between `start` and the reach, and where it may be.
+
+        `flops` is null where it is not 0; `low` and `high` are null where the interval contains 0 up to the
+        end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
+        """
+        grid = np.linspace(start, self.reach, GRID)
+        estimates = [self.lines.estimate(*factors(x)) for x in grid]
+        means = np.array([each.mean for each in estimates])
+        crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
+        shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
+        contains = [i for i, each in enumerate(estimates) if may_be_zero(each)]
+        low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
+        return {
+            "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
+            "low": math.exp(grid[low]) if low > 0 else None,
+            "high": math.exp(grid[high]) if high < GRID - 1 else None,
+            "possible": bool(contains),
+        }
+
+
+def may_be_zero(estimate: Estimate) -> bool:
+    """Whether an interval contains 0; one that is unknown does."""
+    low, high = estimate.low, estimate.high
+    return low is None or high is None or low <= 0 <= high
+
+
+def relative(estimate: Estimate) -> dict[str, float | None]:
+    """A difference of logarithms as a relative change."""
+    return {name: None if x is None else math.expm1(x) for name, x in estimate.to_dict().items()}
+
+
+def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
+    """The ladder's `widths`, `baseline` and `designs`, each with its law and its trend to the baseline.
+
+    Only variants that a sweep chose and that are causal take part; seeds that all sizes of a design finished.
+    """
+    widths = sorted({v["width"] for v in variants})
+    shown = [v for v in variants if v["chosen"] and v["causality"] != "none"]
+    families = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
+    for v in shown:
+        families[family_name(v)][v["width"]] = v
+    measured = {name: measured_along(name, own, cells) for name, own in families.items()}
+    baseline = next(iter(families), "")
+    designs = []
+    for name, own in families.items():
+        one: dict[str, Any] = {"name": name, "variants": [v["name"] for v in own.values()]}
+        if along := measured[name]:
+            one |= points_and_laws(along)
+            base = measured[baseline]
+            if name != baseline and base and (compared := trend(along, base)):
+                one["trend"] = compared.to_dict()
+        designs.append(one)
+    return {"widths": widths, "baseline": baseline or None, "designs": designs}
+
+
+def family_name(variant: Mapping[str, Any]) -> str:
+    """A variant without its size and what a sweep chose for it."""
+    kept = (f"{name.rpartition('.')[2]}={value}" for name, value in settings_of(variant))
+    return " ".join([variant["design"], *kept])
+
+
+def settings_of(variant: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The settings that a sweep does not choose."""
+    return (item for item in variant["settings"].items() if not item[0].startswith("optimizer."))
+
+
+def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> Measured | None:
+    """What was measured of a design at the sizes that finished, over the seeds that all of them have."""
+    found: dict[int, dict[int, Mapping[str, Any]]] = {}
+    for width, variant in variants.items():
+        own = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}
+        if own:
+            found[width] = own
+    seeds = sorted(set.intersection(*(set(own) for own in found.values()))) if found else []
+    if not seeds:
+        return None
+    flops, loss = (
+        np.log([[of(found[width][seed]) for width in found] for seed in seeds])
+        for of in (lambda c: c["flops"], lambda c: math.log(c["mean_perplexity"]))
+    )
+    return Measured(name, tuple(found), tuple(seeds), flops, loss)
+
+
+def is_scored(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell has a perplexity above 1, whose logarithm is a loss above 0."""
+    value = cell.get("mean_perplexity")
+    return cell.get("state") == "finished" and value is not None and 1 < value < math.inf
+
+
+def points_and_laws(along: Measured) -> dict[str, Any]:
+    """`widths`, `seeds`, `flops` and `loss` of a design, and its `law` and `law_with_floor`.
+
+    A law needs two sizes; one with a floor SIZES_OF_A_FLOOR.
+    """
+    found: dict[str, Any] = {
+        "widths": list(along.widths),
+        "seeds": list(along.seeds),
+        "flops": np.exp(along.flops_SW.mean(0)).tolist(),
+        "loss": [over_seeds(losses).to_dict() for losses in np.exp(along.loss_SW).T.tolist()],
+    }
+    if len(along.widths) > 1:
+        found["law"] = power_law(along)
+    if len(along.widths) >= SIZES_OF_A_FLOOR:
+        found["law_with_floor"] = law_with_floor(along)
+    return found
+
+
+def lines_of(x_SW: Floats, y_SW: Floats) -> Lines:
+    """Each seed's line by least squares."""
+    mean_W = x_SW.mean(0)
+    center = float(mean_W.mean())
+    slope_S, at_center_S = np.array([np.polyfit(x - center, y, 1) for x, y in zip(x_SW, y_SW, strict=True)]).T
+    fitted_SW = at_center_S[:, None] + slope_S[:, None] * (x_SW - center)
+    residual_W = (y_SW - fitted_SW).mean(0)
+    return Lines(center, at_center_S, slope_S, residual_W, float(((mean_W - center) ** 2).sum()))
+
+
+def power_law(along: Measured) -> dict[str, Any]:
+    """loss = a · FLOPs^(−b) by least squares of logarithms: `a`, `b` with its interval, `residual` (rms)."""
+    lines = lines_of(along.flops_SW, along.loss_SW)
+    slope = lines.estimate(0.0, -1.0)
+    return {
+        "a": math.exp(lines.at_center_S.mean() + slope.mean * lines.center),
+        "b": slope.to_dict(),
+        "residual": root_mean_square(lines.residual_W),
+    }
+
+
+def law_with_floor(along: Measured) -> dict[str, Any]:
+    """loss = a · FLOPs^(−b) + c: `a`, `b` and `c` with intervals over seeds, `residual` of log loss (rms)."""
+    fits = [fit_with_floor(x, y) for x, y in zip(along.flops_SW, along.loss_SW, strict=True)]
+    a, b, c = fit_with_floor(along.flops_SW.mean(0), along.loss_SW.mean(0))
+    fitted = np.log(c + a * np.exp(-b * along.flops_SW.mean(0)))
+    _, b_S, c_S = zip(*fits, strict=True)
+    return {
+        "a": a,
+        "b": {**over_seeds(b_S).to_dict(), "mean": b},
+        "c": {**over_seeds(c_S).to_dict(), "mean": c},
+        "residual": root_mean_square(along.loss_SW.mean(0) - fitted),
+    }
+
+
+def fit_with_floor(x_W: Floats, y_W: Floats) -> tuple[float, float, float]:
+    """a, b and c ≥ 0 of exp(y) = a · exp(−b · x) + c, by least squares of the logarithms."""
+    center = x_W.mean()
+    lowest = math.exp(y_W.min())
+
+    def residual(parameters: Floats) -> Floats:
+        height, b, c = parameters
+        return np.log(np.exp(height - b * (x_W - center)) + c) - y_W
+
+    starts = []
+    for c in (0.01 * lowest, 0.5 * lowest, 0.9 * lowest):
+        slope, height = np.polyfit(x_W - center, np.log(np.exp(y_W) - c), 1)
+        starts.append((height, max(-slope, 1e-6), c))
+    bounds = ([-np.inf, 0.0, 0.0], [np.inf, np.inf, lowest])
+    best = min((least_squares(residual, start, bounds=bounds) for start in starts), key=lambda fit: fit.cost)
+    height, b, c = map(float, best.x)
+    return math.exp(height + b * center), b, c
+
+
+def trend(along: Measured, baseline: Measured) -> Trend | None:
+    """The trend of a design relative to the baseline, over seeds and sizes that both have; None for one."""
+    seeds = [seed for seed in along.seeds if seed in baseline.seeds]
+    widths = [width for width in along.widths if width in baseline.widths]
+    if not seeds or len(widths) < 2:
+        return None
+    along, baseline = along.only(seeds, widths), baseline.only(seeds, widths)
+    mine, base = lines_of(along.flops_SW, along.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
+    at_center_S = mine.at_center_S + mine.slope_S * (base.center - mine.center) - base.at_center_S
+    lines = Lines(
+        base.center,
+        at_center_S,
+        mine.slope_S - base.slope_S,
+        mine.residual_W - base.residual_W,
+        base.spread,
+    )
+    first, *_, last = baseline.flops_SW.mean(0)
+    return Trend(lines, float(first), float(last))
+
+
+def root_mean_square(values: Floats) -> float:
+    """Of residuals: their typical size."""
+    return float(np.sqrt((values**2).mean()))

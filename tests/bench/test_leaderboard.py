@@ -1,0 +1,107 @@
+"""The leaderboard: rates chosen by training loss alone, sentences by intervals, a page made of the JSON."""
+
+import copy
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tinybench import script
+
+from compare.conftest import train_here
+from loriini.compare.running import Trial
+
+ROOT = Path(__file__).parents[2]
+DESIGNS = ("dense", "lory", "ec-token", "label")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a leaderboard of four designs, two rates and two seeds, trained in this process."""
+    folder = tmp_path_factory.mktemp("leaderboard")
+    for domain, verb in (("sums", "is"), ("tales", "meets")):
+        for side, numbers in (("train", range(300)), ("heldout", range(1000, 1030))):
+            texts = (f"{i} and {i * i} {verb} {i * i + i}, they say of {verb} and {i}. " * 8 for i in numbers)
+            lines = (json.dumps({"text": text, "domain": domain}) + "\n" for text in texts)
+            (folder / f"{domain}.{side}.jsonl").write_text("".join(lines))
+    leaderboard, results = script("leaderboard"), folder / "leaderboard.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaderboard, "train_trials", train_here)
+        patch.setattr(script("experiment"), "CHARACTERS", 400_000)
+        options = ("--steps=3", "--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
+        text = ("--text", *map(str, sorted(folder.glob("*.jsonl"))))
+        where = ("--out", str(folder / "work"), "--results", str(results))
+        rates = ("--rates", "1e-4", "8e-3", "--designs", *DESIGNS)
+        patch.setattr(sys, "argv", ["leaderboard.py", *text, *where, *options, *rates])
+        leaderboard.main()
+    return results
+
+
+def test_the_rate_of_the_lowest_training_loss_is_trained_with_every_seed(made: Path) -> None:
+    found = json.loads(made.read_text())
+    assert [v["design"] for v in found["variants"]] == [*DESIGNS]
+    for v in found["variants"]:
+        tried = found["tried"][v["design"]]
+        assert v["finished_seeds"] == [0, 1]
+        assert tried["rate"] == min(tried["training_loss"], key=tried["training_loss"].get)
+        assert v["settings"] == {"optimizer.learning_rate": tried["rate"]}
+    folders = [path.name for path in (made.parent / "work" / "runs").iterdir()]
+    assert len(folders) == len(DESIGNS) * 3  # two rates with the first seed, one with the second
+
+
+def test_leaders_are_compared_with_all_others(made: Path) -> None:
+    found = json.loads(made.read_text())
+    means = {v["design"]: v["perplexity"]["all"]["mean"] for v in found["variants"]}
+    leader = found["leaders"]["perplexity"]
+    assert means[leader["design"]] == min(means.values())
+    assert leader["differences"].keys() == set(DESIGNS) - {leader["design"]}
+    assert all(each["change"] >= 0 for each in leader["differences"].values())
+    strict = {"dense", "lory", "label"}  # ec-token sees later tokens in training
+    for axis in ("flops", "seconds"):
+        leader = found["leaders"][axis]
+        assert leader["differences"].keys() == strict - {leader["design"]}
+        assert all(each["mean"] >= 0 for each in leader["differences"].values())
+
+
+def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) -> None:
+    page = script("leaderboard_page")
+    found: dict[str, Any] = json.loads(made.read_text())
+    text = page.leaderboard_page(made)
+    for name in DESIGNS:
+        assert f"| {name} |" in text
+    assert "ec-token see later tokens" in text
+    assert "--batch-size 1" in text
+    changed = copy.deepcopy(found)
+    sure = {"change": 0.1, "low": 0.05, "high": 0.15}
+    split = {"change": 0.1, "low": -0.05, "high": 0.15}
+    differences = {
+        "lory": {"change": 0.1, "seeds": sure, "instances": sure},
+        "label": {"change": 0.1, "seeds": split, "instances": sure},
+    }
+    changed["leaders"]["perplexity"] = {"design": "dense", "differences": differences}
+    changed["leaders"]["flops"]["differences"] = {"lory": {"mean": 0.1, "low": 0.05, "high": 0.15}}
+    changed["leaders"]["seconds"]["differences"] = {"lory": {"mean": 0.1, "low": None, "high": None}}
+    assert page.advice(changed, "perplexity") == (
+        "At equal active parameters and equal tokens, by held-out perplexity: **dense**; the intervals do "
+        "not tell it apart from label; worse: lory."
+    )
+    assert page.advice(changed, "flops").endswith("; all others are worse.")
+    assert page.advice(changed, "seconds").endswith("apart from lory; no design is clearly worse.")
+    assert "There are no results yet" in page.leaderboard_page(tmp_path / "none.json")
+
+
+def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
+        return {Path("runs/lory"): "out of luck"}
+
+    leaderboard = script("leaderboard")
+    monkeypatch.setattr(leaderboard, "train_trials", fail)
+    with pytest.raises(Exception, match="lory: out of luck; the same command tries them again"):
+        leaderboard.train([], 1)
+
+
+def test_the_published_page_is_made_from_the_committed_results() -> None:
+    made = script("leaderboard_page").leaderboard_page(ROOT / "benchmarks" / "results" / "leaderboard.json")
+    assert (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8") == made
