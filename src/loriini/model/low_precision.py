@@ -27,15 +27,17 @@ def experts_cast_once(
     `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
     `into_totals`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
     """
-    casts = dtype is not None and not model.config.recompute_merge
-    modules = [module for module in model.modules() if isinstance(module, Experts)] if casts else []
+    config = model.config
+    merges = config.num_experts > 1 and config.routing.combination == "parameters"
+    modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
     try:
         for module in modules:
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
+            if not config.recompute_merge:
+                module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
             kernel = any(merge_kernels.runs_on(weight) for weight in weights.values())
-            if kernel if into_totals is None else into_totals:
+            if merges and (kernel if into_totals is None else into_totals):
                 module.totals = {name: _gradient(weight) for name, weight in weights.items()}
         yield
     finally:
