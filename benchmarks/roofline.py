@@ -25,7 +25,9 @@ from measuring import write_results
 from speed_figures import bound_cells
 
 
-def walked(size: BenchSize, design: str, experts: int, recompute: bool, machine: Machine) -> dict[str, Any]:
+def walked(
+    size: BenchSize, design: str, experts: int, recompute: bool, machine: Machine, plain: bool
+) -> dict[str, Any]:
     """The bound of one model's step, in milliseconds by group."""
     run = bench_run(size, design, experts, recompute_merge=recompute)
     (micro_batch_size,), on_gpu = size.micro_batch_sizes, size.compile
@@ -37,6 +39,8 @@ def walked(size: BenchSize, design: str, experts: int, recompute: bool, machine:
         torch.bfloat16,
         fused_loss=on_gpu,
         compiled=on_gpu,
+        casts_once=not plain,
+        one_pass=on_gpu and not plain,
     )
     by_group = seconds_by_group(step, machine)
     return {
@@ -52,17 +56,17 @@ def walked(size: BenchSize, design: str, experts: int, recompute: bool, machine:
     }
 
 
-def walk_all(size: BenchSize, machine: Machine, mfu: float) -> list[dict[str, Any]]:
+def walk_all(size: BenchSize, machine: Machine, mfu: float, plain: bool) -> list[dict[str, Any]]:
     """Dense and Lory at each micro-batch and number of experts, merged weights kept or merged again."""
     rows = []
     for micro_batch_size in size.micro_batch_sizes:
         own = replace(size, micro_batch_sizes=(micro_batch_size,))
-        dense = walked(own, "dense", 1, False, machine)
+        dense = walked(own, "dense", 1, False, machine, plain)
         at_mfu = 1e3 * dense["flops_per_step"] / (mfu * machine.flops)
         rows.append({**dense, "ratio": 1.0, "ratio_at_mfu": 1.0})
         for recompute in (False, True):
             for experts in own.experts:
-                lory = walked(own, "lory", experts, recompute, machine)
+                lory = walked(own, "lory", experts, recompute, machine, plain)
                 extra = lory["total_ms"] - dense["total_ms"]
                 ratios = {
                     "ratio": round(dense["total_ms"] / lory["total_ms"], 4),
@@ -89,16 +93,24 @@ def main() -> None:
     parser.add_argument(
         "--cpu", action="store_true", help="the CPU sizes, with this machine's measured peaks"
     )
+    parser.add_argument(
+        "--plain", action="store_true", help="experts cast in every micro-batch, no kernel for the merge"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, for a test")
     parser.add_argument("--results", type=Path)
     arguments = parser.parse_args()
     size = QUICK if arguments.tiny else CPU if arguments.cpu else CUDA
     measured = measure_peaks(arguments.tiny) if arguments.cpu else None
     machine = measured or Machine(arguments.bandwidth, arguments.flops)
-    rows = walk_all(size, machine, arguments.mfu)
+    rows = walk_all(size, machine, arguments.mfu, arguments.plain)
     print(format_table(*bound_cells(rows), align_right=True))
     if arguments.results:
-        about = {"bandwidth": machine.bandwidth, "flops": machine.flops, "mfu": arguments.mfu}
+        about = {
+            "bandwidth": machine.bandwidth,
+            "flops": machine.flops,
+            "mfu": arguments.mfu,
+            "plain": arguments.plain,
+        }
         write_results(arguments.results, experiment="roofline", assumed=about, rows=rows)
 
 

@@ -155,10 +155,14 @@ def other_table(rows: list[Row]) -> str:
     lory_steps = trained(rows)
     others = [row for row in rows if row["what"] != "memory" and row not in lory_steps]
     texts = [
-        [row["what"], row["design"], str(row["experts"]), row["baseline"], f"{row['ratio']:.3f}"]
+        [
+            *(str(row[name]) for name in ("what", "design", "experts", "baseline")),
+            f"{row['ratio']:.3f}",
+            f"{row['bound']:.3f}" if "bound" in row else "",
+        ]
         for row in others
     ]
-    return markdown(("what", "design", "E", "baseline", "ratio"), texts)
+    return markdown(("what", "design", "E", "baseline", "ratio", "bound"), texts)
 
 
 def memory_table(rows: list[Row]) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from tinybench import TINY
 
-from loriini.bench import measure, models, parts, rows, sizes
+from loriini.bench import measure, models, parts, sizes
 from loriini.bench.models import build_steps, start
+from loriini.bench.operations import Machine
 from loriini.bench.timing import Case, in_rounds, speed
 from loriini.cli import main
 from loriini.train import loop
@@ -22,8 +24,8 @@ MIXTRAL, LLAMA = "transformers MixtralForCausalLM", "transformers LlamaForCausal
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "BENCH_SIZES", dict.fromkeys(sizes.BENCH_SIZES, TINY))
-    extra = {"dense": 1.0, "lory": 1.5}  # the walk, which has its own tests, takes seconds
-    monkeypatch.setattr(rows, "step_seconds", lambda size, design, *model: extra[design])
+    least = {"dense": 1.0, "lory": 1.5, "mixtral": 1.0, "aoe": 1.25}  # the walk takes seconds
+    monkeypatch.setattr(models, "step_seconds", lambda run, machine: least[run.name])
 
 
 def test_the_command_writes_a_row_for_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,9 +49,11 @@ def test_the_command_writes_a_row_for_every_case(tmp_path: Path, capsys: pytest.
         ("train_step", "aoe r=8", 2, "mixtral"),
         ("ffn", "lory", 2, "dense"),
         ("ffn", "lory", 4, "dense"),
-        ("decode", "lory", 2, f"{LLAMA}, batch 1"),
-        ("decode", "lory", 2, f"{LLAMA}, batch 3"),
-        ("decode", "lory", 2, f"{LLAMA}, prefill 16"),
+        *(
+            ("decode", "lory", experts, f"{LLAMA}, {what}")
+            for what in ("batch 1", "batch 3", "prefill 16")
+            for experts in (2, 4)
+        ),
         ("memory", "lory", 2, "dense"),
         ("memory", "lory", 4, "dense"),
         ("memory", "lory recompute_merge", 2, "dense"),
@@ -61,6 +65,9 @@ def test_the_command_writes_a_row_for_every_case(tmp_path: Path, capsys: pytest.
         assert 0 < row["mfu"] < 1
         assert row["segments"] == 8
         assert row["tokens_per_step"] == TINY.batch_size * TINY.length
+    (top2,) = written[3]["baseline_seconds"]
+    assert written[3]["bound"] == pytest.approx(top2 / (top2 + 0.25), abs=1e-4)
+    assert ["bound" in row for row in written[6:12]] == [True] * 4 + [False] * 2
     used = written[-1]["bytes"]
     assert used["optimizer"] == 2 * used["weights"] == 2 * used["gradients"]
     assert written[-3]["bytes"]["merged"] > written[-1]["bytes"]["merged"] == 0
@@ -146,6 +153,34 @@ def test_compared_models_are_of_equal_size() -> None:
     state, _ = start(models.bench_run(TINY, "mixtral", 4))
     theirs = models.MixtralForCausalLM(models.MixtralConfig(**models.llama_fields(TINY), num_local_experts=4))
     assert sum(p.numel() for p in state.model.parameters()) == sum(p.numel() for p in theirs.parameters())
+
+
+def test_tokens_after_a_cached_prompt_are_those_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "weight_dtype", lambda: torch.float32)
+    torch.manual_seed(0)
+    model = parts.build_lory(TINY, 4).eval()
+    ids = parts.random_ids(TINY, 3, TINY.prompt)
+    found = parts.build_generation(TINY, 3, lambda: model)()
+    lengths = torch.full((3,), TINY.prompt)
+    for _ in range(2 + TINY.new_tokens):
+        with torch.no_grad():
+            logits = model(ids, prompt_lengths=lengths, use_cache=False).logits[:, -1:]
+        logits[..., 0] = -math.inf  # the end of a text, which `min_new_tokens` suppresses
+        ids = torch.cat([ids, logits.argmax(-1)], 1)
+    assert torch.equal(found, ids)
+
+
+@pytest.mark.parametrize(
+    ("batch", "experts", "ffns_read"), [(1, 8, 1), (4, 8, 4), (16, 8, 8)], ids=["one", "merged", "summed"]
+)
+def test_decoding_reads_the_fewer_of_merged_ffns_and_experts(
+    batch: int, experts: int, ffns_read: int
+) -> None:
+    machine = Machine(bandwidth=1.0, flops=float("inf"))
+    shape, itemsize = TINY.shape, models.weight_dtype().itemsize
+    ffn = 3 * shape.hidden_size * shape.intermediate_size * itemsize
+    wanted = shape.num_hidden_layers * TINY.new_tokens * ffns_read * ffn
+    assert parts.decoding_seconds(TINY, batch, experts, machine) == wanted
 
 
 def test_published_ratios_are_those_of_table_3() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tinybench import TINY, script
 
-from loriini.bench import measure, rows
+from loriini.bench import measure, models
 
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -52,7 +52,7 @@ def test_gpu_stops_at_a_wrong_result(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds = {"dense": 1.0, "lory": 1.5}
-    monkeypatch.setattr(rows, "step_seconds", lambda size, design, *model: seconds[design])
+    monkeypatch.setattr(models, "step_seconds", lambda run, machine: seconds[run.name])
     *_, measured = measure(only=["train", "sweep", "ffn", "memory"], rounds=1, size=TINY)
     page = tmp_path / "speed.md"
     figures = script("speed_figures")

@@ -17,10 +17,20 @@ N = INSTANCES * SIZE.length // SIZE.segment_length
 LAYERS = SIZE.shape.num_hidden_layers
 
 
-def totals(design: str, experts: int, **model: bool) -> dict[str, tuple[float, float]]:
+def totals(
+    design: str, experts: int, one_pass: bool = False, casts_once: bool = True, **model: bool
+) -> dict[str, tuple[float, float]]:
     """Bytes and FLOPs of a step by group."""
     config = run_config(bench_run(SIZE, design, experts, **model))
-    step = walk_step(config, INSTANCES, SIZE.length, MICRO_BATCHES, torch.bfloat16)
+    step = walk_step(
+        config,
+        INSTANCES,
+        SIZE.length,
+        MICRO_BATCHES,
+        torch.bfloat16,
+        one_pass=one_pass,
+        casts_once=casts_once,
+    )
     moved = seconds_by_group(step, Machine(1, float("inf")))
     arithmetic = dict.fromkeys(moved, 0.0)
     for operation, times in step:
@@ -48,6 +58,25 @@ def test_its_backward_pass_reads_the_merged_gradient_for_gates_and_for_experts(
     assert arithmetic == times * 4 * N * E * P
 
 
+def test_the_kernel_reads_the_merged_gradient_once_and_adds_to_float32(
+    lory: dict[str, tuple[float, float]],
+) -> None:
+    kernel = totals("lory", E, one_pass=True)
+    times = LAYERS * MICRO_BATCHES
+    assert kernel["merge backward"][0] == pytest.approx(times * (2 * N * P + (2 + 8) * E * P), rel=0.02)
+    assert kernel["merge backward"][1] == lory["merge backward"][1]
+    own_pass, zeros = (2 + 8) * E * P, LAYERS * 4 * E * P
+    sums = times * own_pass - zeros  # it adds to zeros that are written once
+    assert lory["gradient sums"][0] - kernel["gradient sums"][0] == pytest.approx(sums, rel=0.02)
+
+
+def test_experts_are_cast_once_a_step_or_in_every_micro_batch(lory: dict[str, tuple[float, float]]) -> None:
+    each = totals("lory", E, casts_once=False)
+    forward, backward = 4 + 2, 2 + 4  # bytes of an element read and written
+    more = LAYERS * E * P * ((MICRO_BATCHES - 1) * forward + MICRO_BATCHES * backward)
+    assert each["casts"][0] - lory["casts"][0] == pytest.approx(more, rel=0.02)
+
+
 def test_ffn_products_are_those_of_the_dense_model(lory: dict[str, tuple[float, float]]) -> None:
     tokens = INSTANCES * SIZE.length * MICRO_BATCHES
     assert lory["FFN"][1] == totals("dense", 1)["FFN"][1] == 6 * tokens * P * LAYERS
@@ -63,7 +92,7 @@ def test_a_recomputed_merge_is_done_twice(lory: dict[str, tuple[float, float]]) 
 def test_the_optimizer_reads_and_writes_every_parameter() -> None:
     config = run_config(bench_run(SIZE, "lory", E))
     moved = totals("lory", E)["optimizer"][0]
-    norm, adamw = 1, 7  # the kernel scales the gradients as it reads them; w, g, m, v read, w, m, v written
+    norm, adamw = 1, 8  # the kernel writes the gradients as it scaled them
     assert moved == pytest.approx(4 * (norm + adamw) * config.parameters()[0], rel=0.01)
 
 

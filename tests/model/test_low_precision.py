@@ -13,10 +13,12 @@ from loriini.train.speed import SpeedConfig, speed_up
 from tiny import assert_same_gradients, gradients, random_ids, run, tiny_model
 
 
-def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None) -> dict[str, Tensor]:
+def gradients_of_two(
+    model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None, into_totals: bool | None = None
+) -> dict[str, Tensor]:
     """The gradients of two micro-batches under autocast, with the experts cast to `dtype` before both."""
     model.zero_grad()
-    with experts_cast_once(model, dtype):
+    with experts_cast_once(model, dtype, into_totals):
         for part in ids.chunk(2):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = run(model, part, labels=part).loss
@@ -28,15 +30,16 @@ def gradients_of_two(model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype 
     design=["dense", "lory", "mixtral", "aoe", "ec-segment"],
     recompute=[False, True],
     checkpointing=[False, True],
+    into_totals=[False, True],
 )
 def test_gradients_are_those_of_casts_in_each_micro_batch(
-    design: str, recompute: bool, checkpointing: bool
+    design: str, recompute: bool, checkpointing: bool, into_totals: bool
 ) -> None:
     model, ids = tiny_model(design, recompute_merge=recompute).train(), random_ids(4, 8)
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     saved = copy.deepcopy(model.state_dict())
     wanted = gradients_of_two(model, ids, None)
-    found = gradients_of_two(model, ids, torch.bfloat16)
+    found = gradients_of_two(model, ids, torch.bfloat16, into_totals)
     assert_same_gradients(found, wanted, rtol=0.01, atol=1e-6)
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
     assert all(not mixture.experts.copies for mixture in model.model.mixtures)

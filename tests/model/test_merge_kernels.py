@@ -4,14 +4,16 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from covering import grid
 from loriini.model import merge_kernels
-from loriini.model.affine import merged_weight
+from loriini.model.affine import Totalled, affine_by_merging, merged_weight
 
 INTERPRETED = """
 import itertools
@@ -83,15 +85,30 @@ def test_the_operator_passes_gradcheck_and_opcheck() -> None:
     torch.library.opcheck(merge_kernels.add_merge_gradients, (*arguments, torch.randn(3, 7)))
 
 
+def kept(g: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
+    """Units times merges that are kept; (N, S, O)."""
+    return X_NSD @ merged_weight(g, w, total).mT
+
+
+def again(g: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
+    """The same with merges that the backward pass does again."""
+    return affine_by_merging(g)(X_NSD, Totalled(w, total))
+
+
+X_NSD = torch.randn(5, 6, 7, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_compiled_backward_pass_adds_to_the_totals() -> None:
+@pytest.mark.parametrize("merging", [kept, again])
+def test_the_backward_pass_adds_to_the_totals_compiled_or_not(merging: Callable[..., Tensor]) -> None:
     torch.compiler.reset()
     g, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 4, 7, requires_grad=True)
     totals = [torch.ones(3, 4, 7) for _ in range(2)]
-    compiled = torch.compile(merged_weight, backend="aot_eager", fullgraph=True)
-    for merge, total in zip((merged_weight, compiled), totals, strict=True):
+    compiled = torch.compile(merging, backend="aot_eager", fullgraph=True)
+    for merge, total in zip((merging, compiled), totals, strict=True):
         for _ in range(2):  # two micro-batches
             merge(g, w, total).square().sum().backward()
-    torch.testing.assert_close(totals[1], totals[0])
     assert w.grad is None
-    assert not torch.equal(totals[0], torch.ones(3, 4, 7))
+    merging(g, w, None).square().sum().backward()
+    for total in totals:
+        torch.testing.assert_close(total, 1 + 2 * w.grad)

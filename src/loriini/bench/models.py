@@ -1,7 +1,7 @@
 """The measured models, ours and transformers', and their training steps."""
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from loriini.batches.loader import BatchLoader
+from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
-from loriini.hardware import has_bf16, pick_device
+from loriini.bench.walk import seconds_by_group, walk_step
+from loriini.hardware import autocast_dtype, has_bf16, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
@@ -107,7 +109,25 @@ def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.fl
         "flops_per_token": config.flops_per_token(run.length),
         "parameters": config.parameters()[0],
     }
-    return Case(name, config.num_experts, partial(build_steps, run, steps, dtype), details)
+    build = partial(build_steps, run, steps, dtype)
+    return Case(name, config.num_experts, build, details, least=partial(step_seconds, run))
+
+
+@cache
+def step_seconds(run: Run, machine: Machine) -> float:
+    """The lower bound of a training step in seconds."""
+    instances = instances_at_once(run)
+    step = walk_step(
+        run_config(run),
+        instances,
+        run.length,
+        run.batch_size // instances,
+        autocast_dtype(run.precision) or torch.float32,
+        fused_loss=run.speed.fuses_loss,
+        compiled=run.speed.compile,
+        one_pass=pick_device().type == "cuda",
+    )
+    return sum(seconds_by_group(step, machine).values())
 
 
 def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:

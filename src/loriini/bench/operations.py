@@ -23,6 +23,7 @@ class Operation:
     name: str
     group: str
     phase: str
+    """`forward` or `backward`, of a micro-batch; `copies` or `optimizer`, once a step."""
     flops: float
     reads: dict[int, int]
     """Bytes by storage."""
@@ -36,7 +37,8 @@ class Operation:
     @property
     def fuses(self) -> bool:
         """Whether a compiler makes one kernel of it and its neighbours."""
-        return self.group in ("casts", "elementwise", "gradient sums", "loss") and not self.flops
+        compiled = self.group in ("casts", "elementwise", "gradient sums", "loss")
+        return compiled and self.phase != "copies" and not self.flops
 
 
 @dataclass(frozen=True)

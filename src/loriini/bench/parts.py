@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from loriini.bench.models import (
     step_case,
     weight_dtype,
 )
+from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
 from loriini.hardware import autocast, pick_device
@@ -122,44 +123,74 @@ def build_ffn(run: Run) -> Work:
 
 
 def decoding(size: BenchSize) -> Iterator[Comparison]:
-    """Greedy generation with a cache, prompt included, and the prompt alone; the baseline is a Llama's."""
-    models = {
-        "transformers LlamaForCausalLM": (1, partial(llama, size)),
-        "lory": (size.experts[0], partial(build_lory, size)),
-    }
-
-    def compared(label: str, tokens: int, build: Callable[[Callable[[], nn.Module]], Work]) -> Comparison:
-        theirs, ours = (Case(name, n, partial(build, make)) for name, (n, make) in models.items())
-        return Comparison("decode", replace(theirs, name=f"{theirs.name}, {label}"), [ours], tokens)
-
+    """Greedy tokens after a prompt, and a prompt alone, of Lory beside a Llama of its active size."""
+    experts = (size.experts[0], size.experts[-1])
     for batch in size.decode_batches:
-        generate = partial(build_generation, size, batch)
-        yield compared(f"batch {batch}", batch * size.new_tokens, generate)
-    yield compared(f"prefill {size.prefill}", size.prefill, partial(build_prefill, size))
+        build = partial(build_generation, size, batch)
+        tokens = batch * size.new_tokens
+        yield decoded(size, f"batch {batch}", tokens, build, partial(decoding_seconds, size, batch), experts)
+    build = partial(build_prefill, size)
+    yield decoded(size, f"prefill {size.prefill}", size.prefill, build, None, experts)
 
 
-def build_lory(size: BenchSize) -> nn.Module:
-    """Lory with the fewest experts."""
-    return on_device(run_config(bench_run(size, "lory", size.experts[0])), weight_dtype())
+def decoded(
+    size: BenchSize,
+    label: str,
+    tokens: int,
+    build: Callable[[Callable[[], nn.Module]], Work],
+    least: Callable[[int, Machine], float] | None,
+    experts: Sequence[int],
+) -> Comparison:
+    """Lory with each number of experts beside the Llama; `least` are seconds by experts and machine."""
+
+    def case(name: str, n: int, make: Callable[[], nn.Module]) -> Case:
+        return Case(name, n, partial(build, make), least=least and partial(least, n))
+
+    theirs = case(f"transformers LlamaForCausalLM, {label}", 1, partial(llama, size))
+    ours = [case("lory", n, partial(build_lory, size, n)) for n in experts]
+    return Comparison("decode", theirs, ours, tokens)
+
+
+def decoding_seconds(size: BenchSize, batch: int, experts: int, machine: Machine) -> float:
+    """What the FFNs of a run of decoding take at least: every token reads weights and multiplies by them.
+
+    Either each sequence has its merged FFN, which is read alone, or all experts are read and multiplied.
+    """
+    weights = 3 * size.shape.hidden_size * size.shape.intermediate_size
+    moved, products = weights * weight_dtype().itemsize / machine.bandwidth, 2 * weights / machine.flops
+    merged = max(batch * moved, batch * products)
+    summed = max(experts * moved, batch * experts * products)
+    return size.shape.num_hidden_layers * size.new_tokens * min(merged, summed)
+
+
+def build_lory(size: BenchSize, experts: int) -> nn.Module:
+    """Lory of a number of experts."""
+    return on_device(run_config(bench_run(size, "lory", experts)), weight_dtype())
 
 
 def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module]) -> Work:
-    """`new_tokens` greedy tokens for each of `batch` sequences."""
+    """`new_tokens` greedy tokens for each of `batch` sequences, whose prompts are in a cache already."""
     model: Any = make().eval()
-    ids = random_ids(size, batch, size.prompt)
 
-    def generate(tokens: int) -> None:
-        model.generate(
+    def generate(ids: torch.Tensor, tokens: int, **cached: Any) -> Any:
+        return model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=tokens,
             min_new_tokens=tokens,
             do_sample=False,
             pad_token_id=0,
+            return_dict_in_generate=True,
+            **cached,
         )
 
-    generate(2)
-    return partial(generate, size.new_tokens)
+    begun = generate(random_ids(size, batch, size.prompt), 2)
+
+    def work() -> torch.Tensor:
+        ids = generate(begun.sequences, size.new_tokens, past_key_values=begun.past_key_values).sequences
+        return cast(torch.Tensor, ids)
+
+    return work
 
 
 def build_prefill(size: BenchSize, make: Callable[[], nn.Module]) -> Work:

@@ -3,24 +3,18 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from loriini.bench.memory import memory_rows
-from loriini.bench.models import bench_run, instances_at_once, run_config
 from loriini.bench.operations import Machine
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
 from loriini.bench.timing import Case, Row, in_rounds, row
-from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.errors import InputError
-from loriini.hardware import autocast_dtype, describe_machine, keep_freed_memory
+from loriini.hardware import describe_machine, keep_freed_memory
 from loriini.progress import progress
 from loriini.published import published_values
 
@@ -74,7 +68,7 @@ def measure(
         advance(0, f"about {minutes:.0f} minutes of training steps")
         for part, comparison in plan:
             rows: list[Row] = []
-            for rows in by_round(comparison, rounds, machine, size):
+            for rows in by_round(comparison, rounds, machine):
                 rows = [{**r, "part": part, "machine": about} for r in rows]
                 advance(1, f"{comparison.what} {', '.join(c.name for c in comparison.cases)}")
                 yield [*finished, *rows]
@@ -86,14 +80,14 @@ def measure(
             advance()
 
 
-def by_round(comparison: Comparison, rounds: int, machine: Machine, size: BenchSize) -> Iterator[list[Row]]:
+def by_round(comparison: Comparison, rounds: int, machine: Machine) -> Iterator[list[Row]]:
     """A row for each case, after every round."""
     measured: list[list[float]] = []
     for seconds in in_rounds([comparison.baseline, *comparison.cases], rounds):
         measured.append([each / comparison.steps for each in seconds])
         reference, *others = zip(*measured, strict=True)
         yield [
-            one_row(comparison, case, (own, reference), machine, size)
+            one_row(comparison, case, (own, reference), machine)
             for case, own in zip(comparison.cases, others, strict=True)
         ]
 
@@ -103,7 +97,6 @@ def one_row(
     case: Case,
     seconds: tuple[Sequence[float], Sequence[float]],
     machine: Machine,
-    size: BenchSize,
 ) -> Row:
     """A case's row, with what the bound and the papers say of it."""
     values = row(comparison.what, case, comparison.baseline, seconds, comparison.tokens)
@@ -117,44 +110,18 @@ def one_row(
         values["baseline_mfu"] = round(rate * flops / machine.flops, 4)
     if comparison.what == "train_step" and case.name == "lory":
         values["published"] = published_ratio(case.experts)
-        values["bound"] = round(bound(case, comparison, seconds[1], machine, size), 4)
+    if case.least and comparison.baseline.least:
+        extra = case.least(machine) - comparison.baseline.least(machine)
+        values["bound"] = round(bound(seconds[1], extra), 4)
     return values
 
 
-def bound(
-    case: Case, comparison: Comparison, reference: Sequence[float], machine: Machine, size: BenchSize
-) -> float:
-    """The highest ratio that memory traffic admits: the dense model's measured time, and Lory's extra work.
+def bound(baseline: Sequence[float], extra: float) -> float:
+    """The highest ratio that traffic and arithmetic admit: the baseline's measured time, and extra work.
 
-    The extra work is the difference of both walks at the measured copy bandwidth and matrix peak.
+    The extra work runs at the measured copy bandwidth and matrix peak.
     """
-    details = case.details
-    own = replace(
-        size,
-        segment_length=details["segment_length"],
-        micro_batch_sizes=(details["micro_batch_size"],),
-        batch_size=comparison.tokens // size.length,
-    )
-    dense = step_seconds(own, "dense", 1, False, machine)
-    lory = step_seconds(own, "lory", case.experts, details["recompute_merge"], machine)
-    measured = median(reference)
-    return measured / (measured + max(0.0, lory - dense))
-
-
-@cache
-def step_seconds(size: BenchSize, design: str, experts: int, recompute: bool, machine: Machine) -> float:
-    """The lower bound of a training step in seconds."""
-    run = bench_run(size, design, experts, recompute_merge=recompute)
-    step = walk_step(
-        run_config(run),
-        instances_at_once(run),
-        size.length,
-        size.batch_size // instances_at_once(run),
-        autocast_dtype("auto") or torch.float32,
-        fused_loss=run.speed.fuses_loss,
-        compiled=size.compile,
-    )
-    return sum(seconds_by_group(step, machine).values())
+    return median(baseline) / (median(baseline) + max(0.0, extra))
 
 
 def published_ratio(experts: int) -> float | None:

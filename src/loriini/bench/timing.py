@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from loriini.bench.operations import Machine
 from loriini.hardware import has_bf16, pick_device
 
 Row = dict[str, Any]
@@ -27,6 +28,8 @@ class Case:
     experts: int
     build: Callable[[], Work]
     details: Row = field(default_factory=dict)
+    least: Callable[[Machine], float] | None = None
+    """Seconds that it takes at least on a machine, up to what it shares with its baseline; None: unknown."""
 
 
 def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:

@@ -6,7 +6,7 @@ and its arithmetic, and so has the step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from copy import copy
 from math import prod
 from typing import Any
@@ -21,10 +21,13 @@ from torch.utils.flop_counter import flop_registry
 from loriini.bench.operations import GROUPS, Machine, Operation, fused
 from loriini.estimate.activations import KnownShapes
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
+FILLS = ("fill_", "zero_", "zeros_like")
+"""They read nothing."""
 ALLOCATES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh")
 
 
@@ -36,19 +39,25 @@ def walk_step(
     dtype: torch.dtype = torch.bfloat16,
     fused_loss: bool = False,
     compiled: bool = False,
+    casts_once: bool = True,
+    one_pass: bool = False,
 ) -> list[tuple[Operation, int]]:
     """Each operation of a step with how often the step runs it.
 
     A step has `micro_batches` of (instances, length) tokens, clipping and AdamW. Layers are alike: models of
-    one and of two layers are walked, and what the second adds stands for each. `compiled`: as `fused`.
+    one and of two layers are walked, and what the second adds stands for each.
+
+    - `compiled`: as `fused`.
+    - `casts_once`: experts are cast once a step (`experts_cast_once`), else by autocast wherever used.
+    - `one_pass`: both gradients of a merge are one kernel's (`merge_kernels`), as on a GPU with Triton.
     """
     if config.vocab_size == instances * length:
         raise ValueError("operations are told apart by shapes: the vocabulary has as many rows as tokens")
-    one, two = (_walk(config, n, instances, length, dtype, fused_loss) for n in (1, 2))
+    one, two = (_walk(config, n, instances, length, dtype, fused_loss, casts_once, one_pass) for n in (1, 2))
     if compiled:
         one, two = fused(one), fused(two)
     layers = config.num_hidden_layers
-    times = {"forward": micro_batches, "backward": micro_batches, "optimizer": 1}
+    times = {"copies": 1, "forward": micro_batches, "backward": micro_batches, "optimizer": 1}
     return [(op, times[op.phase] * (2 - layers)) for op in one] + [
         (op, times[op.phase] * (layers - 1)) for op in two
     ]
@@ -63,18 +72,27 @@ def seconds_by_group(step: Iterable[tuple[Operation, int]], machine: Machine) ->
 
 
 def _walk(
-    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
+    config: LoriiniConfig,
+    layers: int,
+    instances: int,
+    length: int,
+    dtype: torch.dtype,
+    fused_loss: bool,
+    casts_once: bool,
+    one_pass: bool,
 ) -> list[Operation]:
-    """The operations of a later micro-batch of a shallow model, and of the optimizer."""
+    """The operations of a later micro-batch of a shallow model, and those once a step."""
     shallow = copy(config)
     shallow.num_hidden_layers = layers
     pairs = round(instances * length * config.experts_per_token)
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
-    walk = Walk(shallow)
-    with FakeTensorMode(), KnownShapes(pairs):
+    walk = Walk(shallow, one_pass)
+    with FakeTensorMode(), KnownShapes(pairs), ExitStack() as step:
         model = LoriiniForCausalLM(shallow).train()
         optimizer = make_optimizer(model, OptimizerConfig())
         ids = torch.zeros(instances, length, dtype=torch.long)
+        with walk:
+            step.enter_context(experts_cast_once(model, dtype if casts_once else None, one_pass))
         for recorded in (nullcontext(), walk):  # the first makes gradients, the second adds to them
             with recorded:
                 walk.phase = "forward"
@@ -82,6 +100,7 @@ def _walk(
                     loss = model(ids, shift_labels=ids, skip_logits=fused_loss, use_cache=False).loss
                 walk.phase = "backward"
                 loss.backward()
+        step.close()
         optimizer.step()  # makes its state
         with walk:
             walk.phase = "optimizer"
@@ -92,36 +111,36 @@ def _walk(
 class Walk(TorchDispatchMode):
     """Records every operation that moves floating-point tensors; views and masks are left out."""
 
-    def __init__(self, config: LoriiniConfig) -> None:
+    def __init__(self, config: LoriiniConfig, one_pass: bool) -> None:
         super().__init__()
         self.config = config
-        self.phase = "forward"
+        self.expanded = EXPANDED if one_pass else {**EXPANDED, **WITHOUT_KERNEL}
+        self.phase = "copies"
         self.operations: list[Operation] = []
         self._alive: list[torch.UntypedStorage] = []  # so that no address is used twice
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.name() in EXPANDED:
+        if func.name() in self.expanded:
             with self:
-                return EXPANDED[func.name()](*args)
+                return self.expanded[func.name()](*args)
         out = func(*args, **kwargs)
         self._record(func, args, kwargs, out)
         return out
 
     def _record(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         name = func.name().split("::")[-1].split(".")[0]
-        inputs = list(_tensors((args, kwargs)))
+        sources = args[1:] if name == "copy_" else args
+        inputs = list(_tensors((sources, {k: v for k, v in kwargs.items() if k != "out"})))
         outputs = list(_tensors(out))
         read, written = self._bytes(inputs), self._bytes(outputs)
         if name in ALLOCATES or name == "device" or not (outputs or func._schema.is_mutable):
             return
-        if name == "_fused_adamw_":  # parameters, gradients and two moments; all but gradients are written
-            weights, _gradients, means, squares = (self._bytes(_tensors(part)) for part in args[:4])
-            written = weights | means | squares
-        elif func._schema.is_mutable:
-            written = self._bytes(inputs[:1]) if not name.startswith("_foreach") else self._bytes(inputs)
-            read = {} if name in ("fill_", "zero_") else read
-        elif written.keys() <= read.keys():
+        if func._schema.is_mutable:
+            written |= self._bytes(_tensors(_mutated(func, args)))
+        if name in FILLS:
+            read = {}
+        elif not func._schema.is_mutable and written.keys() <= read.keys():
             return  # a view
         group = self._group(name, inputs, outputs)
         flops = _flops(func, name, args, kwargs, out)
@@ -142,13 +161,15 @@ class Walk(TorchDispatchMode):
         merging = config.num_experts > 1 and config.routing.combination == "parameters"
         if self.phase == "optimizer":
             return "optimizer"
+        if self.phase == "copies":
+            return "casts" if name == "_to_copy" else "gradient sums"
         if "scaled_dot_product" in name:
             return "attention"
         if config.vocab_size in dims and name != "embedding":
             return "gradient sums" if name == "add_" else "loss"
         if "merg" in name or (name in PRODUCTS and merging and _merges(dims, config)):
             return "merge" if self.phase == "forward" else "merge backward"
-        if name in PRODUCTS and (config.intermediate_size in dims or name == "_grouped_mm"):
+        if name in PRODUCTS and (config.expert_width in dims or name == "_grouped_mm"):
             return "FFN"
         if name in PRODUCTS and (config.num_experts == 1 or config.num_experts not in dims):
             return "attention"
@@ -157,22 +178,35 @@ class Walk(TorchDispatchMode):
         return "casts" if name in ("_to_copy", "copy_") else "elementwise"
 
 
-def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+def _merge(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None) -> Tensor:
+    """The operations of `model.merge_kernels.merge`."""
+    return torch.mm(gates_NE, weight_EP)
+
+
+def _merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, total_EP: Tensor | None) -> Tensor:
     """The operations of `model.affine.merged_linear`."""
     merged_NP = torch.mm(gates_NE, weight_EOD.to(gates_NE.dtype).flatten(1))
     return torch.bmm(x_NSD, merged_NP.unflatten(-1, weight_EOD.shape[1:]).mT)
 
 
 def _merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
-    """The operations of `model.merge_kernels.merge_gradients` without a kernel."""
+    """The operations of `model.merge_kernels.merge_gradients_twin`."""
     return torch.mm(dmerged_NP, weight_EP.T), torch.mm(gates_NE.T, dmerged_NP)
 
 
 EXPANDED: Mapping[str, Callable[..., Any]] = {
+    "loriini::merge": _merge,
     "loriini::merged_linear": _merged_linear,
-    "loriini::merge_gradients": _merge_gradients,
 }
 """Our operators, by the operations in them."""
+WITHOUT_KERNEL: Mapping[str, Callable[..., Any]] = {"loriini::merge_gradients": _merge_gradients}
+"""The same of those that are one operation with a kernel."""
+
+
+def _mutated(func: Any, args: Any) -> list[Any]:
+    """The arguments that an operation writes."""
+    infos = (argument.alias_info for argument in func._schema.arguments)
+    return [value for value, info in zip(args, infos, strict=False) if info is not None and info.is_write]
 
 
 def _merges(dims: set[int], config: LoriiniConfig) -> bool:
@@ -188,5 +222,8 @@ def _flops(func: Any, name: str, args: Any, kwargs: Any, out: Any) -> float:
         query = next(t for t in _tensors(args) if t.dim() == 4)
         products = 5 if "backward" in name else 2
         return float(products * query.numel() * query.shape[-2])
+    if "merge_gradients" in name:  # two products of N·E·P
+        dmerged_NP, gates_NE = args[:2]
+        return float(4 * gates_NE.numel() * dmerged_NP.shape[1])
     count = flop_registry.get(func._overloadpacket)
     return float(count(*args, **kwargs, out_val=out)) if count else 0.0

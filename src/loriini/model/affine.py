@@ -7,7 +7,8 @@ Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it 
 width, O output width.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,15 +32,24 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = N
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 
-def affine_by_merging(gates_NE: Tensor) -> Affine:
-    """An affine map of each unit by the merge of its experts' weights and biases, kept nowhere."""
+class Totalled(NamedTuple):
+    """Stacked weights, and the float32 gradients to which a merge's backward pass adds theirs, if any."""
 
-    def affine(x_NSD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
+    weight_E: Tensor
+    total_E: Tensor | None
+
+
+def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
+    """An affine map of each unit by the merge of its experts' `Totalled` weights and biases, kept nowhere."""
+
+    def affine(x_NSD: Tensor, weight: Totalled, bias: Totalled | None = None, /) -> Tensor:
+        weight_EOD, total_EOD = weight
         dtype = product_dtype(weight_EOD)
-        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD)
-        if bias_EO is None:
+        total_EP = None if total_EOD is None else total_EOD.flatten(1)
+        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, total_EP)
+        if bias is None:
             return y_NSO
-        return y_NSO + (gates_NE.to(dtype) @ bias_EO.to(dtype))[:, None]
+        return y_NSO + (gates_NE.to(dtype) @ bias.weight_E.to(dtype))[:, None]
 
     return affine
 
@@ -84,16 +94,17 @@ def merged_weight(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None =
 
 
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
-def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, total_EP: Tensor | None) -> Tensor:
     """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
 
-    An operator of its own, since torch.compile would keep the merge instead of recomputing it.
+    In the backward pass the experts' gradient is added to `total_EP` if it is given, as in `merge`. An
+    operator of its own, since torch.compile would keep the merge instead of recomputing it.
     """
     return x_NSD @ _merge(gates_NE, weight_EOD.to(gates_NE.dtype)).mT
 
 
 @merged_linear.register_fake
-def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
+def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, total_EP: Tensor | None) -> Tensor:
     return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
 
 
@@ -101,18 +112,20 @@ def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
     return (gates_NE @ weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
-def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
     """The gradients of states, gates and weights, from a second merge."""
-    x_NSD, gates_NE, weight_EOD = ctx.saved_tensors
+    x_NSD, gates_NE, weight_EOD, total_EP = ctx.saved_tensors
     cast_EOD = weight_EOD.to(gates_NE.dtype)
     dx_NSD = dy_NSO @ _merge(gates_NE, cast_EOD)
     dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
-    dgates_NE, dweight_EP = merge_kernels.merge_gradients(dmerged_NP, gates_NE, cast_EOD.flatten(1))
-    return dx_NSD, dgates_NE, dweight_EP.view_as(weight_EOD).to(weight_EOD.dtype)
+    dgates_NE, dweight_EP = merge_kernels.gradients(dmerged_NP, gates_NE, cast_EOD.flatten(1), total_EP)
+    if dweight_EP is None:
+        return dx_NSD, dgates_NE, None, None
+    return dx_NSD, dgates_NE, dweight_EP.view_as(weight_EOD).to(weight_EOD.dtype), None
 
 
 merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)

@@ -17,6 +17,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from loriini.model.affine import (
     Affine,
+    Totalled,
     affine_by_all,
     affine_by_expert,
     affine_by_merging,
@@ -89,7 +90,8 @@ class Experts(nn.Module):
         With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
         if recompute:
-            return self.ffn(x_NSD, self.stacked(), affine_by_merging(gates_NE))
+            stacked: Any = {name: Totalled(w, self.totals.get(name)) for name, w in self.stacked().items()}
+            return self.ffn(x_NSD, stacked, affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
 
     def merged(self, x_NSD: Tensor, weights: Named) -> Tensor:

@@ -17,21 +17,27 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 
 @contextmanager
-def experts_cast_once(model: LoriiniForCausalLM, dtype: torch.dtype | None) -> Iterator[None]:
+def experts_cast_once(
+    model: LoriiniForCausalLM, dtype: torch.dtype | None, into_totals: bool | None = None
+) -> Iterator[None]:
     """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
     `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
+    `into_totals`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
     """
-    casts = dtype is not None and not model.config.recompute_merge
-    modules = [module for module in model.modules() if isinstance(module, Experts)] if casts else []
+    config = model.config
+    merges = config.num_experts > 1 and config.routing.combination == "parameters"
+    modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
     try:
         for module in modules:
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
-            module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
-            if any(merge_kernels.runs_on(weight) for weight in weights.values()):
+            if not config.recompute_merge:
+                module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
+            kernel = any(merge_kernels.runs_on(weight) for weight in weights.values())
+            if merges and (kernel if into_totals is None else into_totals):
                 module.totals = {name: _gradient(weight) for name, weight in weights.items()}
         yield
     finally:
@@ -50,7 +56,8 @@ def _copy(weight: Tensor, dtype: torch.dtype | None) -> Tensor:
 
     def move_gradient(copy: Tensor) -> None:
         gradient, copy.grad = copy.grad, None
-        assert gradient is not None
+        if gradient is None:  # added to the weight's by the merge's backward pass
+            return
         if weight.grad is None:
             weight.grad = gradient.to(weight.dtype)
         else:
