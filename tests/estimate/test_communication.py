@@ -76,6 +76,7 @@ def test_expert_parallelism_moves_chosen_tokens_there_and_back() -> None:
     config = tiny_config("mixtral")
     received = expert_parallel(config, WORK, 2, 2, 2)
     assert received is not None
-    assert received.activations == 5 * LAYERS * 4 * TOKENS * 2 * D * 2 / 2
+    states, numbers = TOKENS * 2 * D * 2, EXPERTS * 4
+    assert received.activations == 5 * LAYERS * (4 * states + numbers) / 2
     assert expert_parallel(tiny_config("lory"), WORK, 2, 2, 2) is None
     assert expert_parallel(tiny_config("mixtral", num_experts=3), WORK, 2, 2, 2) is None

@@ -164,3 +164,10 @@ def test_a_group_keeps_the_states_of_all_its_ranks(design: str, checkpointing: b
     states = 2 * 32 * 32 * 4  # of another rank's two instances, in float32
     copies = {"lory": 1, "smear": 1, "mixtral": 2 * 2}[design]
     assert together.activations - apart.activations == copies * states * (1 if checkpointing else 2)
+
+
+def test_ranks_with_whole_experts_keep_no_states_of_others() -> None:
+    run = tiny_run("mixtral", batch_size=8)
+    whole = replace(run, parallel=ParallelConfig(experts=2, share_experts="whole"))
+    assert memory(whole, 4).activations == memory(run, 4).activations
+    assert memory(whole, 4).gathered < memory(run, 4).gathered

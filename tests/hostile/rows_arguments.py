@@ -53,6 +53,8 @@ SETTINGS = {
     "--micro_batch_size 99": "has no effect here",
     "--parallel.shard 2": "has no effect here: it needs several processes",
     "--parallel.experts 2": "has no effect here: it needs several processes",
+    "--parallel.share_experts whole": "has no effect here: it needs several processes",
+    "--parallel.share_experts both": "one of: width, whole",
     "--routing mixtral --routing.top_k 99": "at most num_experts",
     "--routing ec-token --warmup.dense_share 0 --routing.capacity_factor 99": "at most num_experts",
     "--model.hidden_size 100000": r"needs at least [\d,.]+ GiB, this machine has",

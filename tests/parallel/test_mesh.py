@@ -30,13 +30,19 @@ from together import in_one_group, job
 STEPS = 12
 FSDP, HYBRID, EXPERTS = ParallelConfig(), ParallelConfig(shard=2), ParallelConfig(experts=2)
 HYBRID_EXPERTS = ParallelConfig(shard=2, experts=2)
+WHOLE, HYBRID_WHOLE = (replace(mesh, share_experts="whole") for mesh in (EXPERTS, HYBRID_EXPERTS))
 
 
-def run_in(design: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
-    """A seed for which no top-k decision is so close that rounding changes it; copied at step 3."""
+def run_in(name: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) -> Run:
+    """A seed for which no top-k decision is so close that rounding changes it; copied at step 3.
+
+    "mixtral of 4" is a design and its number of experts.
+    """
+    design, _, experts = name.partition(" of ")
     share = 0.25 if DESIGNS[design].preserves_dense else 0.0
     run = tiny_run(design, steps=STEPS, seed=1, warmup=WarmupConfig(share), parallel=mesh)
-    return replace(run, micro_batch_size=micro_batch_size, checkpoint=CheckpointConfig(every=0))
+    model = replace(run.model, num_experts=int(experts or run.model.num_experts))
+    return replace(run, model=model, micro_batch_size=micro_batch_size, checkpoint=CheckpointConfig(every=0))
 
 
 SPEED = SpeedConfig(activation_checkpointing=True, fused_loss="on" if has_fused_loss() else "auto")
@@ -48,13 +54,21 @@ RUNS = {
         "deepseek-v3": run_in("deepseek-v3"),
         "lory, faster": replace(run_in("lory"), speed=SPEED),
         "lory, reduced once": run_in("lory", ParallelConfig(reduce_once=True), 1),
+        "aoe of 4, faster": replace(run_in("aoe of 4", WHOLE), speed=SPEED),
     },
     4: {
         "lory": run_in("lory", HYBRID),
         "mixtral": run_in("mixtral", HYBRID_EXPERTS),
         "aoe": run_in("aoe", EXPERTS),
+        "mixtral of 4": run_in("mixtral of 4", HYBRID_WHOLE),
     },
 }
+NAMES = sorted({name.partition(",")[0] for runs in RUNS.values() for name in runs})
+RESUMED = {
+    "lory": ((2, EXPERTS), (7, HYBRID_EXPERTS)),
+    "mixtral of 4": ((5, WHOLE), (8, EXPERTS)),
+}
+"""Steps after which two and four processes are stopped, and their meshes."""
 
 
 def train_in(run: Run, folder: Path) -> None:
@@ -95,8 +109,8 @@ def refusal() -> str:
 def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder of every design's run in one process."""
     folder = tmp_path_factory.mktemp("single")
-    for design in ("lory", "mixtral", "aoe", "deepseek-v3"):
-        train_in(run_in(design), folder / design)
+    for name in NAMES:
+        train_in(run_in(name), folder / name)
     return {path.name: path / "run" for path in folder.iterdir()}
 
 
@@ -104,12 +118,14 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """A folder of runs in two and in four processes, and what the two return."""
     folder = tmp_path_factory.mktemp("several")
-    resumed = folder / "resumed"
     two = [(train_in, run, folder / f"2 {name}") for name, run in RUNS[2].items()]
-    two += [(train_measured, run_in("lory", EXPERTS), folder / "measured"), (refusal,)]
-    returned = job(2, in_one_group, [*two, (stop_at, 2, run_in("lory", EXPERTS), resumed)])
+    two += [(train_measured, run_in("lory", EXPERTS), folder / "measured")]
     four = [(train_in, run, folder / f"4 {name}") for name, run in RUNS[4].items()]
-    job(4, in_one_group, [*four, (stop_at, 7, run_in("lory", HYBRID_EXPERTS), resumed)])
+    for name, stops in RESUMED.items():
+        for tasks, (step, mesh) in zip((two, four), stops, strict=True):
+            tasks.append((stop_at, step, run_in(name, mesh), folder / f"{name} resumed"))
+    returned = job(2, in_one_group, [*two, (refusal,)])
+    job(4, in_one_group, four)
     return folder, returned
 
 
@@ -147,20 +163,23 @@ def test_a_run_is_measured_once_and_its_checkpoints_scored(
     assert state["loss"] == measured[-1]["loss"]
 
 
-def test_a_run_is_resumed_in_another_mesh(single: dict[str, Path], several: tuple[Path, list[Any]]) -> None:
-    """By two processes in the dense phase, by four after it, by one to the end."""
-    folder = several[0] / "resumed"
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_is_resumed_in_another_mesh(
+    name: str, single: dict[str, Path], several: tuple[Path, list[Any]]
+) -> None:
+    """By two processes, in the dense phase or after it, by four after it, by one to the end."""
+    folder = several[0] / f"{name} resumed"
     checkpoints = folder / "run" / "checkpoints"
-    for step, processes in ((2, 2), (7, 4)):
+    for (step, _), processes in zip(RESUMED[name], (2, 4), strict=True):
         files = sorted(path.name for path in (checkpoints / f"step-{step:08d}").iterdir())
         shards = [f"shard-0000{i + 1}-model-00001-of-00001.safetensors" for i in range(processes)]
         assert files == [*shards, "state.json"]
-    train_in(run_in("lory"), folder)
-    assert_same_run(folder / "run", single["lory"])
+    train_in(run_in(name), folder)
+    assert_same_run(folder / "run", single[name])
 
 
 def test_wrong_input_found_by_rank_0_is_raised_by_all(several: tuple[Path, list[Any]]) -> None:
-    assert [returned[-2] for returned in several[1]] == ["a corpus: is not there"] * 2
+    assert [returned[-1] for returned in several[1]] == ["a corpus: is not there"] * 2
 
 
 @pytest.mark.parametrize(
@@ -176,8 +195,11 @@ def test_wrong_input_found_by_rank_0_is_raised_by_all(several: tuple[Path, list[
             ParallelConfig(experts=2),
             2,
             {"routing": replace(DESIGNS["aoe"], node="hidden")},
-            r"routing.node=hidden needs the whole width",
+            r"routing.node=hidden needs every expert whole",
         ),
+        (WHOLE, 2, {}, r"experts that they select, and this model selects none; set it to width"),
+        (WHOLE, 2, {"routing": "switch", "num_experts": 1}, r"this model selects none"),
+        (WHOLE, 2, {"routing": "switch", "num_experts": 3}, r"num_experts is 3, not a multiple of parallel"),
     ],
 )
 def test_a_mesh_that_does_not_divide_is_refused(

@@ -1,6 +1,7 @@
 """One batch in several processes: the gradients of one process, and the bytes that are estimated."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,17 +10,34 @@ from torch import Tensor
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import saved_bytes
-from loriini.estimate.communication import GroupBytes, RankStep, expert_wise_bytes, fsdp
+from loriini.estimate.communication import (
+    GroupBytes,
+    RankStep,
+    expert_parallel_bytes,
+    expert_wise_bytes,
+    fsdp,
+)
 from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
 from loriini.parallel.counting import SentBytes
-from loriini.parallel.expertwise import slice_experts
-from loriini.parallel.mesh import Parallel, ParallelConfig, join_mesh
-from loriini.parallel.sharding import build_model, clip_gradients, full_tensor, reduce_gradients
-from tiny import assert_same_gradients, label_arguments, tiny_config
+from loriini.parallel.mesh import Parallel, ParallelConfig, ShareExperts, join_mesh
+from loriini.parallel.sharding import (
+    build_model,
+    clip_gradients,
+    full_tensor,
+    reduce_gradients,
+    share_experts,
+)
+from tiny import SEGMENT, assert_same_gradients, label_arguments, tiny_config
 from together import in_one_group, job
 
 FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
+WHOLE = ParallelConfig(experts=2, share_experts="whole")
+WHOLE_OF_FOUR = (
+    ParallelConfig(experts=4, share_experts="whole"),
+    ParallelConfig(experts=2, share_experts="whole"),
+    ParallelConfig(shard=2, experts=2, share_experts="whole"),
+)
 BATCH, LENGTH = 4, 12
 
 
@@ -35,9 +53,17 @@ def every_configuration() -> Iterator[LoriiniConfig]:
 
 
 CONFIGURATIONS = list(every_configuration())
+SOFT = replace(DESIGNS["lory"], combination="outputs", segment_length=SEGMENT)
+SELECTING = [config for config in CONFIGURATIONS if config.routing.combination == "outputs"]
+SELECTING += [tiny_config(SOFT), tiny_config("label", num_experts=8)]
 SENDING = [tiny_config(design) for design in ("lory", "smear", "mixtral", "aoe", "label", "ec-token")]
 SENDING.append(tiny_config("lory", intermediate_size=48))
+PRECISIONS = {"fp32": 4, "bf16": 2}
 BLOCKS = [tiny_config("lory", block=block) for block in ("llama", "gpt2")]
+SELECTED = [
+    tiny_config(design, num_experts=6)
+    for design in (SOFT, "mixtral", "sequence-top1", "aoe", "label", "ec-segment")
+]
 KEEPING = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
 
 
@@ -77,11 +103,11 @@ def sharded_gradients(configs: list[LoriiniConfig], mesh: ParallelConfig) -> lis
     return results
 
 
-def single_gradients(config: LoriiniConfig) -> tuple[dict[str, Tensor], float]:
+def single_gradients(config: LoriiniConfig, processes: int) -> tuple[dict[str, Tensor], float]:
     """The same in one process; an expert chooses among the units of one process at a time."""
     torch.manual_seed(0)
     model = LoriiniForCausalLM(config).train()
-    parts = 2 if config.routing.selection == "expert_choice" else 1
+    parts = processes if config.routing.selection == "expert_choice" else 1
     labels = label_arguments(model, BATCH)
     for i, ids in enumerate(batch(config).chunk(parts)):
         of_part = {k: v.chunk(parts)[i] for k, v in labels.items()}
@@ -98,10 +124,12 @@ def clipped_norm(config: LoriiniConfig, mesh: ParallelConfig) -> tuple[float, fl
     return clip_gradients(model, 0.01).item(), clip_gradients(model, 1e9).item()
 
 
-def sent_in_group(configs: list[LoriiniConfig], experts: int, precision: str) -> list[dict[str, int]]:
+def sent_in_group(
+    configs: list[LoriiniConfig], experts: int, share_experts: ShareExperts, precision: str
+) -> list[dict[str, int]]:
     """What this process sends within its expert group in one pass, forward and backward."""
     counts = []
-    parallel = join_mesh(ParallelConfig(experts=experts))
+    parallel = join_mesh(ParallelConfig(experts=experts, share_experts=share_experts))
     for config in configs:
         model = build_model(config, parallel, precision)
         ids = batch(config)[:1].expand(2, -1)
@@ -128,16 +156,16 @@ def sent_by_fsdp(configs: list[LoriiniConfig], reduced: tuple[bool, ...] = (True
     return counts
 
 
-def saved_more(configs: list[LoriiniConfig]) -> list[int]:
+def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
     """How many more bytes a forward pass saves where all processes share the experts."""
     more = []
-    mesh = join_mesh(EXPERTS).mesh["experts"]
+    parallel = join_mesh(mesh)
     for config in configs:
         model = LoriiniForCausalLM(config).train()
         ids, labels = batch(config), label_arguments(model, BATCH)
         apart = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
         for mixture in model.model.mixtures:
-            mixture.experts = slice_experts(mixture.experts, mesh)
+            mixture.experts = share_experts(mixture.experts, parallel)
         shared = saved_bytes(model, lambda: model(ids, shift_labels=ids, **labels))  # noqa: B023
         more.append(shared - apart)
     return more
@@ -146,9 +174,11 @@ def saved_more(configs: list[LoriiniConfig]) -> list[int]:
 TWO_PROCESSES = {
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
     "experts": (sharded_gradients, CONFIGURATIONS, EXPERTS),
+    "whole": (sharded_gradients, SELECTING[::2], WHOLE),
     "clipped": (clipped_norm, tiny_config("aoe"), EXPERTS),
     "sent": (sent_by_fsdp, BLOCKS),
-    "saved": (saved_more, KEEPING),
+    "saved": (saved_more, KEEPING, EXPERTS),
+    "saved of whole": (saved_more, [tiny_config("ec-token", hidden_size=64)], WHOLE),
     "accumulated": (sent_by_fsdp, BLOCKS, (False, False, True)),
 }
 
@@ -159,13 +189,29 @@ def two_processes() -> dict[str, Any]:
     return dict(zip(TWO_PROCESSES, job(2, in_one_group, list(TWO_PROCESSES.values()))[0], strict=True))
 
 
-@pytest.mark.parametrize("mesh", ["fsdp", "experts"])
+def assert_those_of_a_single_process(
+    config: LoriiniConfig, processes: int, gradients: dict[str, Any], norm: float
+) -> None:
+    expected, expected_norm = single_gradients(config, processes)
+    assert norm == pytest.approx(expected_norm, rel=1e-5)
+    actual = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
+    assert_same_gradients(actual, expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("mesh", ["fsdp", "experts", "whole"])
 def test_gradients_are_those_of_a_single_process(mesh: str, two_processes: dict[str, Any]) -> None:
-    for config, (gradients, norm) in zip(TWO_PROCESSES[mesh][1], two_processes[mesh], strict=True):
-        expected, expected_norm = single_gradients(config)
-        assert norm == pytest.approx(expected_norm, rel=1e-5)
-        actual = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
-        assert_same_gradients(actual, expected, rtol=1e-3, atol=1e-6)
+    for config, found in zip(TWO_PROCESSES[mesh][1], two_processes[mesh], strict=True):
+        assert_those_of_a_single_process(config, 2, *found)
+
+
+def test_so_are_those_of_whole_experts_in_any_mesh_of_four() -> None:
+    """Of the other designs: in one group of all, sharded besides, and in replicas."""
+    others, meshes = SELECTING[1::2], len(WHOLE_OF_FOUR)
+    shares = [others[i::meshes] for i in range(meshes)]
+    tasks = [(sharded_gradients, *task) for task in zip(shares, WHOLE_OF_FOUR, strict=True)]
+    for configs, results in zip(shares, job(4, in_one_group, tasks)[0], strict=True):
+        for config, found in zip(configs, results, strict=True):
+            assert_those_of_a_single_process(config, 4, *found)
 
 
 def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> None:
@@ -196,14 +242,34 @@ def test_a_group_keeps_the_states_that_the_estimate_says(two_processes: dict[str
         assert more == pytest.approx(4 * config.num_hidden_layers * states, rel=0.15)  # besides, gates
 
 
-def test_expert_wise_parallelism_sends_activations_only() -> None:
-    """In groups of three of six processes, which no other collective uses."""
-    precisions = {"fp32": 4, "bf16": 2}
-    tasks = [(sent_in_group, SENDING, 3, precision) for precision in precisions]
-    for returned in job(6, in_one_group, tasks):
-        for counts, state_bytes in zip(returned, precisions.values(), strict=True):
+def test_whole_experts_keep_no_states_of_others(two_processes: dict[str, Any]) -> None:
+    (more,) = two_processes["saved of whole"]
+    assert abs(more) < 0.01 * 4 * 2 * BATCH * LENGTH * 64  # of one copy in both layers
+
+
+@pytest.fixture(scope="module")
+def sent_in_groups() -> list[list[list[dict[str, int]]]]:
+    """What each of six processes, in groups of three, sends in each task; no other collective uses them."""
+    tasks = [(sent_in_group, SENDING, 3, "width", precision) for precision in PRECISIONS]
+    return job(6, in_one_group, [*tasks, (sent_in_group, SELECTED, 3, "whole", "bf16")])
+
+
+def test_expert_wise_parallelism_sends_activations_only(sent_in_groups: list[Any]) -> None:
+    for returned in sent_in_groups:
+        for counts, state_bytes in zip(returned[:2], PRECISIONS.values(), strict=True):
             for config, count in zip(SENDING, counts, strict=True):
                 expected = expert_wise_bytes(config, 3, 2, LENGTH, state_bytes)
                 found = GroupBytes(count.pop("_allgather_base_"), count.pop("_reduce_scatter_base_"))
                 assert found == expected
                 assert not count
+
+
+def test_expert_parallelism_sends_pairs_there_and_back(sent_in_groups: list[Any]) -> None:
+    """All processes have the same data, so that the mean load is even."""
+    for i, config in enumerate(SELECTED):
+        counts = [returned[-1][i] for returned in sent_in_groups]
+        assert all(count.keys() == {"alltoall_base_"} for count in counts)
+        sent = [count["alltoall_base_"] for count in counts]
+        expected = expert_parallel_bytes(config, 3, 2, LENGTH, PRECISIONS["bf16"])
+        assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)
+        assert (len(set(sent)) == 1) == (config.routing.selection in ("expert_choice", "all"))

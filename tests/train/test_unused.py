@@ -20,6 +20,7 @@ from loriini.train.unused import NEEDS, refuse_unused
         ("tiny-lory", ["--watch.every", "3"], "a tracker"),
         ("tiny-lory", ["--micro_batch_size", "99"], "at most --batch_size"),
         ("tiny-lory", ["--parallel.shard", "2"], "several processes"),
+        ("tiny-mixtral", ["--parallel.share_experts", "whole"], "several processes"),
     ],
 )
 def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str], needed: str) -> None:
@@ -35,6 +36,7 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
         ("tiny-dense", ["--warmup.dense_share", "0"], 1),
         ("tiny-lory", ["--optimizer.schedule", "warmup_stable_decay", "--optimizer.decay", "0.5"], 1),
         ("tiny-lory", ["--parallel.shard", "2"], 2),
+        ("tiny-mixtral", ["--parallel.experts", "2", "--parallel.share_experts", "whole"], 2),
         ("tiny-lory", ["--parallel.shard", "1"], 1),
     ],
 )

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BLOCK_SIZES
+from loriini.routing.selection import fixed_counts
 
 FLOAT32 = 4
 """Bytes of master weights, reduced gradients, and gates."""
+INT32 = 4
+"""Bytes of a number of pairs."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +115,22 @@ def expert_wise_bytes(
     gathered with the states, and their gradients scattered with the states'. Nothing depends on the experts'
     width.
     """
-    routing, others, layers = config.routing, group - 1, config.num_hidden_layers
-    span = 1 if routing.unit == "token" else routing.segment_length if routing.segmented else length
-    units_per_instance = -(-length // span)
-    tokens = instances * units_per_instance * span
-    states = tokens * config.hidden_size * state_bytes
-    gates = instances * units_per_instance * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
-    gate_gradients = gates if routing.data_dependent else 0
+    others, layers = group - 1, config.num_hidden_layers
+    units, span = count_units(config, instances, length)
+    states = units * span * config.hidden_size * state_bytes
+    gates = units * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
+    gate_gradients = gates if config.routing.data_dependent else 0
     return GroupBytes(
         all_gather=layers * others * (2 * states + gates),
         reduce_scatter=layers * others * (2 * states + gate_gradients),
     )
+
+
+def count_units(config: LoriiniConfig, instances: int, length: int) -> tuple[int, int]:
+    """Routing units of `instances`, and the tokens of each; the last unit of an instance is filled up."""
+    routing = config.routing
+    span = 1 if routing.unit == "token" else routing.segment_length if routing.segmented else length
+    return instances * -(-length // span), span
 
 
 def expert_parallel(
@@ -130,17 +138,34 @@ def expert_parallel(
 ) -> Communication | None:
     """Each rank of a group holds whole experts; tokens are sent to those they chose, and back.
 
-    Assumes an even load. None where every token needs every expert, as with merged ones, and where a group
+    None where every token needs every expert, as with merged ones, and where a group
     cannot share the experts evenly.
     """
     chosen = config.num_experts > 1 and config.routing.combination == "outputs"
     if not chosen or config.num_experts % group:
         return None
     weights = _sliced_experts(config, step, ranks, shard, group)
-    states = step.tokens * config.experts_per_token * config.hidden_size * step.itemsize
-    sent = 4 * states * (group - 1) / group
-    activations = step.micro_batches * config.num_hidden_layers * sent
-    return Communication(weights.parameters, weights.gradients, activations)
+    sent = expert_parallel_bytes(config, group, step.instances, step.length, step.itemsize)
+    return Communication(weights.parameters, weights.gradients, step.micro_batches * sent)
+
+
+def expert_parallel_bytes(
+    config: LoriiniConfig, group: int, instances: int, length: int, state_bytes: int = 2
+) -> float:
+    """What a process sends in a group of `group` processes that hold whole experts, in one pass and back.
+
+    Each process has `instances` of `length` tokens. In every layer the states of each pair of a unit and an
+    expert it selected travel to the expert, and its outputs back; their gradients go the other way round.
+    With an even load (G - 1)/G of them leave the process. Where a design does not fix each expert's number of
+    pairs, the numbers are exchanged first. With top_p and positive all experts are counted.
+    """
+    units, span = count_units(config, instances, length)
+    experts = config.num_experts
+    fixed = fixed_counts(config.routing, units, experts, training=True, padded=False).per_expert
+    pairs = units * config.experts_per_token if fixed is None else experts * fixed
+    numbers = experts * INT32 if fixed is None else 0
+    sent = 4 * pairs * span * config.hidden_size * state_bytes + numbers
+    return config.num_hidden_layers * sent * (group - 1) / group
 
 
 def _sliced_experts(

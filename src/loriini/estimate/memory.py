@@ -89,7 +89,7 @@ def compute_dtype(run: Run) -> torch.dtype:
 
 
 def mesh_sizes(run: Run, gpus: int) -> tuple[int, int]:
-    """How many GPUs share one copy of the model, and how many of those the width of experts."""
+    """How many GPUs share one copy of the model, and how many of those the experts of a layer."""
     return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
 
 
@@ -111,7 +111,8 @@ def rank_memory(
     counted = activations or micro_batch_activations(run, config, micro_batch_size)
     itemsize, layers = compute_dtype(run).itemsize, config.num_hidden_layers
     counts, (shard, group) = count_parameters(config), mesh_sizes(run, gpus)
-    others = others_states(config, group, micro_batch_size, run.length) * itemsize
+    share_width = run.parallel.share_experts == "width"
+    others = others_states(config, group, micro_batch_size, run.length) * itemsize if share_width else 0
     kept_layers = 1 if checkpointing else layers
     master = FLOAT32 * counts.total / shard
     if shard == 1:
@@ -145,10 +146,11 @@ def cast_parameters(config: LoriiniConfig, layers: int) -> float:
 
 
 def others_states(config: LoriiniConfig, group: int, instances: int, length: int) -> float:
-    """Numbers that a layer keeps of the other ranks' states where a group shares the experts.
+    """Numbers that a layer keeps of the other ranks' states where a group shares the experts' width.
 
     Merged experts keep the states once. Combined ones keep, for every chosen expert, the states and, for the
-    gradient of the gates, the outputs.
+    gradient of the gates, the outputs. Ranks that hold whole experts keep, with an even load, as much as one
+    that holds all of them.
     """
     once = config.routing.combination == "parameters" or config.num_experts == 1
     copies = 1 if once else (2 if config.routing.data_dependent else 1) * config.experts_per_token

@@ -1,1 +1,1 @@
-"""A model over several processes: their mesh, FSDP2 sharding, and expert-wise parallelism."""
+"""A model over several processes: their mesh, FSDP2 sharding, and expert-wise and expert parallelism."""

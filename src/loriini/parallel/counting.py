@@ -7,6 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+ALL_TO_ALL = "alltoall_base_"
+
 
 class SentBytes(TorchDispatchMode):
     """While inside, `sent` adds up this process's bytes by collective, as ring algorithms send them.
@@ -28,6 +30,14 @@ class SentBytes(TorchDispatchMode):
             group = dist.ProcessGroup.unbox(boxed)
             if not self.groups or group in self.groups:
                 kind, tensors = func._opname, [t for t in args[:2] if isinstance(t, Tensor)]
-                smaller = min((t.numel() * t.element_size() for t in tensors), default=0)
-                self.sent[kind] = self.sent.get(kind, 0) + (group.size() - 1) * smaller
+                smaller = min((t.nbytes for t in tensors), default=0)
+                sent = _to_others(*args[:5]) if kind == ALL_TO_ALL else (group.size() - 1) * smaller
+                self.sent[kind] = self.sent.get(kind, 0) + sent
         return func(*args, **(kwargs or {}))
+
+
+def _to_others(_: Tensor, x: Tensor, boxed: Any, received_G: list[int], sent_G: list[int]) -> int:
+    """The bytes of an all-to-all that leave this process: all but the rows that it keeps."""
+    group = dist.ProcessGroup.unbox(boxed)
+    kept = sent_G[group.rank()] if sent_G else len(x) // group.size()
+    return x.nbytes - kept * x[:1].nbytes

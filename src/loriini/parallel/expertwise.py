@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch import Tensor
 
 from loriini.model.experts import (
     ANY_COUNTS,
@@ -25,6 +23,7 @@ from loriini.model.experts import (
     Named,
     SwigluExperts,
 )
+from loriini.parallel.distributed_experts import DistributedExperts, to_travel
 from loriini.routing.selection import Counts
 
 # The names since torch 2.13, and those before.
@@ -76,20 +75,12 @@ def reduce_scatter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     return mine
 
 
-class SlicedExperts(Experts):
-    """This process's slices of `whole` experts: what each kind of experts inherits besides its FFN.
+class SlicedExperts(DistributedExperts):
+    """This process's slices of the group's experts: every parameter is sharded along the width."""
 
-    Parameters are DTensors over `mesh`, the group's: sharded along the width, replicated without one.
-    """
-
-    def __init__(self, whole: Experts, mesh: DeviceMesh) -> None:
-        Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
-        self.group = mesh.get_group()
-        for name, weight in whole.stacked().items():
-            dim = self.width_dims[name]
-            placement = Replicate() if dim is None else Shard(dim)
-            slices = distribute_tensor(weight.detach(), mesh, [placement])
-            self.register_parameter(name, nn.Parameter(slices, requires_grad=weight.requires_grad))
+    def shared_dim(self, name: str) -> int | None:
+        """The width's; replicated without one."""
+        return self.width_dims[name]
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
         """One merged FFN for each unit of this process; (N, S, D)."""
@@ -114,20 +105,16 @@ class SlicedExperts(Experts):
     def stacked(self) -> dict[str, Tensor]:
         """This process's part of every parameter, by name.
 
-        Gradients of replicated ones are partial sums. An output's bias counts in one process only, since
-        outputs are summed.
+        An output's bias counts in one process only, since outputs are summed.
         """
-        weights = {name: _local_weight(weight) for name, weight in super().stacked().items()}
+        weights = super().stacked()
         if self.output_bias is not None:
             weights[self.output_bias] = weights[self.output_bias] * float(self.group.rank() == 0)
         return weights
 
     def _enter(self, x: Tensor) -> Tensor:
         """The states of the whole group."""
-        device = x.device.type
-        if torch.is_autocast_enabled(device):  # the products would do it anyway; this halves what travels
-            x = x.to(torch.get_autocast_dtype(device))
-        return self._gather(x)
+        return self._gather(to_travel(x))
 
     def _gather(self, x: Tensor) -> Tensor:
         gathered: Tensor = Gather.apply(x, self.group)
@@ -155,15 +142,3 @@ SLICED: dict[type[Experts], type[SlicedExperts]] = {
     GeluExperts: SlicedGeluExperts,
     FactorizedExperts: SlicedFactorizedExperts,
 }
-
-
-def slice_experts(whole: Experts, mesh: DeviceMesh) -> SlicedExperts:
-    """The slices that this process of a 1-D mesh holds of experts, which may be on the meta device."""
-    return SLICED[type(whole)](whole, mesh)
-
-
-def _local_weight(weight: Tensor) -> Tensor:
-    if not isinstance(weight, DTensor):
-        return weight
-    placements = [Partial() if placement.is_replicate() else placement for placement in weight.placements]
-    return weight.to_local(grad_placements=placements)

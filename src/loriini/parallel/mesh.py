@@ -2,8 +2,8 @@
 
 torchrun starts the processes and gives each its rank. They form a mesh (replicate, shard, experts): each of
 the `replicate` groups holds a copy of the model, sharded over shard · experts processes; along `experts` the
-width of every expert is sharded, along the other two the data. Neighbouring ranks belong to one expert group,
-so that a group stays within a node.
+experts are shared, by slices of their width or as whole ones, along the other two the data. Neighbouring
+ranks belong to one expert group, so that a group stays within a node.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,7 @@ from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
 Result = TypeVar("Result")
+ShareExperts = Literal["width", "whole"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class ParallelConfig:
     """Processes that share one copy of parameters, gradients and optimizer state (FSDP, ZeRO-3). 0: all; 1:
     each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
     experts: Count = 1
-    """Processes, of those that share a copy, that share the width of every expert (Lory section 6)."""
+    """Processes, of those that share a copy, that share the experts of every layer."""
+    share_experts: ShareExperts = "width"
+    """What these share: the width of every expert (Lory section 6), or the experts, of which each process
+    then holds some whole ones; tokens travel to those that they selected (all-to-all)."""
     reduce_once: bool = False
     """Reduce gradients over processes once a step instead of after each micro-batch: less communication, but
     every process then holds all gradients in float32."""
@@ -52,6 +56,8 @@ class Parallel:
     world_size: int = 1
     mesh: DeviceMesh | None = None
     """(replicate, shard, experts); None for a single process."""
+    share_experts: ShareExperts = "width"
+    """What the processes along `experts` share."""
     data_mesh: DeviceMesh | None = None
     """The same processes as (replicate, data), over which everything but the experts is sharded."""
     checkpoint_group: dist.ProcessGroup | None = None
@@ -64,7 +70,7 @@ class Parallel:
 
     @property
     def experts(self) -> int:
-        """The number of processes that share the width of every expert."""
+        """The number of processes that share the experts of a layer."""
         return 1 if self.mesh is None else self.mesh["experts"].size()
 
     @property
@@ -103,6 +109,7 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
         shard = experts = 1
+    whole = experts > 1 and config.share_experts == "whole"
     width, routing = model.expert_width, model.routing
     refusals = [
         (
@@ -120,13 +127,23 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
             f"batch_size is {batch_size}, not a multiple of the {world_size} processes; change one of them",
         ),
         (
-            width % experts != 0,
+            not whole and width % experts != 0,
             f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
         ),
         (
+            whole and (routing.combination == "parameters" or model.num_experts == 1),
+            "parallel.share_experts=whole sends tokens to experts that they select, and this model selects "
+            "none; set it to width",
+        ),
+        (
+            whole and model.num_experts % experts != 0,
+            f"num_experts is {model.num_experts}, not a multiple of parallel.experts {experts}; change one, "
+            "or set parallel.share_experts to width",
+        ),
+        (
             experts > 1 and model.scored_by_norm and routing.node != "low_rank",
-            f"routing.node={routing.node} needs the whole width of an expert, which parallel.experts shards "
-            "over processes; set parallel.experts to 1, or score by node=low_rank",
+            f"routing.node={routing.node} needs every expert whole in each process, and parallel.experts "
+            "shares them out; set it to 1, or score by node=low_rank",
         ),
     ]
     for refused, reason in refusals:
@@ -182,6 +199,7 @@ def join_mesh(config: ParallelConfig) -> Parallel:
         rank=dist.get_rank(),
         world_size=world,
         mesh=init_device_mesh(device, sizes, mesh_dim_names=("replicate", "shard", "experts")),
+        share_experts=config.share_experts,
         data_mesh=init_device_mesh(device, (world // shard, shard), mesh_dim_names=("replicate", "data")),
         checkpoint_group=dist.new_group(backend="gloo"),
     )

@@ -1,11 +1,11 @@
 """A model sharded over processes, and whole tensors turned into shards and back.
 
-FSDP2 shards every layer over (replicate, data). With expert-wise parallelism each expert is first sharded
-along its width over `experts`, and these slices by FSDP over (replicate, shard).
+FSDP2 shards every layer over (replicate, data). Where a group shares the experts, they are first sharded
+over `experts`, along their width or whole, and these parts by FSDP over (replicate, shard).
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,10 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from loriini.hardware import autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts import Experts
-from loriini.parallel.expertwise import slice_experts
+from loriini.parallel.distributed_experts import DistributedExperts
+from loriini.parallel.expertwise import SLICED
 from loriini.parallel.mesh import Parallel
+from loriini.parallel.whole_experts import WHOLE
 
 
 def build_model(
@@ -44,20 +46,31 @@ def shard_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> Lo
     """A model of `config`, sharded over the processes of `parallel`, with uninitialised weights."""
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
-    if parallel.experts > 1:
-        assert parallel.mesh is not None
-        for mixture in model.model.mixtures:
-            mixture.experts = slice_experts(mixture.experts, parallel.mesh["experts"])
-            mixture.keeps_merged = False
+    for mixture in model.model.mixtures:
+        mixture.experts = share_experts(mixture.experts, parallel)
+        mixture.keeps_merged = not isinstance(mixture.experts, DistributedExperts)
     apply_fsdp(model, parallel, precision)
     return model.to_empty(device=pick_device()).train()
+
+
+def share_experts(experts: Experts, parallel: Parallel) -> Experts:
+    """This process's part of a layer's experts, which may be on the meta device.
+
+    Where processes hold whole experts, the one of a dense model stays data-parallel.
+    """
+    whole = parallel.share_experts == "whole"
+    if parallel.experts == 1 or (whole and experts.num_experts == 1):
+        return experts
+    assert parallel.mesh is not None
+    kinds: Mapping[type[Experts], type[DistributedExperts]] = WHOLE if whole else SLICED
+    return kinds[type(experts)](experts, parallel.mesh["experts"])
 
 
 def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> None:
     """Shard every layer, and then the rest of the model, with FSDP2.
 
-    Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: slices of
-    experts are reduced over fewer processes than the rest, but are part of the same mean.
+    Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: experts that
+    a group shares are reduced over fewer processes than the rest, but are part of the same mean.
 
     On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered.
     Master weights, reductions, the residual stream, the embeddings and the head stay float32.
@@ -71,8 +84,9 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     expert_mesh, mesh = parallel.fsdp_meshes
     for layer, mixture in zip(model.model.layers, model.model.mixtures, strict=True):
-        place = expert_placement(mixture.experts, expert_mesh if parallel.experts > 1 else mesh)
-        if parallel.experts > 1:
+        shared = isinstance(mixture.experts, DistributedExperts)
+        place = expert_placement(mixture.experts, expert_mesh if shared else mesh)
+        if shared:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
         fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
     fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
@@ -85,17 +99,17 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
 def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:
     """The dimension along which FSDP shards a layer's parameters: of experts, one that divides evenly.
 
-    Their first dimension, the number of experts, is often smaller than the number of processes; their width
-    is left to expert-wise parallelism.
+    Their first dimension, the number of experts, is often smaller than the number of processes. One along
+    which a group shares the experts is left to it.
     """
-    size = mesh.size(-1)
-    width_dims = {getattr(experts, name): dim for name, dim in experts.width_dims.items()}
-    parameters = set(experts.parameters())
+    size, parameters = mesh.size(-1), set(experts.parameters())
 
     def place(parameter: nn.Parameter) -> Shard | None:
         if parameter not in parameters:
             return None
-        dims = [d for d, n in enumerate(parameter.shape) if n % size == 0 and d != width_dims.get(parameter)]
+        placements = parameter.placements if isinstance(parameter, DTensor) else ()
+        shared = {placement.dim for placement in placements if isinstance(placement, Shard)}
+        dims = [dim for dim, n in enumerate(parameter.shape) if n % size == 0 and dim not in shared]
         return Shard(dims[0]) if dims else None
 
     return place

@@ -25,6 +25,7 @@ NEEDS: dict[str, Needs] = {
         "a mixture",
     ),
     "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
+    "parallel.share_experts": (lambda run: run.parallel.experts > 1, "--parallel.experts above 1"),
     "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
     "evaluate.sample_tokens": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
     "watch.every": (lambda run: bool(run.watch.sinks), "a tracker, --watch.sinks"),
@@ -48,7 +49,7 @@ def refuse_unused(run: Run, overrides: Sequence[str], processes: int) -> None:
 def _missing(run: Run, name: str, processes: int) -> str | None:
     """What a setting needs to change this run; None where it does."""
     section, _, field = name.rpartition(".")
-    if section == "parallel" and processes == 1 and getattr(run.parallel, field) > 1:
+    if section == "parallel" and processes == 1 and getattr(run.parallel, field) not in (0, 1):
         return "several processes, started by torchrun"
     if section == "routing" and field not in FOR_ANY_DESIGN:
         if run.model.num_experts == 1:

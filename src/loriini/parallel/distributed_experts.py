@@ -1,0 +1,47 @@
+"""Experts that a group of processes shares: each holds a part of every parameter, as a DTensor."""
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from loriini.model.affine import product_dtype
+from loriini.model.experts import Experts
+
+
+class DistributedExperts(Experts):
+    """This process's part of `whole` experts: what each kind of experts inherits besides its FFN.
+
+    Parameters are DTensors over `mesh`, the group's: sharded along `shared_dim`, replicated without one.
+    """
+
+    group: dist.ProcessGroup
+
+    def __init__(self, whole: Experts, mesh: DeviceMesh) -> None:
+        Experts.__init__(self, whole.num_experts)  # not the kind's, which would allocate whole experts
+        self.group = mesh.get_group()
+        for name, weight in whole.stacked().items():
+            dim = self.shared_dim(name)
+            placement = Replicate() if dim is None else Shard(dim)
+            part = distribute_tensor(weight.detach(), mesh, [placement])
+            self.register_parameter(name, nn.Parameter(part, requires_grad=weight.requires_grad))
+
+    def shared_dim(self, name: str) -> int | None:
+        """The dimension of a parameter that is shared out; None where every process holds all of it."""
+        raise NotImplementedError
+
+    def stacked(self) -> dict[str, Tensor]:
+        """This process's part of every parameter, by name; gradients of replicated ones are partial sums."""
+        return {name: _local_weight(weight) for name, weight in super().stacked().items()}
+
+
+def to_travel(x: Tensor) -> Tensor:
+    """States in the dtype of products: those would cast them anyway, and this halves what travels."""
+    return x.to(product_dtype(x))
+
+
+def _local_weight(weight: Tensor) -> Tensor:
+    if not isinstance(weight, DTensor):
+        return weight
+    placements = [Partial() if placement.is_replicate() else placement for placement in weight.placements]
+    return weight.to_local(grad_placements=placements)

@@ -1,0 +1,175 @@
+"""Expert parallelism: each process of a group holds whole experts, and tokens travel to those they selected.
+
+The E experts are shared out over a group of G processes, each with its own data. Every process sorts its
+pairs of a unit and an expert, sends each pair's states to the process that holds the expert (all-to-all),
+computes what it receives, and sends the outputs back. Merged parameters would need every expert in every
+process: see `expertwise`.
+
+Axes: see `model.dispatch`; H experts of this process, R pairs that it receives, W numbers of a pair's states.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from loriini.model.affine import affine_by_expert
+from loriini.model.dispatch import find_pairs
+from loriini.model.experts import (
+    ANY_COUNTS,
+    NONE,
+    Experts,
+    FactorizedExperts,
+    GeluExperts,
+    Named,
+    SwigluExperts,
+)
+from loriini.parallel.distributed_experts import DistributedExperts, to_travel
+from loriini.routing.selection import Counts
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Which pairs travel between this process and each of its group.
+
+    - `sent_G`, `received_G`: how many to and from each process, which holds them sorted by expert.
+    - `order_R`: the received pairs in the order of their experts; `places_R`: its inverse.
+    - `experts_R`, `ends_H`: each sorted pair's expert, counted from this process's first, and where each
+      expert's pairs end, int32.
+    """
+
+    group: dist.ProcessGroup
+    sent_G: list[int]
+    received_G: list[int]
+    order_R: Tensor
+    places_R: Tensor
+    experts_R: Tensor
+    ends_H: Tensor
+
+    def send(self, x_PW: Tensor) -> Tensor:
+        """Rows of this process's pairs → rows of the pairs of its experts, sorted by expert; (R, W)."""
+        return all_to_all(x_PW, self.sent_G, self.received_G, self.group).index_select(0, self.order_R)
+
+    def send_back(self, y_RW: Tensor) -> Tensor:
+        """`send` reversed; (P, W)."""
+        y_RW = y_RW.index_select(0, self.places_R)
+        return all_to_all(y_RW, self.received_G, self.sent_G, self.group)
+
+
+class Send(torch.autograd.Function):
+    """`Exchange.send`; the gradients of the rows are sent back."""
+
+    @staticmethod
+    def forward(ctx: Any, x_PW: Tensor, exchange: Exchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.send(x_PW)
+
+    @staticmethod
+    def backward(ctx: Any, dx_RW: Tensor) -> tuple[Tensor, None]:
+        return ctx.exchange.send_back(dx_RW), None
+
+
+class SendBack(torch.autograd.Function):
+    """`Exchange.send_back`; `Send` transposed."""
+
+    @staticmethod
+    def forward(ctx: Any, y_RW: Tensor, exchange: Exchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.send_back(y_RW)
+
+    @staticmethod
+    def backward(ctx: Any, dy_PW: Tensor) -> tuple[Tensor, None]:
+        return ctx.exchange.send(dy_PW), None
+
+
+def all_to_all(x: Tensor, sent_G: list[int], received_G: list[int], group: dist.ProcessGroup) -> Tensor:
+    """Rows in the order of the processes that they go to → in that of those they come from."""
+    received = x.new_empty(sum(received_G), *x.shape[1:])
+    dist.all_to_all_single(received, x.contiguous(), received_G, sent_G, group=group)
+    return received
+
+
+def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGroup) -> Exchange:
+    """The exchange of pairs sorted by expert, of which each expert's end at `ends_E`.
+
+    Where every process sends every expert `per_expert` pairs, nothing is exchanged for it and nothing waits
+    for the device; otherwise the numbers are exchanged and read.
+    """
+    processes, device = group.size(), ends_E.device
+    counts_GH = ends_E.diff(prepend=ends_E.new_zeros(1)).view(processes, -1)
+    held = counts_GH.shape[1]
+    if per_expert is None:
+        received_GH = torch.empty_like(counts_GH)
+        dist.all_to_all_single(received_GH, counts_GH, group=group)
+        sent_G, received_G = torch.stack([counts_GH.sum(1), received_GH.sum(1)]).tolist()
+    else:
+        received_GH = counts_GH
+        sent_G = received_G = [per_expert * held] * processes
+    experts_H = torch.arange(held, device=device)
+    total = sum(received_G)
+    arrived_R = experts_H.repeat(processes).repeat_interleave(received_GH.flatten(), output_size=total)
+    experts_R, order_R = arrived_R.sort(stable=True)
+    places_R = torch.empty_like(order_R).scatter(0, order_R, torch.arange(total, device=device))
+    ends_H = received_GH.sum(0).cumsum(0).to(torch.int32)
+    return Exchange(group, sent_G, received_G, order_R, places_R, experts_R, ends_H)
+
+
+class WholeExperts(DistributedExperts):
+    """This process's experts among the group's, by which tokens of all its processes pass.
+
+    Parameters are sharded along the experts, but for those in `replicated`.
+    """
+
+    replicated: tuple[str, ...] = ()
+
+    def shared_dim(self, name: str) -> int | None:
+        """That of the experts."""
+        return None if name in self.replicated else 0
+
+    def by_outputs(
+        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+    ) -> Tensor:
+        """The selected experts' gated outputs for each unit of this process; as `x`.
+
+        Low-rank activations are computed again by the process that holds the expert: a product of rank r for
+        a pair, where they would be r more numbers to send.
+        """
+        pairs = find_pairs(gates_NE, counts)
+        exchange = plan_exchange(pairs.ends_E, counts.per_expert, self.group)
+        x_P = pairs.take(to_travel(x))
+        x_RW = Send.apply(x_P.flatten(1), exchange)
+        slots = x[0].numel() // x.shape[-1]
+        affine = affine_by_expert(exchange.experts_R.repeat_interleave(slots), exchange.ends_H * slots)
+        y_RD = self.ffn(x_RW.view(-1, x.shape[-1]), self.held(), affine)
+        y_PW: Tensor = SendBack.apply(y_RD.view_as(x_RW), exchange)
+        return pairs.collect(y_PW.view_as(x_P), len(x))
+
+    def held(self) -> dict[str, Tensor]:
+        """The parameters of this process's experts, by name, each (H, …)."""
+        weights = self.stacked()
+        held = self.num_experts // self.group.size()
+        first = self.group.rank() * held
+        return weights | {name: weights[name][first : first + held] for name in self.replicated}
+
+
+class WholeSwigluExperts(WholeExperts, SwigluExperts):
+    """Llama's FFNs."""
+
+
+class WholeGeluExperts(WholeExperts, GeluExperts):
+    """GPT-2's FFNs."""
+
+
+class WholeFactorizedExperts(WholeExperts, FactorizedExperts):
+    """AoE's FFNs; W_down of every expert is in every process, which scores its own tokens by it."""
+
+    replicated = ("low_proj",)
+
+
+WHOLE: dict[type[Experts], type[WholeExperts]] = {
+    SwigluExperts: WholeSwigluExperts,
+    GeluExperts: WholeGeluExperts,
+    FactorizedExperts: WholeFactorizedExperts,
+}
