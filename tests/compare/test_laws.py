@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,35 @@ def test_a_gain_that_grows_doubles_and_is_looked_for_no_further_than_the_ladder_
     assert slow is not None
     assert slow.to_dict()["doubles"]["flops"] is None
     assert "doubles nowhere up to" in answer({"name": "lory", "trend": slow.to_dict()}, "dense")
+
+
+def test_moving_a_law_to_other_compute_widens_its_interval() -> None:
+    """Two designs with one curve of loss over compute, which is no line; one spends more at every size."""
+    dense = measured("dense", 900.0, 0.2, floor=1.7)
+    compared = trend(measured("lory", 900.0, 0.2, flops=FLOPS * 2, floor=1.7), dense)
+    assert compared is not None
+    found = compared.lines.at(compared.last)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0 < found.high
+    alike = replace(compared.lines, moved=0.0).at(compared.last)
+    assert alike.low is not None
+    assert alike.low > 0  # what both laws miss alike cancels in their difference
+
+
+def test_a_design_without_the_largest_size_is_judged_at_that_size_all_the_same() -> None:
+    dense, lory = measured("dense", 20.0, 0.05), measured("lory", 21.0, 0.052, flops=FLOPS[:3])
+    compared = trend(lory, dense)
+    assert compared is not None
+    assert compared.last == pytest.approx(math.log(FLOPS[-1]))
+    gain = 21.0 * FLOPS[-1] ** -0.052 / (20.0 * FLOPS[-1] ** -0.05) - 1
+    assert compared.to_dict()["at_largest"]["mean"] == pytest.approx(gain)
+
+
+def test_a_crossing_between_two_looks_is_possible() -> None:
+    found = trend(measured("lory", 20.0 * 1e18**-0.01, 0.04), measured("dense", 20.0, 0.05))
+    assert found is not None
+    assert found.to_dict()["vanishes"]["possible"]
 
 
 def test_noise_leaves_the_question_open() -> None:

@@ -8,7 +8,7 @@ residuals of the fitted sizes. Nothing is called decided that one of the two lea
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
+from loriini.compare.cells import variant_name
 from loriini.compare.seeds import Estimate, over_seeds
 from loriini.evaluate.intervals import CONFIDENCE
 
@@ -51,8 +52,8 @@ class Measured:
 class Lines:
     """A straight line over log FLOPs for each seed, and the residuals of their mean over sizes.
 
-    `at_center_S` are the values where log FLOPs are `center`; `spread` is the sum of squared distances from
-    there.
+    `at_center_S` are the values where log FLOPs are `center`; `spread` is the sum of squared distances of the
+    sizes from there. `moved` is a further variance of these values, where `center` is not that of the fit.
     """
 
     center: float
@@ -60,6 +61,12 @@ class Lines:
     slope_S: Floats
     residual_W: Floats
     spread: float
+    moved: float = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of the residuals; 0 with two sizes, which a line meets."""
+        return float((self.residual_W**2).sum()) / max(1, len(self.residual_W) - 2)
 
     def estimate(self, constant: float, slope: float) -> Estimate:
         """A sum of the lines' values at the centre and of their slopes, times two factors.
@@ -71,8 +78,8 @@ class Lines:
         ends = [(found.low, found.high)] if found.low is not None and found.high is not None else []
         count = len(self.residual_W)
         if count > 2:
-            variance = (self.residual_W**2).sum() / (count - 2)
-            error = math.sqrt(variance * (constant**2 / count + slope**2 / self.spread))
+            of_fit = self.variance * (constant**2 / count + slope**2 / self.spread)
+            error = math.sqrt(of_fit + constant**2 * self.moved)
             half = float(stdtrit(count - 2, (1 + CONFIDENCE) / 2)) * error
             ends.append((found.mean - half, found.mean + half))
         if not ends:
@@ -123,7 +130,7 @@ class Trend:
         means = np.array([each.mean for each in estimates])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, each in enumerate(estimates) if may_be_zero(each)]
+        contains = [i for i, each in enumerate(estimates) if may_be_zero(each) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -170,13 +177,13 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
 
 def family_name(variant: Mapping[str, Any]) -> str:
     """A variant without its size and what a sweep chose for it."""
-    kept = (f"{name.rpartition('.')[2]}={value}" for name, value in settings_of(variant))
-    return " ".join([variant["design"], *kept])
+    return variant_name(variant["design"], settings_of(variant))
 
 
-def settings_of(variant: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def settings_of(variant: Mapping[str, Any]) -> dict[str, str]:
     """The settings that a sweep does not choose."""
-    return (item for item in variant["settings"].items() if not item[0].startswith("optimizer."))
+    settings = variant["settings"].items()
+    return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
 def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> Measured | None:
@@ -275,22 +282,27 @@ def fit_with_floor(x_W: Floats, y_W: Floats) -> tuple[float, float, float]:
 
 
 def trend(along: Measured, baseline: Measured) -> Trend | None:
-    """The trend of a design relative to the baseline, over seeds and sizes that both have; None for one."""
+    """The trend of a design relative to the baseline, over seeds and sizes that both have.
+
+    None with a single size. The design's law is moved to the baseline's FLOPs, at which it was not fitted:
+    its slope's error counts there, also where both laws miss their sizes alike.
+    """
     seeds = [seed for seed in along.seeds if seed in baseline.seeds]
     widths = [width for width in along.widths if width in baseline.widths]
     if not seeds or len(widths) < 2:
         return None
+    first, *_, last = baseline.flops_SW.mean(0)
     along, baseline = along.only(seeds, widths), baseline.only(seeds, widths)
     mine, base = lines_of(along.flops_SW, along.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
-    at_center_S = mine.at_center_S + mine.slope_S * (base.center - mine.center) - base.at_center_S
+    shift = base.center - mine.center
     lines = Lines(
         base.center,
-        at_center_S,
+        mine.at_center_S + mine.slope_S * shift - base.at_center_S,
         mine.slope_S - base.slope_S,
         mine.residual_W - base.residual_W,
         base.spread,
+        moved=mine.variance * shift**2 / mine.spread,
     )
-    first, *_, last = baseline.flops_SW.mean(0)
     return Trend(lines, float(first), float(last))
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loriini.analyze.wording import listing
-from loriini.compare.laws import measure_ladder
+from loriini.compare.laws import measure_ladder, settings_of
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
@@ -166,8 +166,7 @@ def choose_best(variants: Sequence[dict[str, Any]]) -> None:
     """
     families = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for variant in variants:
-        kept = tuple(item for item in variant["settings"].items() if not item[0].startswith("optimizer."))
-        families[variant["design"], kept].append(variant)
+        families[variant["design"], tuple(settings_of(variant).items())].append(variant)
     for family in families.values():
         best = min(family, key=lambda v: v.get("training_loss", {}).get("mean", math.inf))
         for variant in family:
