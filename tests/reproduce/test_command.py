@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import Trial
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures
+from loriini.reproduce.claims import UNDECIDED
 from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import evaluation_commands, run_folder
@@ -124,6 +126,39 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
         row: found["perplexity"] for row, found in before.items()
     }
     assert len({found["perplexity"]["mean"] for found in after.values()}) > 1
+
+
+def test_a_training_that_fails_leaves_the_other_items_written(
+    reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]) -> dict[Path, str]:
+        for trial in trials:
+            ended(trial)
+        return {trial.folder: "out of luck" for trial in trials}
+
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    shutil.rmtree(out / "runs")
+    monkeypatch.setattr(job, "train_trials", fail)
+    settings = ReproduceSettings(("lory-fig3", "lory-table4"), text=(str(text),), seeds=1)
+    with pytest.raises(WorkerDied, match=r"3 trainings failed \(.*out of luck.*tries them again"):
+        reproduce_items(settings, out)
+    found = results_of(out, "lory-fig3")
+    assert {cell["state"] for cell in found["cells"]} == {"failed"}
+    assert found["verdict"] == UNDECIDED
+    overview = json.loads((out / "results.json").read_text())["items"]
+    assert overview["lory-fig3"]["verdict"] == UNDECIDED
+
+
+def test_damaged_results_are_refused_in_a_line(
+    reproduced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    (out / "lory-fig3" / "results.json").write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "--page", str(tmp_path / "page.md"), "--out", str(out)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2
+    assert "lory-fig3/results.json: not readable JSON" in line
 
 
 def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:

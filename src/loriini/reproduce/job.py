@@ -22,7 +22,7 @@ from loriini.progress import inform
 from loriini.reproduce.claims import HOLDS
 from loriini.reproduce.items import chosen_rows
 from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import Placed, Plan, make_plans, unique_trials
+from loriini.reproduce.plan import Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, item_results
 from loriini.reproduce.scales import Scale, find_scale
@@ -155,14 +155,15 @@ class _Job:
         """Measure what is trained already, and write what needs no training."""
         self.executor = executor
         for trial in unique_trials(self.open):
-            if run_state(trial.folder) in DONE:
+            if is_trained(trial):
                 self.trained(trial)
         self._finish_items()
 
     def trained(self, trial: Trial) -> None:
-        """Take a training that ended."""
+        """Take a training that ended, or failed."""
         self.ended.add(trial.folder)
-        self._submit(partial(self._measure, trial))
+        if is_trained(trial):
+            self._submit(partial(self._measure, trial))
         self._finish_items()
 
     def finish(self) -> None:
@@ -197,8 +198,8 @@ class _Job:
     def _write(self, plan: Plan) -> None:
         """Write an item's results and report, and the overview."""
         cells = [
-            (placed, self._measures(placed.trial, plan.row.measures) if _has_run(placed) else {})
-            for placed in (*plan.placed, *filter(_has_run, plan.further))
+            (placed, self._measures(placed.trial, plan.row.measures) if is_trained(placed.trial) else {})
+            for placed in (*plan.placed, *(p for p in plan.further if is_trained(p.trial)))
         ]
         own = len(plan.placed)
         settings = self.settings
@@ -207,10 +208,10 @@ class _Job:
             "seeds": settings.seeds,
             "text": [Path(path).name for path in settings.text],
             "machine": {
-                **describe_machine(),
+                **{name: value for name, value in describe_machine().items() if name != "precision"},
                 "jobs": settings.jobs,
                 "threads": threads_of(settings.jobs),
-            },
+            },  # the precision is the runs', not what the machine has
             "date": time.strftime("%Y-%m-%d"),
         }
         extra = self._computed(plan)
@@ -224,20 +225,24 @@ class _Job:
         inform(f"{plan.row.item}: {results['verdict']}")
 
     def _computed(self, plan: Plan) -> Mapping[str, Any]:
-        """What an item computes without a training, once for each number of seeds."""
+        """What an item computes without a training, once for each number of seeds.
+
+        With a `remark` something could not be measured, so it is tried again.
+        """
         if plan.row.compute is None:
             return {}
         path = self.out / "measures" / plan.row.item / f"{self.settings.seeds}-seeds.json"
         with waiting_lock(path.parent):
-            if not path.exists():
+            found = read_object(path, "remove it") if path.exists() else {}
+            if not found or "remark" in found:
                 write_json(path, plan.row.compute(self.heldout.scale, self.settings.seeds))
-        found: dict[str, Any] = json.loads(path.read_text())
+                found = read_object(path, "remove it")
         return found
 
 
-def _has_run(placed: Placed) -> bool:
-    """Whether a training got so far that there is something to measure."""
-    return run_state(placed.trial.folder) in DONE
+def is_trained(trial: Trial) -> bool:
+    """Whether a training ended, with a model or by diverging, so that there is something to measure."""
+    return run_state(trial.folder) in DONE
 
 
 def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:

@@ -181,7 +181,8 @@ def trained_for(results: Results) -> str:
 
 def command(results: Results) -> str:
     """The command that makes an item's results."""
-    return f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
+    told = f"loriini reproduce {results['item']} --scale {results['scale']} --seeds {results['seeds']}"
+    return told + " --reasons" * bool(results.get("reasons"))
 
 
 def write_overview(out: Path) -> Path:

@@ -1,11 +1,11 @@
 """An item's results as one JSON object, from its measurements; and all items of a folder as one."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
 from loriini.reproduce.items import FIRST
@@ -105,6 +105,7 @@ def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
             "length": run.length,
             "learning_rate": run.optimizer.learning_rate,
             "dense_share": run.warmup.dense_share,
+            "precision": run.precision,
             "corpus": [path.name for path in run.corpus],
         },
         "measures": numbers(measures),
@@ -120,10 +121,10 @@ def numbers(value: Any) -> Any:
 
 
 def read_items(folder: Path) -> dict[str, dict[str, Any]]:
-    """The results of every item in a folder, in the order of `all`."""
+    """The results of every item in a folder, in the order of `all`. InputError for a damaged file."""
     found = {}
     for name in FIRST:
         path = folder / name / RESULTS
         if path.exists():
-            found[name] = json.loads(path.read_text())
+            found[name] = read_object(path, "remove it, and reproduce the item again")
     return found
