@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import duration, interval, large, listing, percent
+from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
-from loriini.compare.sections import estimate, signed
-from loriini.evaluate.intervals import OVERALL, Difference
+from loriini.compare.sections import difference_cells, estimate, signed
+from loriini.evaluate.intervals import OVERALL
 from speed_figures import markdown
 
 Row = Mapping[str, Any]
@@ -36,6 +36,8 @@ The same command resumes. `--designs`, `--rates`, `--steps`, `--batch-size`, `--
 COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
+NONE = ("", "", "")
+"""In place of a difference and its two intervals."""
 NO_RESULTS = "There are no results yet.\n"
 MEASURES = {
     "perplexity": "equal active parameters and equal tokens, by held-out perplexity",
@@ -150,8 +152,8 @@ def perplexity_table(results: Row) -> str:
             [
                 v["design"],
                 estimate(v["perplexity"][OVERALL]),
-                *difference_texts(v["difference"][OVERALL] if "difference" in v else None),
-                *difference_texts(to_leader.get(v["design"])),
+                *(difference_cells(v["difference"][OVERALL]) if "difference" in v else NONE),
+                *(difference_cells(to_leader[v["design"]]) if v["design"] in to_leader else NONE),
                 large(v["parameters"]["active"]),
                 large(v["parameters"]["total"]),
             ]
@@ -161,14 +163,6 @@ def perplexity_table(results: Row) -> str:
     for name in (base, leader):
         head += [f"to {name}", "over seeds", "over held-out text"]
     return markdown([*head, "active", "parameters"], rows)
-
-
-def difference_texts(difference: Row | None) -> list[str]:
-    """A change and its two intervals."""
-    if difference is None:
-        return ["", "", ""]
-    kinds = (Difference.from_dict(difference[kind]) for kind in ("seeds", "instances"))
-    return [percent(difference["change"]), *(interval(d) if d.low == d.low else "one seed" for d in kinds)]
 
 
 def baseline(results: Row) -> str:
