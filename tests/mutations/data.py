@@ -46,6 +46,13 @@ DATA = (
         "tests/sources/test_compressed.py",
     ),
     Mutation(
+        "the rows of a part of a parquet file are numbered from 1",
+        "sources/readers.py",
+        "for record in batch), rows_before + 1)",
+        "for record in batch), 1)",
+        "tests/sources/test_streams.py",
+    ),
+    Mutation(
         "parts of a file are cut into shards by themselves",
         "corpus/documents.py",
         "        if stream.continues:",

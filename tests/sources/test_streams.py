@@ -1,13 +1,22 @@
 import json
 import os
+import signal
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from loriini.corpus.documents import write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
-from loriini.sources import ReadOptions, streams
+from loriini.jobs.artifact import digest
+from loriini.jobs.processes import ProcessExecutor
+from loriini.jobs.tasks import SERIAL, Executor
+from loriini.sources import Fields, ReadOptions, decoder, streams
+from loriini.sources.inputs import InputFile
 from loriini.sources.streams import open_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
@@ -18,9 +27,11 @@ def lines(path: Path, *texts: str) -> str:
     return str(path)
 
 
-def stored(folder: Path, inputs: list[str], reading: ReadOptions = STOP) -> list[str]:
+def stored(
+    folder: Path, inputs: list[str], reading: ReadOptions = STOP, execute: Executor = SERIAL
+) -> list[str]:
     opened, identity = open_streams(inputs, folder, reading)
-    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity)
+    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
     return [document.text for document in stored_documents(built)]
 
 
@@ -79,11 +90,129 @@ def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv"])
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.txt", "a.csv", "a.arrow", "a.parquet.gz"])
 def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PART_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
     assert len(open_streams([str(tmp_path / name)], tmp_path / "out", STOP)[0]) == 1
+
+
+TEXTS = [
+    *(f"{word} {i}" for i, word in enumerate(["lory", "na\u00efve", "\U0001f600"] * 9)),
+    *(None, "\xff", "lory 0", "long" * 100, "last"),
+]
+ROWS_PER_GROUP = 5
+UNREADABLE = "unreadable parquet or Arrow"
+
+
+def parquet(path: Path) -> str:
+    """Seven row groups: text, an id for a few, and flaws in rows 28 (null), 29 (not UTF-8) and 31 (long)."""
+    data = [text if text is None else text.encode("latin-1" if text == "\xff" else "utf-8") for text in TEXTS]
+    blobs = pa.array(data, pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), len(data), blobs.buffers())
+    ids = [f"id {i % 2}" if i % 9 == 0 else None for i in range(len(data))]
+    table = pa.table({"text": texts, "id": ids, "other": range(len(data))})
+    pq.write_table(table, path, row_group_size=ROWS_PER_GROUP)
+    return str(path)
+
+
+def cut_into(parts: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make parts so large that the seven row groups of `parquet` are cut into so many."""
+    groups = -(-7 // parts)
+    rows = groups * ROWS_PER_GROUP
+    monkeypatch.setattr(streams, "PART_BYTES", os.path.getsize(path) * rows // len(TEXTS) - groups)
+
+
+def dropped_places(folder: Path) -> list[tuple[str, str]]:
+    dropped = map(json.loads, (folder / "dropped.jsonl").read_text().splitlines())
+    return [(line["where"], line["reason"]) for line in dropped]
+
+
+@pytest.mark.parametrize(("parts", "execute"), [(3, ProcessExecutor(2)), (7, SERIAL)])
+def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
+    parts: int, execute: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids from row numbers, shards over parts, repeated texts and dropped rows; between other large files."""
+    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 50)
+    if execute is SERIAL:  # other processes have their own limit
+        monkeypatch.setattr("loriini.sources.columns.MAX_RECORD_BYTES", 300)
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    (tmp_path / "large.jsonl").write_text("\n".join(LINES))
+    large = f"{tmp_path}/large.jsonl:0.7"
+    inputs = [large, f"{parquet(tmp_path / 'large.parquet')}:0.8", f"again={large}"]
+    built = stored(tmp_path / "whole", inputs, SKIP)
+    assert any("na\u00efve" in text for text in built)
+    cut_into(parts, inputs[1].removesuffix(":0.8"), monkeypatch)
+    opened, _ = open_streams(inputs, tmp_path / "out", SKIP)
+    assert [bool(stream.part and stream.part.row_groups) for stream in opened].count(True) == parts
+    assert stored(tmp_path / "parts", inputs, SKIP, execute) == built
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    long_row = (f"{tmp_path}/large.parquet:31", "longer than 64 MiB")
+    assert (long_row in dropped_places(tmp_path / "parts")) == (execute is SERIAL)
+
+
+def test_finished_parts_of_a_parquet_file_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    cut_into(7, path, monkeypatch)
+    with pytest.raises(InputError, match=r"a\.parquet:28: no text"):
+        stored(tmp_path / "out", [path])
+    before = finished_reads(tmp_path)
+    assert len(before) == 5
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stored(tmp_path / "out", [path], SKIP)
+    assert before.items() < finished_reads(tmp_path).items()
+
+
+def test_a_damaged_row_group_ends_its_part_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    with open(path, "r+b") as file:
+        file.seek(pq.read_metadata(path).row_group(2).column(0).dictionary_page_offset)
+        file.write(b"\xff" * 40)
+    cut_into(7, path, monkeypatch)
+    assert stored(tmp_path / "parts", [path], SKIP) == [*TEXTS[:10], *TEXTS[15:27], *TEXTS[30:]]
+    assert dropped_places(tmp_path / "parts")[0] == (f"{path}:11", UNREADABLE)
+
+
+@pytest.mark.parametrize("flaw", ["cut short", "no footer", "no text", "crash"])
+def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
+    flaw: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet(tmp_path / "a.parquet")
+    content = Path(path).read_bytes()
+    fields = Fields(text="body" if flaw == "no text" else "text")
+    if flaw == "cut short":
+        Path(path).write_bytes(content[:-40])
+    elif flaw == "no footer":
+        Path(path).write_bytes(content[:-400] + b"\xff" * 392 + content[-8:])
+    elif flaw == "crash":
+        crashing = tmp_path / "decoder.py"
+        crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
+        monkeypatch.setattr(decoder, "__file__", str(crashing))
+    cut_into(7, path, monkeypatch)
+    inputs = [lines(tmp_path / "b.jsonl", "b"), path]
+    if flaw == "no text":
+        (tmp_path / "b.jsonl").write_text('{"body": "b"}\n')
+    assert stored(tmp_path / "out", inputs, ReadOptions(fields, on_error="skip")) == ["b"]
+    reason = "no text column" if flaw == "no text" else UNREADABLE
+    assert dropped_places(tmp_path / "out") == [(path, reason)]
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 26, 10])
+def test_a_file_that_is_not_cut_is_the_task_of_earlier_versions(
+    part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), path)  # one row group
+    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
+    opened, identity = open_streams([str(path)], tmp_path / "out", STOP)
+    file: dict[str, Any] = asdict(InputFile(str(path), "a.parquet", "a", size=path.stat().st_size))
+    del file["row_groups"], file["rows_before"]
+    how = [asdict(STOP.fields), STOP.min_characters, STOP.max_document_characters]
+    assert [stream.identity for stream in opened] == [digest([[(file, identity[str(path)])], how])]
 
 
 @pytest.mark.parametrize("remedy", ["skip", "fix"])
@@ -145,14 +274,16 @@ def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) ->
         open_streams([inputs[0], str(tmp_path / "empty")], tmp_path / "out", STOP)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_a_disk_that_fails_inside_a_file_in_parts_ends_the_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("Input/output error")
 
-    path = lines(tmp_path / "a.jsonl", "a", "b")
+    path = lines(tmp_path / name, "a", "b") if name == "a.jsonl" else parquet(tmp_path / name)
     monkeypatch.setattr(streams, "PART_BYTES", 20)
     monkeypatch.setattr("loriini.sources.readers.read_lines_within", fail)
-    with pytest.raises(InputError, match=r"a\.jsonl: Input/output error; check the disk, and rerun"):
+    monkeypatch.setattr("loriini.sources.readers.open_columns", fail)
+    with pytest.raises(InputError, match=rf"{name}: Input/output error; check the disk, and rerun"):
         stored(tmp_path / "out", [path], SKIP)

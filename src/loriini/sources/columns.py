@@ -28,31 +28,48 @@ class Columns:
 
 
 @contextmanager
-def open_columns(path: str, form: Literal["parquet", "arrow"], wanted: Collection[str]) -> Iterator[Columns]:
+def open_columns(
+    path: str,
+    form: Literal["parquet", "arrow"],
+    wanted: Collection[str],
+    row_groups: tuple[int, int] | None = None,
+) -> Iterator[Columns]:
     """Read those of the `wanted` columns that a file has. Raises BadRecord where it is damaged, and OSError.
 
-    A remote file is first copied to this machine.
+    Of a parquet file, only the `row_groups` [start, stop) if given. A remote file is first copied to this
+    machine.
     """
-    arguments = json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES)
+    arguments = json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES), *map(str, row_groups or ())
     with _local_copy(path) as local, run_decoder(form, local, *arguments) as (stream, failure):
-
-        def damaged() -> BadRecord:
-            return BadRecord("unreadable parquet or Arrow", failure(), fix="file")
 
         def batches() -> Iterator[pyarrow.RecordBatch | None]:
             try:
                 for batch, metadata in reader.iter_batches_with_custom_metadata():
                     yield None if metadata and decoder.TOO_LONG in metadata else batch
             except (pyarrow.ArrowException, OSError):
-                raise damaged() from None
+                raise _damaged(failure()) from None
             if failure():
-                raise damaged()
+                raise _damaged(failure())
 
         try:
             reader = pyarrow.ipc.open_stream(stream)
         except (pyarrow.ArrowException, OSError):
-            raise damaged() from None
+            raise _damaged(failure()) from None
         yield Columns(json.loads(reader.schema.metadata[b"columns"]), batches())
+
+
+def read_row_groups(path: str) -> tuple[list[str], list[int]]:
+    """The names of a local parquet file's columns, and the rows of each row group; BadRecord if damaged."""
+    with run_decoder("row_groups", local_path(path), "[]", "0") as (stream, failure):
+        line = stream.read()
+        if failure():
+            raise _damaged(failure())
+    found = json.loads(line)
+    return found["columns"], found["rows"]
+
+
+def _damaged(why: str) -> BadRecord:
+    return BadRecord("unreadable parquet or Arrow", why, fix="file")
 
 
 @contextmanager

@@ -1,13 +1,16 @@
 """A script that decodes a table in a process of its own, because a damaged file can crash it.
 
     python decoder.py parquet|arrow PATH COLUMNS LONGEST
+    python decoder.py parquet PATH COLUMNS LONGEST START STOP
+    python decoder.py row_groups PATH COLUMNS LONGEST
     python decoder.py dataset '[NAME, CONFIG, SPLIT, SHARD, SHARDS]' COLUMNS LONGEST
 
 Of a file, writes an Arrow stream of those of COLUMNS (a JSON list) that the file has; the stream's schema
 lists all of the file's columns. A row of more than LONGEST bytes is replaced by an empty batch with the
-metadata `too_long`. Of a data set, writes JSON lines: first the number of shards or the names of columns
-(null where unknown), then the rows of the shard; null for a row that is too long. An error is one line on
-standard error and exit code 1. Imports nothing of this package, to start fast.
+metadata `too_long`. START and STOP select the row groups [START, STOP); `row_groups` writes, as JSON, the
+names of the columns and the rows in each row group. Of a data set, writes JSON lines: first the number of
+shards or the names of columns (null where unknown), then the rows of the shard; null for a row that is too
+long. An error is one line on standard error and exit code 1. Imports nothing of this package, to start fast.
 """
 
 import json
@@ -33,7 +36,7 @@ BATCH_SECONDS = 60
 TOO_LONG = b"too_long"
 
 
-def main(form: str, path: str, columns: str, longest: str) -> None:
+def main(form: str, path: str, columns: str, longest: str, *row_groups: str) -> None:
     """Decode the file; the arguments are those of the script."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _limit(resource.RLIMIT_DATA, MEMORY)
@@ -45,7 +48,11 @@ def main(form: str, path: str, columns: str, longest: str) -> None:
                 out.writelines(_data_set(*place, wanted=set(json.loads(columns)), longest=int(longest)))
                 return
             with open(path, "rb") as file:
-                _send(_READERS[form](file, set(json.loads(columns))), out, int(longest))
+                if form == "row_groups":
+                    out.write(_row_groups(file))
+                    return
+                batches = _READERS[form](file, set(json.loads(columns)), *map(int, row_groups))
+                _send(batches, out, int(longest))
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
@@ -90,15 +97,26 @@ def _slices(batch: pyarrow.RecordBatch, longest: int) -> Iterator[pyarrow.Record
             yield from (row if row.nbytes <= longest else None for row in single)
 
 
-def _read_parquet(file: Any, wanted: set[str]) -> Iterator[Any]:
+def _row_groups(file: Any) -> bytes:
+    _limit_time()
+    with pyarrow.parquet.ParquetFile(file) as table:
+        rows = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+        return _line({"columns": table.schema_arrow.names, "rows": rows})
+
+
+def _read_parquet(
+    file: Any, wanted: set[str], start: int | None = None, stop: int | None = None
+) -> Iterator[Any]:
     small = {"pre_buffer": False, "buffer_size": BATCH_BYTES}  # otherwise whole columns are read at once
     with pyarrow.parquet.ParquetFile(file, **small) as table:
         names = table.schema_arrow.names
         yield _selected(table.schema_arrow, wanted)
-        groups = [table.metadata.row_group(i) for i in range(table.num_row_groups)]
+        numbers = list(range(table.num_row_groups)[start:stop])
+        groups = [table.metadata.row_group(i) for i in numbers]
         row_bytes = max([1, *(group.total_byte_size // max(1, group.num_rows) for group in groups)])
         rows = min(4096, max(1, BATCH_BYTES // row_bytes))
-        yield from table.iter_batches(batch_size=rows, columns=[name for name in names if name in wanted])
+        columns = [name for name in names if name in wanted]
+        yield from table.iter_batches(batch_size=rows, row_groups=numbers, columns=columns)
 
 
 def _read_arrow(file: Any, wanted: set[str]) -> Iterator[Any]:

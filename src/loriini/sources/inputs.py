@@ -67,6 +67,20 @@ class InputFile:
     in the first part also the line at byte 0."""
     newlines_before: int = 0
     """Line ends before the span."""
+    row_groups: tuple[int, int] | None = None
+    """[start, stop) for a part of a parquet file: its row groups of these numbers."""
+    rows_before: int = 0
+    """Rows before those row groups."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a file."""
+        return bool(self.span or self.row_groups)
+
+    @property
+    def continues(self) -> bool:
+        """Whether it is a part of a file, and not the first."""
+        return (self.span or self.row_groups or (0,))[0] > 0
 
 
 def parse_input(text: str | Path) -> InputSpec:

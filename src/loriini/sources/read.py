@@ -18,7 +18,7 @@ from loriini.sources.formats import read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
-from loriini.sources.readers import read_json_lines_within
+from loriini.sources.readers import read_json_lines_within, read_parquet_within
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
 
@@ -72,7 +72,7 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
 
 def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | BadRecord]]:
     """A file's records; an error that ends the reading is the last of them, as a BadRecord."""
-    number = 0
+    number = file.rows_before
     try:
         for number, record in _records(file, fields):
             if record is not None:
@@ -82,7 +82,7 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
     except InputError:
         raise
     except Exception as error:
-        if file.span and isinstance(error, OSError):  # the other parts are read by other tasks
+        if file.is_part and isinstance(error, OSError):  # the other parts are read by other tasks
             raise InputError(f"{file.path}: {error}; check the disk, and rerun") from None
         # The exceptions of remote files depend on the package that reaches them.
         if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(file.path):
@@ -95,6 +95,8 @@ def _records(file: InputFile, fields: Fields) -> Records:
         return read_shard(file.path, file.shard, fields)
     if file.span:
         return read_json_lines_within(file.path, file.span, file.newlines_before)
+    if file.row_groups:
+        return read_parquet_within(file.path, fields, file.row_groups, file.rows_before)
     if is_special(file.path):
         raise BadRecord("neither file nor folder", fix=None)
     reader = reader_of(file.path, file.in_folder)

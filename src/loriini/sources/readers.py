@@ -48,16 +48,27 @@ def read_parquet(path: str, fields: Fields) -> Records:
     return _read_table(path, "parquet", fields)
 
 
+def read_parquet_within(path: str, fields: Fields, row_groups: tuple[int, int], rows_before: int) -> Records:
+    """The rows of a part of a parquet file (`InputFile.row_groups`), numbered as in the whole."""
+    return _read_table(path, "parquet", fields, row_groups, rows_before)
+
+
 def read_arrow(path: str, fields: Fields) -> Records:
     """The rows of an Arrow file or stream, such as a data set saved by the datasets library."""
     return _read_table(path, "arrow", fields)
 
 
-def _read_table(path: str, form: Literal["parquet", "arrow"], fields: Fields) -> Records:
-    with open_columns(path, form, fields.columns) as table:
+def _read_table(
+    path: str,
+    form: Literal["parquet", "arrow"],
+    fields: Fields,
+    row_groups: tuple[int, int] | None = None,
+    rows_before: int = 0,
+) -> Records:
+    with open_columns(path, form, fields.columns, row_groups) as table:
         fields.among(table.names)
         batches = (_values(rows) if rows else [BadRecord(TOO_LONG)] for rows in table.batches)
-        yield from enumerate((record for batch in batches for record in batch), 1)
+        yield from enumerate((record for batch in batches for record in batch), rows_before + 1)
 
 
 def _values(rows: pyarrow.RecordBatch) -> list[Mapping[str, Any] | BadRecord]:

@@ -1,8 +1,10 @@
 """Inputs as streams of documents for tasks, each with an identity for what it reads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
 from loriini.progress import Advance
+from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
@@ -18,12 +21,13 @@ from loriini.sources.formats import reader_of
 from loriini.sources.inputs import InputFile, input_files, input_identity, parse_input
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
-from loriini.sources.readers import read_json_lines
+from loriini.sources.readers import read_json_lines, read_parquet
+from loriini.sources.records import BadRecord, Fields
 
 TASK_BYTES = 1 << 26
 """Bytes of the files that one task reads; more only when one file is larger and is not cut."""
 PART_BYTES = 1 << 26
-"""Larger files of uncompressed JSON lines are cut into parts of this size, each read by a task."""
+"""Larger files of uncompressed JSON lines or parquet are cut into parts of this size, each read by a task."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
@@ -47,7 +51,7 @@ class DocumentStream:
     @property
     def continues(self) -> bool:
         """Whether the stream continues the file with which the one before it ends."""
-        return self.part is not None and self.part.span is not None and self.part.span[0] > 0
+        return self.part is not None and self.part.continues
 
 
 def open_streams(
@@ -63,11 +67,11 @@ def open_streams(
     of_all = digest(identity)
     how = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
-    for group in _file_groups(files):
+    for group in _file_groups(files, options.fields):
         # on_error is not part of it: what was read under "stop" is valid under "skip".
-        what = [(asdict(file), identity.get(file.path, of_all)) for file in group]
+        what = [(_described(file), identity.get(file.path, of_all)) for file in group]
         read = partial(_read, group, {file.path: before[file.path] for file in group}, options)
-        part = group[-1] if group[-1].span else None
+        part = group[-1] if group[-1].is_part else None
         streams.append(DocumentStream(read, digest([what, how]), part))
     return streams, identity
 
@@ -75,16 +79,16 @@ def open_streams(
 def number_lines(
     streams: Sequence[DocumentStream], temporary: Path, execute: Executor
 ) -> list[DocumentStream]:
-    """The streams, in which parts of files know how many lines come before; tasks count them."""
+    """The streams, in which parts of JSON lines know how many lines come before; tasks count them."""
     tasks = [
         Task(f"lines-{stream.identity}", partial(_count_newlines, stream.part))
         for stream in streams
-        if stream.part
+        if stream.part and stream.part.span
     ]
     counted = iter(run_tasks("lines", tasks, temporary, execute) if tasks else [])
     numbered, before = [], 0
     for stream in streams:
-        if stream.part:
+        if stream.part and stream.part.span:
             before = before if stream.continues else 0
             read = partial(stream.read, newlines_before=before)  # type: ignore[call-arg]
             stream = replace(stream, read=read)
@@ -97,25 +101,53 @@ def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str
     return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
 
 
-def _file_groups(files: Iterable[InputFile]) -> Iterator[list[InputFile]]:
+def _described(file: InputFile) -> dict[str, Any]:
+    """The file for a stream's identity, the same as in versions that did not cut parquet files."""
+    return {
+        name: value
+        for name, value in asdict(file).items()
+        if file.row_groups or name not in ("row_groups", "rows_before")
+    }
+
+
+def _file_groups(files: Iterable[InputFile], fields: Fields) -> Iterator[list[InputFile]]:
     """The files or parts that each task reads; each part of a file after the first has a task of its own.
 
     A file that is cut reaches TASK_BYTES, so it is the last of its group.
     """
-    for group in group_by_size(files, _size, TASK_BYTES):
-        first, *others = _parts(group[-1])
+    groups = list(group_by_size(files, _size, TASK_BYTES))
+    with ThreadPoolExecutor() as pool:  # a parquet file's row groups are listed by another process
+        cut = list(pool.map(partial(_parts, fields=fields), (group[-1] for group in groups)))
+    for group, (first, *others) in zip(groups, cut, strict=True):
         yield [*group[:-1], first]
         yield from ([part] for part in others)
 
 
-def _parts(file: InputFile) -> list[InputFile]:
-    """A large file of JSON lines on this machine in parts of PART_BYTES; any other file whole."""
+def _parts(file: InputFile, fields: Fields) -> list[InputFile]:
+    """A large file of JSON lines or parquet on this machine in parts of PART_BYTES; any other file whole."""
     size = file.size or 0
-    is_cut = size > PART_BYTES and not is_remote(file.path) and not file.shard
-    if not is_cut or suffixes(file.path)[1] or reader_of(file.path, file.in_folder) is not read_json_lines:
+    if size <= PART_BYTES or is_remote(file.path) or file.shard or suffixes(file.path)[1]:
         return [file]
-    starts = range(0, size, PART_BYTES)
-    return [replace(file, span=(start, min(start + PART_BYTES, size))) for start in starts]
+    reader = reader_of(file.path, file.in_folder)
+    if reader is read_json_lines:
+        starts = range(0, size, PART_BYTES)
+        return [replace(file, span=(start, min(start + PART_BYTES, size))) for start in starts]
+    return _parts_of_parquet(file, size, fields) if reader is read_parquet else [file]
+
+
+def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputFile]:
+    """Parts of whole row groups, as if all rows were of one size; the whole file if it cannot be read."""
+    try:
+        columns, rows = read_row_groups(file.path)
+        fields.among(columns)
+    except BadRecord:
+        return [file]  # reading it reports the flaw, once
+    before = [0, *accumulate(rows)]
+    groups = group_by_size(range(len(rows)), lambda i: size * rows[i] // max(before[-1], 1), PART_BYTES)
+    parts = [
+        replace(file, row_groups=(group[0], group[-1] + 1), rows_before=before[group[0]]) for group in groups
+    ]
+    return parts if len(parts) > 1 else [file]
 
 
 def _files_outside(given: str, out: Path) -> list[InputFile]:
@@ -147,7 +179,7 @@ def _read(
         for document in read_file(file, replace(options, on_drop=count)):
             empty = False
             yield document
-        if empty and not dropped and not file.span:
+        if empty and not dropped and not file.is_part:
             on_drop(Dropped(None, file.path, "empty file"))
         if _fingerprint(file) != before[file.path]:
             raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
