@@ -201,6 +201,20 @@ def test_a_parquet_file_that_cannot_be_opened_is_reported_once(
     assert dropped_places(tmp_path / "out") == [(path, reason)]
 
 
+def test_a_parquet_file_whose_row_counts_disagree_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the numbers of its rows would depend on the parts."""
+    path = parquet(tmp_path / "a.parquet")
+    cut_into(7, path, monkeypatch)
+    assert len(open_streams([path], tmp_path / "out", STOP)[0]) == 7
+    content = Path(path).read_bytes()
+    five, four = b"\x16\x0a\x26", b"\x16\x08\x26"  # a row group's field num_rows, and the next field's head
+    assert content.count(five) == 6  # the last has two rows
+    Path(path).write_bytes(content.replace(five, four, 1))
+    assert len(open_streams([path], tmp_path / "out", STOP)[0]) == 1
+
+
 @pytest.mark.parametrize("part_bytes", [1 << 26, 10])
 def test_a_file_that_is_not_cut_is_the_task_of_earlier_versions(
     part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

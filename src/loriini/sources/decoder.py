@@ -101,6 +101,8 @@ def _row_groups(file: Any) -> bytes:
     _limit_time()
     with pyarrow.parquet.ParquetFile(file) as table:
         rows = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+        if sum(rows) != table.metadata.num_rows:
+            raise ValueError("the rows of its row groups do not add up to the file's")
         return _line({"columns": table.schema_arrow.names, "rows": rows})
 
 
