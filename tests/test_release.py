@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import loriini
+from versions import COMBINATIONS, lowest
 
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("release_notes", ROOT / ".ci" / "release_notes.py")
@@ -27,6 +28,12 @@ def released(tmp_path):
 def test_the_version_is_the_same_everywhere():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
     assert cited == loriini.__version__
+
+
+def test_the_lowest_combination_has_an_exact_version_of_every_requirement():
+    assert all(re.fullmatch(r"[\w-]+==\d[\d.]*(; .+)?", constraint) for constraint in lowest())
+    requires = re.search(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert COMBINATIONS["lowest"].python == f"python{requires[1]}"
 
 
 def test_release_notes_are_the_sections_text(released):

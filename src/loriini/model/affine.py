@@ -71,10 +71,8 @@ def affine_by_summing(gates_ME: Tensor) -> Affine:
 def product_dtype(weight: Tensor) -> torch.dtype:
     """The dtype of products with a weight: autocast's, else its own."""
     device = weight.device.type
-    available = torch.amp.is_autocast_available(device)  # not on "meta"
-    return (
-        torch.get_autocast_dtype(device) if available and torch.is_autocast_enabled(device) else weight.dtype
-    )
+    casts = device != "meta" and torch.is_autocast_enabled(device)  # "meta" has no autocast
+    return torch.get_autocast_dtype(device) if casts else weight.dtype
 
 
 def merged_weight(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None = None) -> Tensor:
