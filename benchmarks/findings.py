@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from loriini.atomic import write_json
+from loriini.errors import InputError
 from loriini.reproduce.findings import MOST_PICTURES, read_scales, write_findings
 from loriini.reproduce.items import FIRST
+from loriini.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent
 KEPT, PAGE = HERE / "results" / "reproduce", HERE.parent / "docs" / "findings.md"
 
 
 def keep(out: Path, kept: Path = KEPT) -> None:
-    """Add every item that is done in `out` to the file of its scale; one that is there is replaced."""
+    """Add every item that is done in `out` to the file of its scale; one that is there is replaced.
+
+    InputError, and nothing is added, where an item was trained by an earlier definition of its scale.
+    """
+    if reason := next(filter(None, map(outdated, read_items(out).values())), ""):
+        raise InputError(f"{out}: {reason}; reproduce it again in another folder")
     (items,) = read_scales(out)
     for name, found in items.items():
         path = kept / f"{found['scale']}.json"
@@ -31,9 +38,12 @@ def main() -> None:
     """Keep the results of some folders, and write the page of all that are kept."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path, nargs="*", help="folders of `loriini reproduce`")
-    for out in parser.parse_args().out:
-        keep(out)
-    print(write_findings(KEPT, PAGE))
+    try:
+        for out in parser.parse_args().out:
+            keep(out)
+        print(write_findings(KEPT, PAGE))
+    except InputError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

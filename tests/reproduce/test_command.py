@@ -21,6 +21,8 @@ from loriini.reproduce.claims import UNDECIDED
 from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import evaluation_commands, run_folder
+from loriini.reproduce.results import item_results
+from loriini.reproduce.rows import Row
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import results_of
 
@@ -35,6 +37,14 @@ from reproduce.conftest import results_of
         (("lory-fig3", "--text", "nowhere"), "nowhere"),
         ((), "give the items to reproduce, or all"),
         (("--page", "page.md"), "no results of `loriini reproduce` here"),
+        (("--page", "page.md", "lory-fig3"), "lory-fig3: --page is made from the results in --out alone"),
+        (("--page", "page.md", "--seeds", "1"), "--seeds: --page is made from the results in --out alone"),
+        (("--list", "lory-fig3", "lory-fig4"), "lory-fig3 lory-fig4: --list trains nothing; leave this out"),
+        (("--list", "--page", "page.md"), "--page: --list trains nothing"),
+        (("--list", "--reasons"), "--reasons: --list trains nothing"),
+        (("lory-fig3", "--json"), "--json: is only for --list"),
+        (("lory-fig3", "--scale", "paper", "--jobs", "1"), "--jobs: --scale paper only prints commands"),
+        (("lory-fig3", "--scale", "paper", "--reasons"), "--reasons: --scale paper only prints commands"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -147,6 +157,32 @@ def test_a_training_that_fails_leaves_the_other_items_written(
     assert found["verdict"] == UNDECIDED
     overview = json.loads((out / "results.json").read_text())["items"]
     assert overview["lory-fig3"]["verdict"] == UNDECIDED
+
+
+def test_an_error_of_measuring_leaves_the_other_items_written(
+    reproduced: Path,
+    text: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is said when it occurs, and raised at the end."""
+
+    def fail(row: Row, *rest: Any) -> dict[str, Any]:
+        if row.item == "lory-fig3":
+            raise KeyError("nothing there")
+        return item_results(row, *rest)
+
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    for item in ("lory-fig3", "lory-fig6"):
+        (out / item / "results.json").unlink()
+    monkeypatch.setattr(job, "item_results", fail)
+    settings = ReproduceSettings(("lory-fig3", "lory-fig6"), text=(str(text),), seeds=1)
+    with pytest.raises(KeyError, match="nothing there"):
+        reproduce_items(settings, out)
+    assert "measuring lory-fig3 failed (KeyError: 'nothing there')" in capsys.readouterr().err
+    assert results_of(out, "lory-fig6")["verdict"] == UNDECIDED
+    assert not (out / "lory-fig3" / "results.json").exists()
 
 
 def test_damaged_results_are_refused_in_a_line(

@@ -1,5 +1,7 @@
 """Computed items: who classifies what in the toy study, and bytes where no process can be started."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +42,27 @@ def test_without_processes_bytes_are_those_of_the_formula(monkeypatch: pytest.Mo
     assert "processes cannot be started here" in extra["remark"]
     claims = list(sent_rows.sent_by_experts(Measured({}, "", extra)))
     assert [claim.verdict for claim in claims] == [HOLDS] * 3
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"), [("raise SystemExit('no way')", "no way"), ("exit(3)", "status 3")]
+)
+def test_a_process_that_fails_ends_the_others(
+    broken: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first waits for the second, which fails."""
+
+    def start(folder: Path, rank: int, log: Path) -> "subprocess.Popen[bytes]":
+        code = "import time; time.sleep(60)" if rank == 0 else broken
+        with open(log, "wb") as file:
+            processes.append(subprocess.Popen([sys.executable, "-c", code], stderr=file))
+        return processes[-1]
+
+    processes: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(sent, "_start", start)
+    monkeypatch.setattr(sent, "SECONDS", 20)
+    assert reason in sent.sent_here()["remark"]
+    assert all(process.returncode for process in processes)
 
 
 def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from bench.tinybench import script
+from loriini.atomic import write_json
 from loriini.cli import main
+from loriini.errors import InputError
 from loriini.reproduce.findings import (
     MOST_CLAIMS,
     MOST_PICTURES,
@@ -19,7 +23,7 @@ from loriini.reproduce.findings import (
     shown_charts,
     write_findings,
 )
-from loriini.reproduce.results import read_items
+from loriini.reproduce.results import RESULTS, read_items
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,15 +72,41 @@ def test_long_lists_of_claims_are_folded(reproduced: Path, page: Path) -> None:
     assert 0 < long == page.read_text().count("<details") == page.read_text().count("</details>")
 
 
-def test_results_of_other_settings_are_told_apart(reproduced: Path, tmp_path: Path) -> None:
-    items = {name: item for name, item in items_of(reproduced).items() if name in ("lory-fig3", "lory-fig6")}
-    for cell in items["lory-fig6"]["cells"]:
+@pytest.fixture
+def with_older(reproduced: Path, tmp_path: Path) -> Path:
+    """Two items, one of them trained when its scale was defined otherwise."""
+    for name in ("lory-fig3", "lory-fig6"):
+        shutil.copytree(reproduced / name, tmp_path / "out" / name)
+    path = tmp_path / "out" / "lory-fig6" / RESULTS
+    found = json.loads(path.read_text())
+    for cell in found["cells"]:
         cell["settings"]["steps"] = 7
-    items["lory-fig6"]["date"] = "2020-02-02"
-    (tmp_path / "tiny.json").write_text(json.dumps({"items": items}))
-    text = findings_page(read_scales(tmp_path), "findings")
+    path.write_text(json.dumps(found))
+    write_json(tmp_path / "out" / RESULTS, {"items": read_items(tmp_path / "out")})
+    return tmp_path / "out"
+
+
+def test_results_of_another_definition_of_the_scale_are_left_out(
+    with_older: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = findings_page(read_scales(with_older), "findings")
+    assert "{ #lory-fig3-tiny }" in text
     assert "1 seed, 2 steps of 48 tokens, on 20" in text
-    assert "1 seed, 7 steps of 48 tokens, on 2020-02-02" in text
+    assert "lory-fig6" not in text
+    said = (
+        "lory-fig6: trained for 7 steps of 2 x 24 tokens, but scale tiny has 2 steps of 2 x 24 tokens today"
+    )
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_results_of_another_definition_of_the_scale_are_not_kept(with_older: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(InputError, match=r"lory-fig6: trained for 7 steps of .* has 2 steps of"):
+        script("findings").keep(with_older, tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
+    shutil.rmtree(with_older / "lory-fig6")
+    script("findings").keep(with_older, tmp_path / "kept")
+    assert list(json.loads((tmp_path / "kept" / "tiny.json").read_text())["items"]) == ["lory-fig3"]
 
 
 def test_a_picture_is_the_same_each_time(reproduced: Path) -> None:
@@ -84,8 +114,11 @@ def test_a_picture_is_the_same_each_time(reproduced: Path) -> None:
         assert picture(chart) == picture(chart)
 
 
-def test_the_published_page_is_made_from_the_committed_results() -> None:
+def test_the_published_page_is_made_from_the_committed_results(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     scales = read_scales(ROOT / "benchmarks" / "results" / "reproduce")
+    assert not capsys.readouterr().err, "of another definition of the scale: reproduce it again"
     page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert page == findings_page(scales, "findings"), "run benchmarks/findings.py"
     charts = dict(shown_charts(scales))

@@ -9,7 +9,7 @@ from loriini.reproduce.claims import Claim
 from loriini.reproduce.item_reasons import REASONS
 from loriini.reproduce.items import ROWS
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.reasons import FurtherRun, Reason, run_at
+from loriini.reproduce.reasons import FurtherRun, Reason, run_at, too_few_steps, twice
 from loriini.reproduce.scales import SMALL, TINY
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
@@ -55,11 +55,37 @@ def test_a_further_run_keeps_the_papers_settings() -> None:
     assert replace(further, steps=run.steps, optimizer=run.optimizer, name=run.name) == run
 
 
+def near(value: float) -> dict[int, float]:
+    """Values of three seeds close to one."""
+    return {seed: value + seed / 100 for seed in range(3)}
+
+
 @pytest.mark.parametrize(
-    ("value", "verdict"), [(-1.0, "supported"), (1.0, "refuted")], ids=["holds", "fails"]
+    ("values", "verdict"),
+    [
+        ((-1.0,), "supported"),
+        ((1.0,), "refuted"),
+        ((-1.0, 1.0), "supported in part"),
+        ((-1.0, 0.0), "undecided"),
+        ((1.0, 0.0), "refuted"),
+    ],
 )
-def test_claims_decide_whether_a_reason_is_supported(value: float, verdict: str) -> None:
+def test_claims_decide_whether_a_reason_is_supported(values: tuple[float, ...], verdict: str) -> None:
     def claims(m: Measured) -> list[Claim]:
-        return [Claim("x", {seed: value + seed / 100 for seed in range(3)}, high=0.0)]
+        return [Claim("x", near(value), high=0.0) for value in values]
 
     assert Reason("too few steps", {}, claims).to_dict(Measured({}))["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("lead", "verdict"), [(0.5, "supported"), (-0.5, "supported in part"), (-2.0, "refuted")]
+)
+def test_a_lead_that_grows_but_is_still_behind_supports_in_part(lead: float, verdict: str) -> None:
+    losses = {"better": 3.0, "worse": 2.0, twice("better"): 2.0 - lead, twice("worse"): 2.0}
+
+    def loss(m: Measured, row: str) -> dict[int, float]:
+        return {seed: losses[row] * (1 + seed / 1000) for seed in range(3)}
+
+    paper = ROWS["lory-fig4"].runs["0.3B (rand batch)"]
+    reason = too_few_steps({"better": paper, "worse": paper}, "better", "worse", loss)
+    assert reason.to_dict(Measured({}))["verdict"] == verdict

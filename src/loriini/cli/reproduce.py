@@ -29,6 +29,7 @@ def reproduce_arguments(add: Add) -> None:
 def reproduce(arguments: argparse.Namespace) -> None:
     """Reproduce figures and tables of the four papers: train, measure, draw, and say what holds."""
     settings = given(arguments, ("scale", "text", "seeds", "jobs", "reasons"))
+    _refuse_ignored(arguments)
     if arguments.list:
         _list(arguments, settings.get("scale", "tiny"), settings.get("seeds", 3))
         return
@@ -50,6 +51,26 @@ def reproduce(arguments: argparse.Namespace) -> None:
         _print_commands(wanted.items, wanted.seeds)
         return
     print(reproduce_items(wanted, arguments.out))
+
+
+def _refuse_ignored(arguments: argparse.Namespace) -> None:
+    """InputError for arguments that would have no effect."""
+    values = {name: value for name, value in vars(arguments).items() if value not in (None, False, [])}
+    prints = values.get("scale") == "paper" and "text" not in values
+    for ignored, names, remedy in (
+        (arguments.list, ("items", "page", "text", "jobs", "reasons"), "--list trains nothing"),
+        (
+            arguments.page is not None,
+            ("items", "scale", "text", "seeds", "jobs", "reasons"),
+            "--page is made from the results in --out alone",
+        ),
+        (prints, ("jobs", "reasons"), "--scale paper only prints commands unless there is a --text"),
+        (not arguments.list, ("json",), "is only for --list"),
+    ):
+        for name in names if ignored else ():
+            if name in values:
+                argument = " ".join(values[name]) if name == "items" else f"--{name}"
+                raise InputError(f"{argument}: {remedy}; leave this out")
 
 
 def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
+from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims import estimate_text, range_text
 from loriini.reproduce.items import FIRST
 from loriini.reproduce.report import VERDICTS, caption, cell, claim_rows, command, published_cell, trained_for
-from loriini.reproduce.results import RESULTS, read_items
+from loriini.reproduce.results import RESULTS, outdated, read_items
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -47,15 +48,27 @@ def write_findings(folder: Path, page: Path) -> Path:
 
 
 def read_scales(folder: Path) -> list[Items]:
-    """The results of `loriini reproduce` in its --out, or in every JSON file of a folder, a scale each."""
+    """The results of `loriini reproduce` in its --out, or in every JSON file of a folder, a scale each.
+
+    Those of an earlier definition of their scale are left out.
+    """
     found: list[Items] = []
     if (folder / RESULTS).exists():
         found = [read_items(folder)] if read_file(folder / RESULTS) else []
     else:
         found = [read_file(file) for file in sorted(folder.glob("*.json"))]
-    if not any(found):
+    shown = [today for items in found if (today := of_today(items))]
+    if not shown:
         raise InputError(f"{folder}: no results of `loriini reproduce` here; {REMEDY}")
-    return [items for items in found if items]
+    return shown
+
+
+def of_today(items: Items) -> Items:
+    """The items whose trainings are those of their scale as it is defined today."""
+    reasons = {name: outdated(items[name]) for name in FIRST if name in items}
+    for reason in filter(None, reasons.values()):
+        warn(f"{reason}; left out")
+    return {name: items[name] for name, reason in reasons.items() if not reason}
 
 
 def read_file(file: Path) -> Items:

@@ -42,13 +42,13 @@ def rates(item: str, better: str, worse: str, of: Quantity) -> Reason:
 
 
 def grows(item: str, row: str, what: str, of: Quantity) -> Reason:
-    """Too few steps for a quantity of a row, which twice as many make larger."""
+    """That a quantity of a row still grows: twice the steps make it larger."""
 
     def claims(m: Measured) -> Iterator[Claim]:
         says = f"{what} in twice the steps less that in these"
         yield above(says, of(m, twice(row)), of(m, row), unit="")
 
-    return in_twice_the_steps(ITEMS[item].runs, [row], claims)
+    return in_twice_the_steps(f"{what}: still growing", ITEMS[item].runs, [row], claims)
 
 
 def last_layer(m: Measured, row: str) -> Values:
@@ -100,7 +100,9 @@ def better_mixture(item: str, norm: str) -> Reason:
         says = "loss at the best node less with routers, in twice the steps less in these"
         yield below(says, lost(m, twice("router")), lost(m, "router"))
 
-    return in_twice_the_steps(ITEMS[item].runs, ["router"], claims)
+    return in_twice_the_steps(
+        "loss added without routers: still falling", ITEMS[item].runs, ["router"], claims
+    )
 
 
 SEQUENCE, TOKEN = choices.SEQUENCE_TOP2, "token, layer-wise, top-2"

@@ -5,7 +5,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
 from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
-from loriini.progress import inform
+from loriini.progress import inform, warn
 from loriini.reproduce.claims import HOLDS
 from loriini.reproduce.items import chosen_rows
 from loriini.reproduce.measures import measure
@@ -163,24 +163,26 @@ class _Job:
         """Take a training that ended, or failed."""
         self.ended.add(trial.folder)
         if is_trained(trial):
-            self._submit(partial(self._measure, trial))
+            self._submit(trial.name, partial(self._measure, trial))
         self._finish_items()
 
     def finish(self) -> None:
-        """Time what is timed, and wait for all measurements; raises what one of them raised."""
+        """Time what is timed, and write every item that can be; then raises what measuring one raised."""
         self.training = False
         self._finish_items()
+        wait(self.futures)
         for future in self.futures:
             future.result()
 
-    def _submit(self, work: Callable[[], None]) -> None:
-        self.futures.append(self.executor.submit(partial(contextvars.copy_context().run, work)))
+    def _submit(self, name: str, work: Callable[[], None]) -> None:
+        context = contextvars.copy_context()
+        self.futures.append(self.executor.submit(context.run, warned, name, work))
 
     def _finish_items(self) -> None:
         done = [plan for plan in self.open if self._may_finish(plan)]
         for plan in done:
             self.open.remove(plan)
-            self._submit(partial(self._write, plan))
+            self._submit(plan.row.item, partial(self._write, plan))
 
     def _may_finish(self, plan: Plan) -> bool:
         """Whether all trainings of an item ended, and all others where it is timed."""
@@ -238,6 +240,15 @@ class _Job:
                 write_json(path, plan.row.compute(self.heldout.scale, self.settings.seeds))
                 found = read_object(path, "remove it")
         return found
+
+
+def warned(name: str, work: Callable[[], None]) -> None:
+    """Do the work; what it raises is said at once, since it is raised only after all trainings."""
+    try:
+        work()
+    except Exception as error:
+        warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
+        raise
 
 
 def is_trained(trial: Trial) -> bool:

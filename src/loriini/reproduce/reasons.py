@@ -1,6 +1,7 @@
 """Likely reasons why a finding does not hold at a scale, with the further runs that support or refute them.
 
-A reason is claims over measurements like a finding: supported where they hold, refuted where one does not.
+A reason is claims over measurements like a finding: supported where all hold, in part where one holds and
+another does not, and else refuted where one does not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from loriini.train.run import Run
 
 SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 """Verdicts on reasons."""
+IN_PART = "supported in part"
+"""That some claims hold and others do not."""
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried beside it."""
 
@@ -81,7 +84,8 @@ class Reason:
     def to_dict(self, m: Measured) -> dict[str, Any]:
         """The reason with its claims and the verdict on it as a JSON object."""
         claims = [claim.to_dict() for claim in self.claims(m)]
-        verdict = SUPPORT[overall([claim["verdict"] for claim in claims])]
+        verdicts = [claim["verdict"] for claim in claims]
+        verdict = IN_PART if {HOLDS, FAILS} <= set(verdicts) else SUPPORT[overall(verdicts)]
         return {"says": self.says, "claims": claims, "verdict": verdict}
 
 
@@ -91,23 +95,25 @@ def twice(row: str) -> str:
 
 
 def in_twice_the_steps(
-    runs: Mapping[str, PaperRun], rows: Sequence[str], claims: Callable[[Measured], Iterable[Claim]]
+    says: str,
+    runs: Mapping[str, PaperRun],
+    rows: Sequence[str],
+    claims: Callable[[Measured], Iterable[Claim]],
 ) -> Reason:
-    """That training is too short, by claims over rows and the same rows in twice the steps."""
-    return Reason(
-        "too few training steps", {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims
-    )
+    """A reason by claims over rows and the same rows in twice the steps."""
+    return Reason(says, {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims)
 
 
 def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
-    """That what the paper finds better is further ahead, or less behind, in twice the steps."""
+    """That what the paper finds better gains on the other in twice the steps, and is then ahead."""
 
     def claims(m: Measured) -> Iterator[Claim]:
         once, longer = (difference(of(m, of_row(worse)), of(m, of_row(better))) for of_row in (str, twice))
-        says = f"lead of {better} over {worse} in twice the steps less that in these"
-        yield Claim(says, difference(longer, once), low=0.0, unit="nats")
+        says = f"lead of {better} over {worse} in twice the steps"
+        yield Claim(f"{says} less that in these", difference(longer, once), low=0.0, unit="nats")
+        yield Claim(says, longer, low=0.0, unit="nats")
 
-    return in_twice_the_steps(runs, (better, worse), claims)
+    return in_twice_the_steps("too few training steps", runs, (better, worse), claims)
 
 
 def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:

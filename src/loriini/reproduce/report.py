@@ -78,7 +78,7 @@ def reasons(results: Results) -> Html | None:
         )
         for reason in results["reasons"]
     )
-    remark = "By further trainings; a reason is supported if what is expected of them holds, refuted if not."
+    remark = "By further trainings; a reason is supported if all that is expected of them holds."
     return p.join(p.note(remark), *tables)
 
 

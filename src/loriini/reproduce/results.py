@@ -8,10 +8,12 @@ from typing import Any
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
-from loriini.reproduce.items import FIRST
+from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
+from loriini.reproduce.reasons import run_at
 from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import find_scale
 
 RESULTS = "results.json"
 Cell = tuple[Placed, Mapping[str, Any]]
@@ -128,3 +130,24 @@ def read_items(folder: Path) -> dict[str, dict[str, Any]]:
         if path.exists():
             found[name] = read_object(path, "remove it, and reproduce the item again")
     return found
+
+
+def outdated(found: Mapping[str, Any]) -> str:
+    """How an item's trainings differ from those of today's scale of that name; empty where they do not."""
+    row, scale = ROWS[found["item"]], find_scale(found["scale"])
+    runs = {**row.runs, **row.further_runs}
+    for cell in found["cells"]:
+        settings, name = cell["settings"], cell["row"]
+        then = trained_on(settings["steps"], settings["batch_size"], settings["length"])
+        if name not in runs:
+            return f"{row.item}: {name} is no run of this item today"
+        run = run_at(runs[name], scale)
+        today = trained_on(run.steps, run.batch_size, run.length)
+        if then != today:
+            return f"{row.item}: trained for {then}, but scale {scale.name} has {today} today ({name})"
+    return ""
+
+
+def trained_on(steps: int, batch_size: int, length: int) -> str:
+    """The lengths of a training in words."""
+    return f"{steps:,} steps of {batch_size} x {length:,} tokens"

@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +33,7 @@ STEP = RankStep(instances=1, length=SIZE.length, micro_batches=1, itemsize=4)
 ZERO, EXPERT_WISE = "data parallelism (ZeRO)", "expert-wise"
 COUNTED = ("_allgather_base_", "_reduce_scatter_base_")
 """Means over all processes of a few statistics are left out."""
+POLL_SECONDS = 0.1
 SECONDS = 300
 """After which processes that do not end are given up."""
 NOTHING = "bytes are those of the formula alone"
@@ -45,17 +47,32 @@ def sent_here() -> dict[str, Any]:
         try:
             for rank, log in enumerate(logs):
                 processes.append(_start(Path(folder), rank, log))
-            codes = [process.wait(SECONDS) for process in processes]
-        except (OSError, subprocess.TimeoutExpired):
+            failed = wait_for_all(processes, SECONDS)
+        except (OSError, TimeoutError):
             return {"remark": f"{NOTHING}: processes cannot be started here, or do not end in {SECONDS} s"}
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-        if any(codes):
-            reason = next(last_line(log) for log, code in zip(logs, codes, strict=True) if code)
+        if failed is not None:
+            reason = last_line(logs[failed]) or f"exit status {processes[failed].returncode}"
             return {"remark": f"{NOTHING}: processes do not reach each other here ({reason})"}
         return {"sent": json.loads(Path(folder, "sent.json").read_text())}
+
+
+def wait_for_all(processes: Sequence["subprocess.Popen[bytes]"], seconds: float) -> int | None:
+    """Wait until all have ended well or one has not; its index. TimeoutError if they take longer.
+
+    The others may wait for one that failed: they are left running.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        codes = [process.poll() for process in processes]
+        failed = next((i for i, code in enumerate(codes) if code), None)
+        if failed is not None or None not in codes:
+            return failed
+        time.sleep(POLL_SECONDS)
+    raise TimeoutError
 
 
 def _start(folder: Path, rank: int, log: Path) -> "subprocess.Popen[bytes]":

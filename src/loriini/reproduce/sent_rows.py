@@ -21,7 +21,7 @@ WITHIN = 0.01
 
 
 def bytes_sent(scale: Scale, seeds: int) -> Mapping[str, Any]:
-    """GB that each of GPUS ranks receives in a step of one micro-batch; and what is sent on this machine."""
+    """GB that each of GPUS ranks sends in a step of one micro-batch, and what is sent on this machine."""
     found: dict[str, dict[str, float]] = {ZERO: {}, EXPERT_PARALLEL: {}, EXPERT_WISE: {}}
     for row, paper in ITEMS["lory-table3"].runs.items():
         run = paper_run(paper)
@@ -56,17 +56,17 @@ def sent_over_formula(m: Measured, parallelism: str, row: str) -> Values:
 
 
 def bytes_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """GB of every model, and the largest model's measurement."""
+    """GB sent for every model, and the largest model's measurement."""
     gigabytes = {f"{model}, GB": {0: value} for model, value in m.extra["bytes"][row].items()}
     return {**gigabytes, "sent over formula, 32 experts": sent_over_formula(m, row, "0.3B/32E")}
 
 
 def bytes_chart(m: Measured) -> Iterator[Chart]:
-    """GB by parallelism, for each number of experts."""
+    """GB sent by parallelism, for each number of experts."""
     series = {
         name: {row: {0: value} for row, value in found.items()} for name, found in m.extra["bytes"].items()
     }
-    yield dots(f"received by each of {GPUS} ranks", "GB a step", series)
+    yield dots(f"sent by each of {GPUS} ranks", "GB a step", series)
 
 
 SENT_ROW = Row(
