@@ -19,8 +19,9 @@ Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; noth
 
 All causal designs, each with as many active parameters as the others, on the same text: domains and \
 languages together in one corpus. Every design is trained once with each learning rate; the rate with the \
-lowest training loss is then trained with the other seeds. Held-out text has no part in the choice. Designs \
-whose experts depend on later tokens are not here: their losses do not compare.
+lowest training loss is then trained with the other seeds. Held-out text has no part in the choice. The rate \
+is chosen on seed 0, which is one of the seeds reported: its training loss, the lowest of several, is a \
+little too low. Designs whose experts depend on later tokens are not here: their losses do not compare.
 """
 MAKE = """## Make it
 

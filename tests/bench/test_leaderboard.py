@@ -73,19 +73,22 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
         assert f"| {name} |" in text
     assert "ec-token see later tokens" in text
     assert "--batch-size 1" in text
+    assert "chosen on seed 0, which is one of the seeds reported" in text
     changed = copy.deepcopy(found)
     sure = {"change": 0.1, "low": 0.05, "high": 0.15}
     split = {"change": 0.1, "low": -0.05, "high": 0.15}
+    one_seed = {"change": 0.1, "low": None, "high": None}
     differences = {
         "lory": {"change": 0.1, "seeds": sure, "instances": sure},
         "label": {"change": 0.1, "seeds": split, "instances": sure},
+        "ec-token": {"change": 0.1, "seeds": one_seed, "instances": sure},
     }
     changed["leaders"]["perplexity"] = {"design": "dense", "differences": differences}
     changed["leaders"]["flops"]["differences"] = {"lory": {"mean": 0.1, "low": 0.05, "high": 0.15}}
     changed["leaders"]["seconds"]["differences"] = {"lory": {"mean": 0.1, "low": None, "high": None}}
     assert page.advice(changed, "perplexity") == (
         "At equal active parameters and equal tokens, by held-out perplexity: **dense**; the intervals do "
-        "not tell it apart from label; worse: lory."
+        "not tell it apart from label and ec-token; worse: lory."
     )
     assert page.advice(changed, "flops").endswith("; all others are worse.")
     assert page.advice(changed, "seconds").endswith("apart from lory; no design is clearly worse.")

@@ -14,7 +14,16 @@ from scipy.stats import linregress
 from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides
 from loriini.compare.ladder import answer
-from loriini.compare.laws import Lines, Measured, fit_with_floor, lines_of, measure_ladder, power_law, trend
+from loriini.compare.laws import (
+    Lines,
+    Measured,
+    fit_with_floor,
+    law_with_floor,
+    lines_of,
+    measure_ladder,
+    power_law,
+    trend,
+)
 from loriini.compare.seeds import t_factor
 
 FLOPS = np.array([1e12, 1.6e13, 2.56e14, 4.1e15])
@@ -42,6 +51,20 @@ def test_a_law_is_recovered_with_and_without_a_floor() -> None:
         pytest.approx(0.2, rel=1e-3),
         pytest.approx(1.7, rel=1e-3),
     )
+
+
+def test_a_law_with_a_floor_is_in_the_middle_of_its_intervals() -> None:
+    """Seeds of different floors: the fit of their mean is not the mean of their fits."""
+    parts = [measured("dense", 900.0, 0.2, floor=floor) for floor in (1.0, 1.7, 3.0)]
+    flops_SW, loss_SW = (
+        np.concatenate([getattr(p, name) for p in parts]) for name in ("flops_SW", "loss_SW")
+    )
+    law = law_with_floor(Measured("dense", WIDTHS, (0, 1, 2), flops_SW, loss_SW))
+    for name, expected in (("b", 0.2), ("c", 1.9)):
+        assert law[name]["mean"] == pytest.approx(expected, rel=1e-2)
+        assert law[name]["mean"] == pytest.approx((law[name]["low"] + law[name]["high"]) / 2)
+    assert law["a"] == pytest.approx(900, rel=2e-2)
+    assert law["residual"] == pytest.approx(0, abs=1e-5)
 
 
 def test_intervals_are_those_of_the_seeds_and_of_the_regression() -> None:
@@ -156,7 +179,7 @@ def cell(of: dict[str, Any], seed: int, perplexity: float | None) -> dict[str, A
         "seed": seed,
         "state": state,
         "flops": of["width"] ** 4.0,
-        "mean_perplexity": perplexity,
+        **({} if perplexity is None else {"perplexity": {"text": perplexity}}),
     }
 
 
@@ -181,6 +204,16 @@ def test_what_is_not_finished_or_not_chosen_takes_no_part() -> None:
     gone = measure_ladder(variants, [c for c in cells if not c["name"].startswith("dense")])
     assert "flops" not in gone["designs"][0]
     assert "trend" not in gone["designs"][1]
+
+
+def test_every_domain_counts_alike_in_the_loss() -> None:
+    """The mean over domains of nats a token, in which the hardest domain does not rule."""
+    variants = [variant("dense", width) for width in (32, 64)]
+    cells = [{**cell(v, 0, 9.0), "perplexity": {"easy": math.e, "hard": math.e**5}} for v in variants]
+    cells += [{**cell(variants[0], 1, 9.0), "perplexity": {"easy": 1.0, "hard": math.inf}}]
+    (dense,) = measure_ladder(variants, cells)["designs"]
+    assert dense["seeds"] == [0]
+    assert [loss["mean"] for loss in dense["loss"]] == pytest.approx([3.0, 3.0])
 
 
 @pytest.fixture(scope="module")

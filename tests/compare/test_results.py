@@ -148,7 +148,8 @@ def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
 def test_the_best_rate_is_chosen_by_training_loss() -> None:
     def variant(design: str, rate: str, loss: float, segment: str = "8") -> dict[str, Any]:
         settings = {"optimizer.learning_rate": rate, "routing.segment_length": segment}
-        return {"design": design, "settings": settings, "training_loss": {"mean": loss}}
+        one = {"design": design, "settings": settings, "finished_seeds": [0]}
+        return {**one, "training_loss": {"mean": loss}}
 
     rates = ("1e-3", "2e-3", "4e-3")
     first = [variant("a", rate, loss) for rate, loss in zip(rates, (3, 2, 2.5), strict=True)]
@@ -159,6 +160,19 @@ def test_the_best_rate_is_chosen_by_training_loss() -> None:
     assert chosen == [[1], [2], [0]]
     assert (first[1]["edge"], second[2]["edge"]) == ([], ["optimizer.learning_rate"])
     assert not at_edge("optimizer.learning_rate", first[0], first[:1])
+
+
+def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> None:
+    def variant(rate: str, finished: Sequence[int], loss: float) -> dict[str, Any]:
+        one = {"design": "a", "settings": {"optimizer.learning_rate": rate}, "finished_seeds": [*finished]}
+        return {**one, "training_loss": {"mean": loss}}
+
+    family = [variant("1e-3", range(3), 3), variant("2e-3", range(3), 2.5), variant("4e-3", [1], 2)]
+    choose_best(family)
+    assert [v["chosen"] for v in family] == [False, True, False]
+    none = {"design": "a", "settings": {"optimizer.learning_rate": "8e-3"}, "finished_seeds": []}
+    choose_best([none, family[2]])
+    assert not none["chosen"]
 
 
 def test_bad_input_is_refused_in_a_line(

@@ -34,7 +34,7 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
         p.element("h3", "Every size"),
         sizes_table(results, measured),
         p.note(
-            "Loss is the logarithm of the perplexity, the mean over domains. Differences of perplexity are "
+            "Loss is the mean over domains of the held-out loss, nats a token. Differences of perplexity are "
             f"to {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
         ),
         p.element("h3", "Loss = a · FLOPs^(−b)"),

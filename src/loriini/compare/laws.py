@@ -1,9 +1,10 @@
 """Power laws of held-out loss over compute, along a ladder of sizes, and what they say of a design's gain.
 
-The loss is the logarithm of the perplexity that the comparison reports, its mean over domains. Laws are
-fitted to each seed by itself, so that intervals over seeds are Student's t of one value a seed. They cover
-what another seed changes, not that a law may be wrong: for this there is a second interval, from the
-residuals of the fitted sizes. Nothing is called decided that one of the two leaves open.
+The loss is the mean over domains of the logarithm of perplexity, nats a token, so that no domain counts for
+more because it is hard. Laws are fitted to each seed by itself, so that intervals over seeds are Student's t
+of one value a seed. They cover what another seed changes, not that a law may be wrong: for this there is a
+second interval, from the residuals of the fitted sizes. Nothing is called decided that one of the two leaves
+open.
 """
 
 import math
@@ -11,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -198,15 +200,19 @@ def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: 
         return None
     flops, loss = (
         np.log([[of(found[width][seed]) for width in found] for seed in seeds])
-        for of in (lambda c: c["flops"], lambda c: math.log(c["mean_perplexity"]))
+        for of in (lambda c: c["flops"], heldout_loss)
     )
     return Measured(name, tuple(found), tuple(seeds), flops, loss)
 
 
 def is_scored(cell: Mapping[str, Any]) -> bool:
-    """Whether a cell has a perplexity above 1, whose logarithm is a loss above 0."""
-    value = cell.get("mean_perplexity")
-    return cell.get("state") == "finished" and value is not None and 1 < value < math.inf
+    """Whether a cell is finished and has a loss above 0, whose logarithm the laws are fitted to."""
+    return cell.get("state") == "finished" and "perplexity" in cell and 0 < heldout_loss(cell) < math.inf
+
+
+def heldout_loss(cell: Mapping[str, Any]) -> float:
+    """Mean over domains of the held-out loss, nats a token."""
+    return fmean(map(math.log, cell["perplexity"].values()))
 
 
 def points_and_laws(along: Measured) -> dict[str, Any]:
@@ -249,16 +255,20 @@ def power_law(along: Measured) -> dict[str, Any]:
 
 
 def law_with_floor(along: Measured) -> dict[str, Any]:
-    """loss = a · FLOPs^(−b) + c: `a`, `b` and `c` with intervals over seeds, `residual` of log loss (rms)."""
+    """loss = a · FLOPs^(−b) + c, means over the seeds' fits: `a` (geometric), `b` and `c` with intervals.
+
+    `residual` is the rms over sizes of the fits' mean residual of log loss.
+    """
     fits = [fit_with_floor(x, y) for x, y in zip(along.flops_SW, along.loss_SW, strict=True)]
-    a, b, c = fit_with_floor(along.flops_SW.mean(0), along.loss_SW.mean(0))
-    fitted = np.log(c + a * np.exp(-b * along.flops_SW.mean(0)))
-    _, b_S, c_S = zip(*fits, strict=True)
+    a_S, b_S, c_S = zip(*fits, strict=True)
+    fitted_SW = np.array(
+        [np.log(c + a * np.exp(-b * x)) for x, (a, b, c) in zip(along.flops_SW, fits, strict=True)]
+    )
     return {
-        "a": a,
-        "b": {**over_seeds(b_S).to_dict(), "mean": b},
-        "c": {**over_seeds(c_S).to_dict(), "mean": c},
-        "residual": root_mean_square(along.loss_SW.mean(0) - fitted),
+        "a": math.exp(np.log(a_S).mean()),
+        "b": over_seeds(b_S).to_dict(),
+        "c": over_seeds(c_S).to_dict(),
+        "residual": root_mean_square((along.loss_SW - fitted_SW).mean(0)),
     }
 
 

@@ -88,28 +88,40 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
         change = percent(variant["difference"][OVERALL]["change"])
         verdict = verdict_of(variant)
         if verdict == "no clear difference":
-            return f"No clear difference between {variant['name']} and {baseline}: perplexity {change}"
+            between = f"{variant['name']} and {baseline}{from_one_seed(compared)}"
+            return f"No clear difference between {between}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     groups = {
-        said: [v["name"] for v in compared if verdict_of(v) == verdict]
+        said: [v for v in compared if verdict_of(v) == verdict]
         for verdict, said in (
             ("better", f"better than {baseline}"),
             ("worse", f"worse than {baseline}"),
             ("no clear difference", f"no clear difference to {baseline}"),
         )
     }
-    return (
-        f"On unseen text, {'; '.join(f'{said}: {listing(names)}' for said, names in groups.items() if names)}"
+    said = (
+        f"{said}{from_one_seed(group)}: {listing([v['name'] for v in group])}"
+        for said, group in groups.items()
+        if group
     )
+    return f"On unseen text, {'; '.join(said)}"
 
 
 def verdict_of(variant: Variant) -> str:
-    """`better` or `worse` than the baseline where every interval that there is excludes 0 on that side."""
+    """`better` or `worse` than the baseline where both intervals exclude 0 on that side.
+
+    With one seed there is no interval over seeds, and so `no clear difference`.
+    """
     found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
-    known = [difference for difference in found if difference.low == difference.low]  # not NaN
-    if known and all(difference.high < 0 for difference in known):
+    if all(difference.high < 0 for difference in found):
         return "better"
-    return "worse" if known and all(difference.low > 0 for difference in known) else "no clear difference"
+    return "worse" if all(difference.low > 0 for difference in found) else "no clear difference"
+
+
+def from_one_seed(variants: Sequence[Variant]) -> str:
+    """What a headline adds where none of the differences has an interval over seeds."""
+    known = [v for v in variants if v["difference"][OVERALL]["seeds"]["low"] is not None]
+    return "" if known else " from one seed"
 
 
 def uncertainty(shown: Sequence[Variant]) -> str:
@@ -121,7 +133,8 @@ def uncertainty(shown: Sequence[Variant]) -> str:
     if seeds < 2:
         return (
             "There is one seed, so the intervals cover the choice of held-out text only: another seed gives "
-            "another difference, easily by a per cent or more in short trainings."
+            "another difference, easily by a per cent or more in short trainings. From one seed no variant "
+            "is called better or worse."
         )
     several = " Each interval stands for itself: among many variants some differ by chance."
     return (

@@ -161,14 +161,18 @@ def is_finite(value: float | None) -> bool:
 def choose_best(variants: Sequence[dict[str, Any]]) -> None:
     """Mark variants as `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
-    The best has the lowest training loss in the last tenth of its steps, which needs no held-out text;
+    Most of its seeds finished, and of those with as many it has the lowest training loss in the last tenth of
+    the steps, which needs no held-out text. The mean of a few seeds that did not diverge stands for no rate.
     `edge` names the settings whose chosen value is the smallest or largest of several.
     """
     families = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)
     for variant in variants:
         families[variant["design"], tuple(settings_of(variant).items())].append(variant)
     for family in families.values():
-        best = min(family, key=lambda v: v.get("training_loss", {}).get("mean", math.inf))
+        best = min(
+            family,
+            key=lambda v: (-len(v["finished_seeds"]), v.get("training_loss", {}).get("mean", math.inf)),
+        )
         for variant in family:
             variant["chosen"] = variant is best
         best["edge"] = [

@@ -180,9 +180,10 @@ def choice(variants: Sequence[Variant]) -> Iterator[str]:
         yield "Every point of the grid is a variant of its own in the other sections."
         return
     yield (
-        "Of points that differ in the optimizer's settings alone, the one with the lowest training loss in "
-        "the last tenth of its steps stands for the design in the other sections. The held-out text had no "
-        "part in the choice, so its intervals hold for the chosen points."
+        "Of points that differ in the optimizer's settings alone, the one of which most seeds finished, and "
+        "among those with as many the one with the lowest training loss in the last tenth of its steps, "
+        "stands for the design in the other sections. The held-out text had no part in the choice, so its "
+        "intervals hold for the chosen points."
     )
     for v in variants:
         if v.get("edge"):
