@@ -1,8 +1,8 @@
 """Each command on mutated inputs: it ends with code 0 or 2, one error line at most, within time and memory.
 
 PYTHONPATH=tests python -m hostile.fuzz_commands [COUNT [COMMAND…]] prints the table in `fuzz.txt`;
-COMMAND:SEED shows one case. Commands run on one thread, in forked children of a process that has run each of
-them once, so that a case costs a tenth of a second.
+COMMAND:SEED shows one case, COMMAND:FIRST-LAST runs these seeds. Commands run on one thread, in forked
+children of a process that has run each of them once, so that a case costs a tenth of a second.
 """
 
 import contextlib
@@ -285,7 +285,8 @@ def main() -> None:
         (here / "case").rename(template)
         for name, _, seed in asked:
             warm_up([name], template, here)
-            seeds = [int(seed)] if seed else range(count)
+            first, _, last = seed.partition("-")
+            seeds = range(int(first), int(last or first) + 1) if seed else range(count)
             print(json.dumps(fuzz_command(name, seeds, template, here)), flush=True)
         os.chdir("/")
 
