@@ -8,6 +8,7 @@ failure. Takes about a minute a mutation; `test_mutations.py` checks that every 
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,9 +40,13 @@ def caught_by(mutation: Mutation) -> str | None:
             "--durations=0",
         ]
         done = subprocess.run(
-            [*command, *mutation.tests.split()], cwd=ROOT, env=environment, capture_output=True, text=True
+            [*command, *shlex.split(mutation.tests)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
     return found[1] if found else None if done.returncode == 0 else f"pytest ended with {done.returncode}"
 
 

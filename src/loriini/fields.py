@@ -10,6 +10,7 @@ class OptimizerConfig:
 
 import json
 import math
+import sys
 import types
 from dataclasses import dataclass
 from functools import cache
@@ -94,10 +95,15 @@ def mismatch(value: Any, hint: Any) -> str | None:
     return _mismatch_of_class(value, hint)
 
 
+def is_finite(value: float) -> bool:
+    """Whether a float holds the value: neither NaN nor infinite, nor an integer too large for it."""
+    return abs(value) <= sys.float_info.max
+
+
 def _mismatch_of_class(value: Any, kind: type) -> str | None:
     if kind is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if number and math.isfinite(value) else "a finite number"
+        return None if number and is_finite(value) else "a finite number"
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return None
     return {int: "an integer", bool: "true or false", type(None): "none"}.get(kind, f"a {kind.__name__}")

@@ -1,11 +1,12 @@
 """Each command on mutated inputs: it ends with code 0 or 2, one error line at most, within time and memory.
 
 PYTHONPATH=tests python -m hostile.fuzz_commands [COUNT [COMMAND…]] prints the table in `fuzz.txt`;
-COMMAND:SEED shows one case. Commands run in forked children of a process that has run each of them once, so
-that a case costs a small fraction of a second.
+COMMAND:SEED shows one case, COMMAND:FIRST-LAST runs these seeds. Commands run on one thread, in forked
+children of a process that has run each of them once, so that a case costs a tenth of a second.
 """
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -35,6 +36,8 @@ SECONDS = 120
 GIGABYTES = 2.0
 """Of private memory, above that of the process that forks."""
 NOT_FINITE = re.compile(r"""(?<!["'\w])(nan|inf|infinity)(?!["'\w])""", re.IGNORECASE)
+STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+"""Of JSON: names from outside may hold any word."""
 DOCUMENTS = "--documents documents.jsonl --domain-field topic"
 MODEL = ("run/model/*", "run/run.json")
 START = "--corpus corpus --out there --steps 1 --length 64 --batch_size 2 --routing.segment_length 16"
@@ -107,7 +110,8 @@ COMMANDS = {
 
 
 def make_fuzz_template(folder: Path) -> None:
-    """Documents, a corpus, two runs, an encoder, and files of settings; made in this process."""
+    """Documents, a corpus, two runs, an encoder, and files of settings; the same each time, but for paths."""
+    import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     from cli.conftest import write_documents
@@ -116,6 +120,7 @@ def make_fuzz_template(folder: Path) -> None:
     (folder / "text.txt").write_text("the wren is number 4 and the saw is number 5 " * 8)
     for command in (PREPARE, TRAIN):
         assert _in_here(command, folder) == 0
+    _without_speed(folder / "run" / "metrics.jsonl")
     shutil.copytree(folder / "run", folder / "twin")
     settings = json.loads((folder / "twin" / "run.json").read_text())
     (folder / "twin" / "run.json").write_text(json.dumps({**settings, "seed": 1}))
@@ -128,6 +133,7 @@ def make_fuzz_template(folder: Path) -> None:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder / "encoder")
+    torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,
@@ -137,6 +143,13 @@ def make_fuzz_template(folder: Path) -> None:
         max_position_embeddings=64,
     )
     BertModel(config).save_pretrained(folder / "encoder")
+
+
+def _without_speed(metrics: Path) -> None:
+    """Write numbers of equal length in the place of what was measured."""
+    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    measured = {"tokens_per_second": 1000.5, "peak_memory_bytes": 1 << 29}
+    metrics.write_text("".join(json.dumps({**step, **measured}) + "\n" for step in steps))
 
 
 def place_case(name: str, seed: int | None, template: Path, folder: Path) -> list[str]:
@@ -218,8 +231,8 @@ def outcome(ended: Ended, made: Sequence[Path]) -> str:
     row = Row("", "", "loriini: " if refused else "", code=2 if refused else 0, seconds=SECONDS)
     found = problems(row, ended)
     if not found and ended.code == 0:
-        written = "".join([ended.out, *(path.read_text(errors="replace") for path in made)])
-        if word := NOT_FINITE.search(written):
+        written = "\n".join([ended.out, *(path.read_text(errors="replace") for path in made)])
+        if word := NOT_FINITE.search(STRING.sub('""', written)):
             found = [f"{word[0]} in the output"]
     return found[0] if found else "refused" if refused else "done"
 
@@ -240,40 +253,40 @@ def fuzz_command(name: str, seeds: Sequence[int], template: Path, here: Path) ->
             bad[f"{name}:{seed}"] = f"{what} ({', '.join(harmed)}): {result.err.strip()[-400:]}"
         if len(seeds) == 1:
             print(harmed, result, sep="\n", file=sys.stderr)
-    return {
-        "command": name,
-        "inputs": len(seeds),
-        "ended": dict(ended),
-        "slowest_s": round(slowest, 2),
-        "peak_gib": round(peak, 2),
-        **({"bad": bad} if bad else {}),
-    }
+    print(f"{name}: at most {slowest:.2f} s, {peak:.2f} GiB", file=sys.stderr, flush=True)
+    counts = {"command": name, "inputs": len(seeds), "ended": dict(sorted(ended.items()))}
+    return {**counts, **({"bad": bad} if bad else {})}
 
 
 def warm_up(names: Sequence[str], template: Path, here: Path) -> None:
     """Run each command once in this process, so that its children need not import or compile anything."""
+    gc.unfreeze()
     for name in names:
-        folder = here / "warm"
+        folder = here / "case"
         place_case(name, None, template, folder)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert _in_here(COMMANDS[name].command, folder) == 0, (name, out.getvalue())
         os.chdir("/")
         shutil.rmtree(folder)
+    gc.collect()
+    gc.freeze()  # children then copy no pages for the collector's sake
 
 
 def main() -> None:
     """Print one line of JSON a command."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}  # threads do not survive a fork
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     asked = [name.partition(":") for name in sys.argv[2:] or COMMANDS]
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # syncs cost nothing there
     with TemporaryDirectory(dir=memory) as folder:
         here, template = Path(folder), Path(folder) / "template"
-        template.mkdir()
-        make_fuzz_template(template)
+        (here / "case").mkdir()
+        make_fuzz_template(here / "case")  # where the cases will be: a run names the path of its corpus
+        (here / "case").rename(template)
         for name, _, seed in asked:
             warm_up([name], template, here)
-            seeds = [int(seed)] if seed else range(count)
+            first, _, last = seed.partition("-")
+            seeds = range(int(first), int(last or first) + 1) if seed else range(count)
             print(json.dumps(fuzz_command(name, seeds, template, here)), flush=True)
         os.chdir("/")
 

@@ -31,7 +31,7 @@ def mutate(path: Path, rng: random.Random) -> None:
     change = by_format.get(path.suffix, _bytes) if rng.random() < 0.67 else _bytes
     try:
         content = change(path.read_bytes(), rng)
-    except ValueError:  # the template's own file is not of this format
+    except (ValueError, LookupError):  # another mutation left nothing of this format
         content = _bytes(path.read_bytes(), rng)
     path.write_bytes(content)
     if rng.random() < 0.5:

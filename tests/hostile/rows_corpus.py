@@ -1,6 +1,7 @@
 """Commands on a corpus whose manifests, arrays or tokenizer were damaged or edited."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -50,6 +51,22 @@ def of_objects(path: Path) -> None:
 
 def of_zeros(path: Path) -> None:
     np.save(path, np.zeros((3, 4, 5)))
+
+
+def first_value(value: float) -> Callable[[Path], None]:
+    """The first number of an array replaced, such that its header stays."""
+
+    def harm(path: Path) -> None:
+        array = np.load(path)
+        array.flat[0] = value
+        np.save(path, array)
+
+    return harm
+
+
+def old_header(path: Path) -> None:
+    """A number in the header is written as Python 2 did, which numpy warns of."""
+    path.write_bytes(path.read_bytes().replace(b"), } ", b"L), }", 1))
 
 
 def largest_ids(path: Path) -> None:
@@ -186,6 +203,15 @@ def tables() -> Iterator[Row]:
         harms = {name: at(file, harm) for name, harm in (ARRAYS | NUMPY).items()}
         name = file.split("/")[1]
         yield from rows(f"{file} is", harms, ("inspect", "verify", "json"), rf"{name} is not what was", i)
+    floats = {f"holds {value}": first_value(value) for value in (math.nan, math.inf)}
+    harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
+    line = "embeddings.npy (holds NaN or infinity|is not what was)"
+    yield from rows("embeddings.npy", harms, ("inspect", "verify", "json"), line)
+    width = edited("counts", "width", value=math.nan, old=True)
+    harms = {"has a width of NaN": at("embeddings/manifest.json", width)}
+    yield from rows("embeddings/manifest.json", harms, ("inspect", "json"), "manifest.*NaN is no JSON")
+    header = at("embeddings/embeddings.npy", old_header)
+    yield Row("inspect: embeddings.npy has a header of Python 2", COMMANDS["inspect"], "", header, 0)
     ids = {"has ids outside the vocabulary": at("instances/instances.bin", largest_ids)}
     yield from rows(
         "instances.bin", ids, ("train", "megatron", "dataset"), r"holds the id 65535 of \d+; the corpus"

@@ -91,6 +91,16 @@ def without_metadata(path: Path) -> None:
     save_file(load_file(path), path)
 
 
+def every_step(**values: Any) -> Callable[[Path], None]:
+    """Fields of every step's record replaced."""
+
+    def harm(path: Path) -> None:
+        steps = [json.loads(line) | values for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(step) + "\n" for step in steps))
+
+    return harm
+
+
 EMBEDDING = "model.model.embed_tokens.weight"
 STATES = {
     "an unknown field": edited("progress", "more", value=1),
@@ -125,6 +135,7 @@ SETTINGS = {
     "a name of a list": edited("name", value=["a"]),
     "a rate of NaN": edited("optimizer", "learning_rate", value=float("nan")),
     "a rate of infinity": edited("optimizer", "learning_rate", value=float("inf")),
+    "an endless rate": edited("optimizer", "learning_rate", value=10**400),
     "a rate of text": edited("optimizer", "learning_rate", value="high"),
     "an optimizer of a list": edited("optimizer", value=[]),
     "an optimizer of null": edited("optimizer", value=None),
@@ -161,6 +172,8 @@ METRICS = {
     "of steps of text": replaced(b'{"step": "a", "loss": 1.0, "tokens": 3}\n' * 2),
     "of a loss of text": replaced(b'{"step": 1, "loss": "low", "tokens": 3}\n' * 2),
     "a folder": as_folder,
+    "of an endless loss": replaced(b'{"step": 1, "loss": 1%s, "tokens": 3}\n' % (b"0" * 400)),
+    "of an entropy of 1e308": every_step(load_entropy=[1e308, 1e308]),
     "of steps alone": replaced(b'{"step": 1}\n{"step": 2}\n'),
 }
 MODELS = {
@@ -257,7 +270,7 @@ def tables() -> Iterator[Row]:
     yield from rows(
         "a shard", weights, {"export a step", "start from a step"}, r"step-00000002: .*(lacks|has shape)", 2
     )
-    steps = dict(list(METRICS.items())[:-1])  # to rewind them, steps are enough
+    steps = dict(list(METRICS.items())[:-3])  # to rewind them, steps are enough
     garbled = {name: both(unfinished, at("metrics.jsonl", harm)) for name, harm in steps.items()}
     yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
     read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}

@@ -71,6 +71,6 @@ DATA = (
         "corpus/walks.py",
         "return permutation[keep[permutation]]",
         "return permutation",
-        "tests/corpus",
+        "tests/corpus/test_walks.py tests/corpus/test_order.py",
     ),
 )

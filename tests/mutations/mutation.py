@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mutation:
-    """A mistake: `old` occurs once in `file` and becomes `new`; `tests` should fail."""
+    """A mistake: `old` occurs once in `file` and becomes `new`; `tests` (pytest's arguments) should fail."""
 
     name: str
     file: str

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 import torch
 from torch.nn.functional import gelu
@@ -180,6 +183,20 @@ def test_the_euclidean_norm_equals_its_twin(dtype: torch.dtype) -> None:
     (wanted * probe).sum().backward()
     torch.testing.assert_close(fast.grad, naive.grad)
     assert not fast.grad[2, 1].any()
+
+
+@pytest.mark.parametrize("norm", [1, 2, "inf"])
+def test_activations_are_scored_by_their_norm_with_gradients(norm: Literal[1, 2, "inf"]) -> None:
+    scorer = ActivationNormScorer(RouterSettings(replace(DESIGNS["aoe"], norm=norm), 16, 4))
+    found, naive = (torch.randn(2, 3, 4, 8).requires_grad_() for _ in range(2))
+    naive.data.copy_(found.data)
+    sizes = naive.abs()
+    wanted = {1: sizes.sum(-1), 2: sizes.square().sum(-1).sqrt(), "inf": sizes.amax(-1)}[norm]
+    norms, probe = scorer(found, CONTEXT), torch.randn(2, 3, 4)
+    torch.testing.assert_close(norms, wanted)
+    (norms * probe).sum().backward()
+    (wanted * probe).sum().backward()
+    torch.testing.assert_close(found.grad, naive.grad)
 
 
 def test_norms_keep_no_float32_copy_of_activations() -> None:

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from loriini.errors import InputError, printable
@@ -36,6 +37,7 @@ def prepare_process() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", "Reading `.npy`", UserWarning)  # numpy's, of a damaged header
     for library in LIBRARIES:
         logging.getLogger(library).setLevel(logging.ERROR)
     try:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.quality import adjacent_cosines, recall
 from loriini.corpus.stored import chosen_documents
+from loriini.corpus.verify import damaged
 from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact
 
 PERCENTILES = (10, 50, 90, 99)
@@ -150,7 +151,11 @@ def _adjacent_cosines(corpus: Corpus) -> NDArray[np.float32]:
         return np.empty(0, np.float32)
     order_M = np.load(load_artifact(corpus.folder / "order").path("order.npy"), mmap_mode="r")
     vectors_ND = np.load(embeddings.path("embeddings.npy"), mmap_mode="r")
-    return adjacent_cosines(order_M, vectors_ND)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cosines = adjacent_cosines(order_M, vectors_ND)
+    if not np.isfinite(cosines).all():
+        raise damaged(corpus.folder, "embeddings", "embeddings.npy holds NaN or infinity")
+    return cosines
 
 
 def _histograms(

@@ -33,14 +33,14 @@ def verify(out: Path) -> int:
     with progress("MiB read", blocks) as advance:
         for name, file in files:
             if _hash(out / name / file, advance) != artifacts[name].files[file]:
-                raise _damaged(out, name, f"{file} is not what was written")
+                raise damaged(out, name, f"{file} is not what was written")
     for stage in stages:
         for source in stage.needs:
             expected = artifacts[stage.name].inputs.get(source)
             if expected and (source not in artifacts or expected != artifacts[source].digest):
-                raise _damaged(out, stage.name, f"it was not made of the {source} that are here")
+                raise damaged(out, stage.name, f"it was not made of the {source} that are here")
     for name, message in imbalances(artifacts):
-        raise _damaged(out, name, message)
+        raise damaged(out, name, message)
     return len(files)
 
 
@@ -48,7 +48,7 @@ def check_files(out: Path, artifact: Artifact) -> None:
     """InputError for the first file of a stage that is not what was written."""
     for file, expected in artifact.files.items():
         if _hash(artifact.path(file), lambda count=1, note="": None) != expected:
-            raise _damaged(out, artifact.folder.name, f"{file} is not what was written")
+            raise damaged(out, artifact.folder.name, f"{file} is not what was written")
 
 
 def check_recorded(out: Path, recorded: Mapping[str, Any]) -> None:
@@ -57,7 +57,7 @@ def check_recorded(out: Path, recorded: Mapping[str, Any]) -> None:
         if (out / stage.name / MANIFEST).exists():
             artifact = load_artifact(out / stage.name)
             if recorded.get(stage.name) != {"counts": artifact.counts, "files": artifact.files}:
-                raise _damaged(out, stage.name, f"it is not the one that {out / MANIFEST} records")
+                raise damaged(out, stage.name, f"it is not the one that {out / MANIFEST} records")
 
 
 @contextmanager
@@ -85,7 +85,8 @@ def _hash(path: Path, advance: Advance) -> str | None:
     return hashed.hexdigest()
 
 
-def _damaged(out: Path, name: str, what: str) -> InputError:
+def damaged(out: Path, name: str, what: str) -> InputError:
+    """The error of a stage of the corpus `out`: what is wrong with it, and which folders to remove."""
     names = [stage.name for stage in STAGES]
     later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
     return InputError(

@@ -164,7 +164,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
     written. Manifests of the first versions had no hash.
     """
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -178,6 +178,10 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
         if not isinstance(manifest.get(name), dict):
             raise _unreadable(path, f"{name!r} is absent or no object")
     return manifest
+
+
+def _not_finite(word: str) -> float:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _unreadable(path: Path, reason: object) -> InputError:

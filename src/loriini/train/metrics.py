@@ -1,6 +1,7 @@
 """`metrics.jsonl`, one JSON object a step, and its statistics of the experts."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,6 +30,9 @@ ARRAYS = frozenset(
     {"active", "load", "mean_gates", "activation_norms", "load_entropy", "gate_entropy", "confidence_entropy"}
 )
 """Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
+FLOAT32 = torch.finfo(torch.float32).max
+MOST_NATS = 100
+"""No entropy is larger, whatever the number of experts."""
 
 
 def read_metrics(path: Path, *required: str) -> list[dict[str, Any]]:
@@ -81,7 +85,7 @@ def type_problem(step: dict[str, Any]) -> str | None:
     for name in KINDS.keys() & step.keys():
         if wanted := mismatch(step[name], KINDS[name]):
             return f"{name} is not {wanted}"
-    wrong = (name for name in NUMBERS if not isinstance(step.get(name), int | float | None))
+    wrong = (name for name in NUMBERS if not _is_number(step.get(name)))
     return next((f"{name} is no number" for name in wrong), None)
 
 
@@ -91,9 +95,24 @@ def shape_problem(step: dict[str, Any], shapes: dict[tuple[str, Any], Shape]) ->
         shape = _shape(step[name])
         if not shape or shapes.setdefault((name, step.get("experts")), shape) != shape:
             return f"{name} is no array of numbers as in other steps"
+        most = MOST_NATS if name.endswith("entropy") else FLOAT32
+        if name != "active" and _exceeds(step[name], most):
+            return f"{name} is larger than can be"
     if not all(isinstance(mask, int) for mask in step.get("active", ())):
         return "active is not of integers"
     return None
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is null, or a number of a size that can be."""
+    return isinstance(value, int | float | None) and not _exceeds(value, FLOAT32)
+
+
+def _exceeds(value: Any, most: float) -> bool:
+    """Whether a number, or one in nested lists, is larger in absolute value and finite."""
+    if isinstance(value, list):
+        return any(_exceeds(part, most) for part in value)
+    return value is not None and most < abs(value) < math.inf
 
 
 def _shape(value: Any) -> Shape | None:
