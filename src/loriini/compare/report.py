@@ -99,12 +99,12 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
             ("no clear difference", f"no clear difference to {baseline}"),
         )
     }
-    said = (
+    parts = (
         f"{said}{from_one_seed(group)}: {listing([v['name'] for v in group])}"
         for said, group in groups.items()
         if group
     )
-    return f"On unseen text, {'; '.join(said)}"
+    return f"On unseen text, {'; '.join(parts)}"
 
 
 def verdict_of(variant: Variant) -> str:
