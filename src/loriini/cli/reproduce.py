@@ -55,7 +55,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
 
 def _refuse_ignored(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
-    values = {name: value for name, value in vars(arguments).items() if value not in (None, False, [])}
+    values = {name: v for name, v in vars(arguments).items() if v not in (None, []) and v is not False}
     prints = values.get("scale") == "paper" and "text" not in values
     for ignored, names, remedy in (
         (arguments.list, ("items", "page", "text", "jobs", "reasons"), "--list trains nothing"),

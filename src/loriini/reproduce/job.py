@@ -88,7 +88,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     """Reproduce items in the folder `out`, without what is done there; the path of the overview.
 
     InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
-    failed, with the other items written.
+    failed, or what measuring one raised, with the other items written.
     """
     scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
     texts = Texts(out / "text", scale, settings.text, settings.jobs)
