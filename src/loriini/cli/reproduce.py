@@ -2,10 +2,14 @@
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, given, output_file, output_path
 from loriini.errors import InputError
+
+IN_OUT = Path("findings.md")
+"""The page's place in the folder of results."""
 
 
 def reproduce_arguments(add: Add) -> None:
@@ -21,8 +25,8 @@ def reproduce_arguments(add: Add) -> None:
     add("--list", action="store_true", help="list every item with its finding, cost and state")
     reasons = "also train what tells why findings do not hold"
     option("--reasons", action="store_true", help=reasons)
-    page = "write the findings as Markdown, and pictures in a folder beside it, from the results in --out"
-    add("--page", type=output_file, metavar="FILE", help=page)
+    page = "write the findings in --out as Markdown (OUT/findings.md), and pictures in a folder beside it"
+    add("--page", nargs="?", const=IN_OUT, type=output_file, metavar="FILE", help=page)
     add("--json", action="store_true", help="with --list: as JSON")
 
 
@@ -38,7 +42,8 @@ def reproduce(arguments: argparse.Namespace) -> None:
     if arguments.page:
         from loriini.reproduce.findings import write_findings
 
-        print(write_findings(arguments.out, arguments.page))
+        in_out = arguments.page is IN_OUT
+        print(write_findings(arguments.out, arguments.out / IN_OUT if in_out else arguments.page))
         return
     if not arguments.items:
         raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
@@ -58,13 +63,13 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
     values = {name: v for name, v in vars(arguments).items() if v not in (None, []) and v is not False}
     prints = values.get("scale") == "paper" and "text" not in values
     for ignored, names, remedy in (
-        (arguments.list, ("items", "page", "text", "jobs", "reasons"), "--list trains nothing"),
+        (arguments.list, ("items", "page", "reasons"), "--list trains nothing"),
         (
             arguments.page is not None,
             ("items", "scale", "text", "seeds", "jobs", "reasons"),
             "--page is made from the results in --out alone",
         ),
-        (prints, ("jobs", "reasons"), "--scale paper only prints commands unless there is a --text"),
+        (prints, ("reasons",), "--scale paper only prints commands unless there is a --text"),
         (not arguments.list, ("json",), "is only for --list"),
     ):
         for name in names if ignored else ():
