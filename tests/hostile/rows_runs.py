@@ -101,6 +101,17 @@ def every_step(**values: Any) -> Callable[[Path], None]:
     return harm
 
 
+def without(field: str) -> Callable[[Path], None]:
+    """The last step's record lacks a field."""
+
+    def harm(path: Path) -> None:
+        *steps, last = path.read_text().splitlines()
+        fields = {name: value for name, value in json.loads(last).items() if name != field}
+        path.write_text("\n".join([*steps, json.dumps(fields)]) + "\n")
+
+    return harm
+
+
 EMBEDDING = "model.model.embed_tokens.weight"
 STATES = {
     "an unknown field": edited("progress", "more", value=1),
@@ -275,6 +286,8 @@ def tables() -> Iterator[Row]:
     yield from rows("metrics.jsonl", garbled, {"resume"}, r"metrics\.jsonl: ", 3)
     read = {name: at("metrics.jsonl", harm) for name, harm in METRICS.items()}
     yield from rows("metrics.jsonl", read, {"compare", "analyze"}, r"metrics\.jsonl: ", 3)
+    entropies = {"of a step without an entropy": at("metrics.jsonl", without("load_entropy"))}
+    yield from rows("metrics.jsonl", entropies, {"compare"}, r"metrics\.jsonl: line 4 .*without load_entropy")
     halves = {name: at("model", harm) for name, harm in MODELS.items()}
     yield from rows("a model", halves, {"resume", "train"}, r"run/model: .*; remove it", 1)
     yield from rows("a model", halves, {"evaluate", "compare"}, r"loriini: (run(/model)?: |the tokenizer)", 2)

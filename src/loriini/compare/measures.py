@@ -30,6 +30,12 @@ AXES = ("tokens", "flops", "seconds")
 
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 """Fields of a step that are compared."""
+ENTROPIES = {
+    "experts_in_use": "load_entropy",
+    "experts_per_decision": "gate_entropy",
+    "experts_in_doubt": "confidence_entropy",
+}
+"""Measures of a mixture, and the fields of its steps that they come from."""
 
 
 def training_measures(trial: Trial) -> dict[str, Any]:
@@ -43,9 +49,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
 
     InputError for a run without metrics.
     """
-    metrics = read_metrics(trial.folder / METRICS, *READ)
-    if not metrics:
-        raise InputError(f"{trial.folder}: has no {METRICS}, so nothing to compare; train it first")
+    metrics = _read_steps(trial.folder)
     run, written = read_run(trial.folder / RUN)
     configs = {n: run.config(written["vocab_size"], 0, n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
@@ -70,6 +74,18 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "curve": learning_curve(column(metrics, "loss"), spent),
         **use_of_experts(metrics),
     }
+
+
+def _read_steps(folder: Path) -> list[dict[str, Any]]:
+    """A run's metrics, with all that is compared; InputError where there are none or something is absent."""
+    metrics = read_metrics(folder / METRICS, *READ)
+    if not metrics:
+        raise InputError(f"{folder}: has no {METRICS}, so nothing to compare; train it first")
+    for number, step in enumerate(metrics, 1):
+        if "active" in step and (absent := sorted({*ENTROPIES.values()} - step.keys())):
+            where = f"{folder / METRICS}: line {number}"
+            raise InputError(f"{where} is no step's record (without {absent[0]}); remove that line")
+    return metrics
 
 
 def last_part(metrics: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
@@ -103,12 +119,7 @@ def use_of_experts(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not routed:
         return {}
     last, windows = last_part(list(routed)), utilisation(routed)[1]  # type: ignore[arg-type]
-    entropies = {
-        "experts_in_use": "load_entropy",
-        "experts_per_decision": "gate_entropy",
-        "experts_in_doubt": "confidence_entropy",
-    }
-    measured = {name: float(np.exp(column(last, key)).mean()) for name, key in entropies.items()}
+    measured = {name: float(np.exp(column(last, key)).mean()) for name, key in ENTROPIES.items()}
     count = max(1, round(LAST_SHARE * len(windows)))
     return {
         "experts": routed[-1]["experts"],

@@ -166,6 +166,8 @@ def _histograms(
     drawn = {"tokens_per_document": bin_counts(lengths_N, doubling)}
     if nearest := load_stage(corpus, "neighbors"):
         similarities_NK = np.load(nearest.path("similarities.npy"), mmap_mode="r")
+        if similarities_NK.shape != np.load(nearest.path("neighbors.npy"), mmap_mode="r").shape:
+            raise damaged(corpus.folder, "neighbors", "similarities.npy is not what was written")
         drawn["nearest_cosine"] = bin_counts(similarities_NK[:, 0], COSINES)
         drawn["adjacent_cosine"] = bin_counts(cosines, COSINES)
     return drawn
