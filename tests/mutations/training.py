@@ -125,8 +125,8 @@ TRAINING = (
     Mutation(
         "a headline claims what one interval supports",
         "compare/report.py",
-        "if known and all(difference.high < 0 for difference in known):",
-        "if known and any(difference.high < 0 for difference in known):",
+        "if all(difference.high < 0 for difference in found):",
+        "if any(difference.high < 0 for difference in found):",
         "tests/compare/test_report.py",
     ),
     Mutation(
