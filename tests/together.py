@@ -12,7 +12,15 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["loriini.launch", "runs"])  # torch is imported once for all jobs
+CONTEXT.set_forkserver_preload(  # what processes import is imported once for all
+    [
+        "loriini.launch",
+        "loriini.compare.job",
+        "sklearn.decomposition",
+        "sklearn.feature_extraction.text",
+        "runs",
+    ]
+)
 SILENCE = 600
 """Seconds after which ranks that return nothing are given up."""
 

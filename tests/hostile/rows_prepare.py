@@ -249,16 +249,19 @@ BOMBS = [
             lambda: response(gzip.compress(ENDLESS * 200), more="Content-Encoding: gzip\r\n"),
         ),
         "longer than 64 MiB",
+        drill=True,
     ),
     left_out(
         "page.warc",
         write("page.warc", lambda: response(b"<html><body>" + b"<p>words</p>" * MIB)),
         "page of more than 8 MiB",
+        drill=True,
     ),
     left_out(
         "cell.parquet",
         write("cell.parquet", lambda: parquet(pa.table({"text": ["x" * (100 * MIB), TEXTS[0]]}))),
         "longer than 64 MiB",
+        drill=True,
     ),
     left_out(
         "cell.arrow",

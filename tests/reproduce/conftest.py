@@ -1,6 +1,9 @@
 """One folder of all items, reproduced with runs of two steps in this process."""
 
+import fcntl
 import json
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,17 +82,29 @@ def tiny() -> Any:
         yield
 
 
+def made_once(name: str, make: Callable[[Path], object], factory: pytest.TempPathFactory) -> Path:
+    """A folder's path, made by the first test process that needs it while the others wait."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with open(shared / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / name).exists():
+            make(shared / f"{name}.part")
+            (shared / f"{name}.part").rename(shared / name)
+    return shared / name
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text_folder(tmp_path_factory.mktemp("text") / "corpora")
+    return made_once("corpora", write_text_folder, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def reproduced(tiny: None, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which SOME items are reproduced with one seed."""
-    out = tmp_path_factory.mktemp("reproduced") / "out"
-    main(["reproduce", *SOME, "--text", str(text), "--seeds", "1", "--out", str(out)])
-    return out
+    """A folder in which SOME items are reproduced with one seed; this process's own copy."""
+    wanted = ["reproduce", *SOME, "--text", str(text), "--seeds", "1", "--out"]
+    made = made_once("reproduced", lambda out: main([*wanted, str(out)]), tmp_path_factory)
+    return shutil.copytree(made, tmp_path_factory.mktemp("reproduced") / "out")
 
 
 @pytest.fixture(scope="session")

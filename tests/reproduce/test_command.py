@@ -1,11 +1,8 @@
 """The command: wrong input in a line, a list, a page from results alone, resumed runs."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,10 @@ from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import evaluation_commands, run_folder
 from loriini.reproduce.results import item_results
 from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import SCALES
 from loriini.train.metrics import METRICS, read_metrics
-from reproduce.conftest import results_of
+from reproduce.conftest import TEST, results_of
+from together import CONTEXT
 
 
 @pytest.mark.parametrize(
@@ -232,32 +231,23 @@ def test_reasons_are_tried_where_a_finding_does_not_hold(
     assert results_of(out, "lory-fig3")["reasons"] == found["reasons"]
 
 
-BESIDE = """
-import sys
-from loriini.reproduce.scales import SCALES
-from reproduce.conftest import TEST
-from loriini.cli import main
-SCALES["tiny"] = TEST
-main(["reproduce", *sys.argv[1:]])
-"""
+def reproduce_beside(item: str, text: Path, out: Path) -> None:
+    SCALES["tiny"] = TEST
+    main(["reproduce", item, "--text", str(text), "--seeds", "1", "--out", str(out)])
 
 
-def test_two_commands_in_one_folder_share_a_run(text: Path, tmp_path: Path) -> None:
+def test_two_commands_in_one_folder_share_a_run(reproduced: Path, text: Path, tmp_path: Path) -> None:
     """Both need the same run in the same moment."""
-    tests = str(Path(__file__).parents[1])
     items = ("lory-fig6", "lory-fig11")
-    commands = [
-        subprocess.Popen(
-            [sys.executable, "-c", BESIDE, item, "--text", str(text), "--seeds", "1", "--out", "out"],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for item in items
-    ]
-    messages = [command.communicate()[1] for command in commands]
-    assert [command.returncode for command in commands] == [0, 0], messages
+    trained = shutil.ignore_patterns("runs", "measures", "results.json")
+    shutil.copytree(reproduced, tmp_path / "out", ignore=trained)
+    arguments = [(item, text, tmp_path / "out") for item in items]
+    commands = [CONTEXT.Process(target=reproduce_beside, args=each) for each in arguments]
+    for command in commands:
+        command.start()
+    for command in commands:
+        command.join()
+    assert [command.exitcode for command in commands] == [0, 0]
     (run,) = (tmp_path / "out" / "runs").iterdir()
     assert [step["step"] for step in read_metrics(run / METRICS)] == [1, 2]
     assert set(json.loads((tmp_path / "out" / "results.json").read_text())["items"]) == set(items)

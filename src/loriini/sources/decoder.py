@@ -141,6 +141,7 @@ def _data_set(
     wanted: set[str],
     longest: int,
 ) -> Iterator[bytes]:
+    os.environ["USE_TORCH"] = "0"  # otherwise it imports torch, which takes longer than all the rest
     import datasets
     import tqdm
 
