@@ -1,5 +1,6 @@
 """Every test starts from the same seeds, on one thread, and reads NaN where it reads what nobody wrote."""
 
+import gc
 import os
 import random
 import signal
@@ -22,6 +23,12 @@ def pytest_xdist_auto_num_workers() -> int:
     """Three test processes for two cores: tests often wait for processes that they start."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + cores // 2
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is not searched for among the modules and tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
