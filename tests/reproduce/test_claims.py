@@ -69,6 +69,6 @@ def test_the_sentence_is_made_from_the_claims() -> None:
     claims = [exactly("one", 1.0, high=2.0).to_dict(), exactly("other", 3.0, high=2.0).to_dict()]
     said = sentence(FAILS, claims, "tiny")
     assert said == (
-        "At scale tiny the finding does not hold. Of 2 claims: 1 holds; 1 does not hold. "
+        "At scale tiny the finding does not hold. Of 2 claims 1 holds, 1 does not hold. "
         "For example: other: 3 (claimed: at most 2)."
     )

@@ -6,7 +6,7 @@ measured is exact: a single value without an interval decides.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,12 @@ Values = Mapping[int, float]
 """A quantity by seed, or by round where rounds are repeated instead of trainings."""
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+VERBS = {
+    HOLDS: ("holds", "hold"),
+    FAILS: ("does not hold", "do not hold"),
+    UNDECIDED: ("is undecided", "are undecided"),
+}
+"""Each verdict as the predicate of one claim and of several."""
 CLOSE = 0.02
 """Nats a token, 2 % of perplexity, up to which two losses count as about equal."""
 
@@ -78,16 +84,21 @@ def sentence(verdict: str, claims: Sequence[Mapping[str, Any]], scale: str) -> s
     """The verdict in words, with the claims that decided it."""
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
-    counts = [(v, [c for c in claims if c["verdict"] == v]) for v in (HOLDS, FAILS, UNDECIDED)]
-    shown = "; ".join(f"{len(found)} {name}" for name, found in counts if found)
+    shown = counted(claim["verdict"] for claim in claims)
     decisive = next(iter([c for c in claims if c["verdict"] == verdict] or claims))
-    parts = f"Of {len(claims)} claims: {shown}. For example" if len(claims) > 1 else "The claim"
+    parts = f"Of {len(claims)} claims {shown}. For example" if len(claims) > 1 else "The claim"
     return f"At scale {scale} the finding {verdict_phrase(verdict)}. {parts}: {in_words(decisive)}."
+
+
+def counted(verdicts: Iterable[str]) -> str:
+    """How many there are of each verdict: 3 hold, 1 does not hold, 1 is undecided."""
+    found = list(verdicts)
+    return ", ".join(f"{n} {VERBS[v][n > 1]}" for v in VERBS if (n := found.count(v)))
 
 
 def verdict_phrase(verdict: str) -> str:
     """A verdict as the predicate of a sentence."""
-    return "is undecided" if verdict == UNDECIDED else verdict
+    return VERBS[verdict][0]
 
 
 def in_words(claim: Mapping[str, Any]) -> str:

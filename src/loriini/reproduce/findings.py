@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import estimate_text, range_text
+from loriini.reproduce.claims import counted, estimate_text, range_text
 from loriini.reproduce.items import FIRST
-from loriini.reproduce.report import VERDICTS, caption, cell, claim_rows, command, published_cell, trained_for
+from loriini.reproduce.report import caption, cell, claim_rows, command, published_cell, trained_for
 from loriini.reproduce.results import RESULTS, outdated, read_items
 
 Items = Mapping[str, Any]
@@ -130,7 +130,7 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    yield f"{len(items)} items: {counted(found['verdict'] for found in items.values())}."
+    yield f"Of {len(items)} findings {counted(found['verdict'] for found in items.values())}."
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -140,12 +140,6 @@ def _overview(items: Items) -> Iterator[str]:
             if (found := items.get(name))
         ),
     )
-
-
-def counted(verdicts: Iterable[str]) -> str:
-    """How many there are of each verdict."""
-    found = list(verdicts)
-    return ", ".join(f"{found.count(v)} {v}" for v in dict.fromkeys((*VERDICTS, *found)) if v in found)
 
 
 def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
@@ -196,7 +190,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from table
         return
     yield '<details markdown="1">'
-    yield f"<summary>{len(claims)} claims: {counted(c['verdict'] for c in claims)}</summary>"
+    yield f"<summary>Of {len(claims)} claims {counted(c['verdict'] for c in claims)}.</summary>"
     yield ""
     yield from table
     yield ""

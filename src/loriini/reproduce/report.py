@@ -9,12 +9,11 @@ from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
-from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, estimate_text, number, range_text
+from loriini.reproduce.claims import counted, estimate_text, number, range_text
 from loriini.reproduce.results import RESULTS, read_items
 
 Results = Mapping[str, Any]
 NOTHING = "–"
-VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
 
 def write_item_report(results: Results, folder: Path) -> Path:
@@ -192,7 +191,6 @@ def write_overview(out: Path) -> Path:
         name: {k: v for k, v in found.items() if k != "charts"} for name, found in items.items()
     }
     write_json(out / RESULTS, {"items": without_charts})
-    counts = {verdict: sum(found["verdict"] == verdict for found in items.values()) for verdict in VERDICTS}
     rows = [
         [
             p.element("a", found["title"], href=f"{name}/{REPORT}"),
@@ -204,7 +202,7 @@ def write_overview(out: Path) -> Path:
     ]
     opening = p.join(
         p.element("p", "Loriini · the four papers, reproduced", class_="kicker"),
-        p.element("h1", ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)),
+        p.element("h1", f"Of {len(items)} findings {counted(found['verdict'] for found in items.values())}"),
     )
     sections = {"Findings": p.table(["", "item", "verdict", "measured"], rows)}
     return write_page(out / REPORT, "Loriini: findings of four papers", opening, sections.items())
