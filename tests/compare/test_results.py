@@ -2,6 +2,8 @@
 
 import json
 import math
+import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides, train_here
+from loriini.cli import main
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
 from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
@@ -204,6 +207,7 @@ def test_bad_input_is_refused_in_a_line(
         (["lory"], [*corpus, *heldout, *overrides(), "--skip", 32], "the first 32 are skipped"),
         (["lory", dense], [], "lory: give designs or folders of runs, not both"),
         ([dense], ["--seeds", 2], "--seeds: these runs are trained already; leave it out"),
+        ([dense], ["--commands"], "--commands: these runs are trained already; leave it out"),
         ([dense], ["--steps", 2], "--steps: these runs are trained already; leave it out"),
         ([dense, dense], [], "given twice"),
         ([tmp_path / "not-a-run"], [], "not-a-run: no run here (no run.json)"),
@@ -234,6 +238,27 @@ def test_a_dry_run_lists_every_cell_with_its_state(
     small = call(capsys, "compare", "lory", "--dry-run", "--seeds", 1, "--out", tmp_path / "none")
     assert small.out.splitlines()[1].endswith("new")
     assert not (tmp_path / "none").exists()
+
+
+def test_commands_train_what_is_left_anywhere(
+    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = shutil.copytree(compared.out, tmp_path / "out")
+    arguments = ("dense", "lory", "--seeds", 3, "--out", out, *compared.arguments)
+    ended = call(capsys, "compare", *arguments, "--commands")
+    commands = [shlex.split(line) for line in ended.out.splitlines()]
+    assert [command[:3] for command in commands] == 2 * [["loriini", "train", "--resume"]]
+    for command in commands:
+        main(command[1:])
+    assert call(capsys, "compare", *arguments, "--commands").out == ""
+    compare_here(*arguments)
+    cells = json.loads((out / "results.json").read_text())["cells"]
+    assert [cell["state"] for cell in cells] == 6 * ["finished"]
+    assert {Path(command[3]).name for command in commands} == {
+        cell["folder"] for cell in cells if cell["seed"] == 2
+    }
+    both = call(capsys, "compare", *arguments, "--commands", "--dry-run")
+    assert_refused(both, "--commands: --dry-run makes no folders")
 
 
 def test_a_failed_cell_is_named_and_the_others_are_reported(

@@ -41,6 +41,9 @@ from together import CONTEXT
         (("--list", "lory-fig3", "lory-fig4"), "lory-fig3 lory-fig4: --list trains nothing; leave this out"),
         (("--list", "--page", "page.md"), "--page: --list trains nothing"),
         (("--list", "--reasons"), "--reasons: --list trains nothing"),
+        (("--list", "--commands"), "--commands: --list trains nothing"),
+        (("lory-fig3", "--commands", "--reasons"), "--reasons: findings are judged only after"),
+        (("lory-fig3", "--scale", "paper", "--commands"), "--commands: --scale paper only prints commands"),
         (("lory-fig3", "--json"), "--json: is only for --list"),
         (("lory-fig3", "--scale", "paper", "--reasons"), "--reasons: --scale paper only prints commands"),
     ],
@@ -112,6 +115,24 @@ def test_finished_items_train_nothing_again(
     before = (reproduced / "lory-fig3" / "results.json").read_text()
     reproduce_items(ReproduceSettings(("lory-fig3",), text=(str(text),), seeds=1), reproduced)
     assert (reproduced / "lory-fig3" / "results.json").read_text() == before
+
+
+def test_commands_train_what_is_left_anywhere(
+    reproduced: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(reproduced, tmp_path / "out")
+    (cell, *_) = results_of(out, "lory-fig3")["cells"]
+    shutil.rmtree(out / "runs" / cell["folder"])
+    arguments = ["reproduce", "lory-fig3", "--text", str(text), "--seeds", "1", "--out", str(out)]
+    main([*arguments, "--commands"])
+    (line,) = capsys.readouterr().out.splitlines()
+    program, *command = line.split()
+    assert program == "loriini"
+    main(command)
+    main([*arguments, "--commands"])
+    main(arguments)
+    assert capsys.readouterr().out.splitlines()[1:] == [str(out / "report.html")]
+    assert {each["state"] for each in results_of(out, "lory-fig3")["cells"]} == {"finished"}
 
 
 def test_a_model_is_loaded_once_for_all_of_its_measures(

@@ -1,6 +1,7 @@
 """The command that compares designs, or runs that are there."""
 
 import argparse
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,11 @@ from loriini.cli.parser import Add, given, output_path
 from loriini.errors import InputError
 
 if TYPE_CHECKING:
+    from loriini.compare.running import Trial
     from loriini.compare.sizes import Ladder
+
+
+COMMANDS = "train nothing here: print a command for each training that is not done, to run anywhere"
 
 
 def compare_arguments(add: Add) -> None:
@@ -33,6 +38,7 @@ def compare_arguments(add: Add) -> None:
     training("--ladder-tokens", metavar="HOW", help=tokens)
     training("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--dry-run", action="store_true", help="only list the trainings, their cost and what is done")
+    add("--commands", action="store_true", help=COMMANDS)
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
     add("--instances", type=int, metavar="N", help="held-out instances of each domain, at most (all)")
     for field in ("text", "domain"):
@@ -43,7 +49,13 @@ def compare_arguments(add: Add) -> None:
 def compare(arguments: argparse.Namespace) -> None:
     """Train designs on the same text with several seeds and compare them, or compare runs that are there."""
     from loriini.compare.cells import check_design, parse_grid
-    from loriini.compare.job import CompareSettings, compare_designs, compare_runs, describe_cells
+    from loriini.compare.job import (
+        CompareSettings,
+        compare_designs,
+        compare_runs,
+        describe_cells,
+        place_designs,
+    )
     from loriini.evaluate.runs import EvaluationSettings
     from loriini.routing import DESIGNS
     from loriini.sources import Fields
@@ -70,13 +82,25 @@ def compare(arguments: argparse.Namespace) -> None:
     if ladder:
         training["ladder"] = _ladder(**ladder)
     settings = CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
+    if arguments.dry_run and arguments.commands:
+        raise InputError("--commands: --dry-run makes no folders to train in; leave one of them out")
     if arguments.dry_run:
         rows = describe_cells(settings, arguments.out)
         print_rows(rows, tuple(rows[0]), as_json=False)
         return
     if not arguments.heldout:
         raise InputError("--heldout is missing: give the documents that the models are scored on")
+    if arguments.commands:
+        print_commands(place_designs(settings, evaluation, arguments.out)[0])
+        return
     print(compare_designs(settings, evaluation, arguments.out))
+
+
+def print_commands(trials: Iterable["Trial"]) -> None:
+    """Print the command of each training that is not done."""
+    from loriini.compare.running import training_commands
+
+    print(*(f"{command}\n" for command in training_commands(trials)), sep="", end="")
 
 
 def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "Ladder":
@@ -92,6 +116,7 @@ def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[
     others = [name for name in arguments.names if Path(name) not in runs]
     if others:
         raise InputError(f"{others[0]}: give designs or folders of runs, not both")
-    options = [f"--{name.replace('_', '-')}" for name in training]
-    for option in options + arguments.overrides + ["--dry-run"] * arguments.dry_run:
+    flags = [name for name in ("dry_run", "commands") if getattr(arguments, name)]
+    options = [f"--{name.replace('_', '-')}" for name in [*training, *flags]]
+    for option in options + arguments.overrides:
         raise InputError(f"{option.partition('=')[0]}: these runs are trained already; leave it out")

@@ -4,6 +4,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from loriini.cli.compare import COMMANDS, print_commands
 from loriini.cli.output import print_rows
 from loriini.cli.parser import Add, given, output_file, output_path
 from loriini.errors import InputError
@@ -23,6 +24,7 @@ def reproduce_arguments(add: Add) -> None:
     option("--seeds", type=int, metavar="N", help="trainings of each run (3)")
     option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--list", action="store_true", help="list every item with its finding, cost and state")
+    add("--commands", action="store_true", help=COMMANDS)
     reasons = "also train what tells why findings do not hold"
     option("--reasons", action="store_true", help=reasons)
     page = "write the findings in --out as Markdown (OUT/findings.md), and pictures in a folder beside it"
@@ -47,13 +49,17 @@ def reproduce(arguments: argparse.Namespace) -> None:
         return
     if not arguments.items:
         raise InputError("give the items to reproduce, or all; `loriini reproduce --list` lists them")
-    from loriini.reproduce.job import ReproduceSettings, reproduce_items
+    from loriini.reproduce.job import ReproduceSettings, place_items, reproduce_items
+    from loriini.reproduce.plan import unique_trials
 
     if "text" in settings:
         settings["text"] = tuple(settings["text"])
     wanted = ReproduceSettings(tuple(arguments.items), **settings)
     if wanted.scale == "paper" and not wanted.text:
-        _print_commands(wanted.items, wanted.seeds)
+        _print_paper_commands(wanted.items, wanted.seeds)
+        return
+    if arguments.commands:
+        print_commands(unique_trials(place_items(wanted, arguments.out)[0]))
         return
     print(reproduce_items(wanted, arguments.out))
 
@@ -63,13 +69,14 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
     values = {name: v for name, v in vars(arguments).items() if v not in (None, []) and v is not False}
     prints = values.get("scale") == "paper" and "text" not in values
     for ignored, names, remedy in (
-        (arguments.list, ("items", "page", "reasons"), "--list trains nothing"),
+        (arguments.list, ("items", "page", "reasons", "commands"), "--list trains nothing"),
         (
             arguments.page is not None,
-            ("items", "scale", "text", "seeds", "jobs", "reasons"),
+            ("items", "scale", "text", "seeds", "jobs", "reasons", "commands"),
             "--page is made from the results in --out alone",
         ),
-        (prints, ("reasons",), "--scale paper only prints commands unless there is a --text"),
+        (prints, ("reasons", "commands"), "--scale paper only prints commands unless there is a --text"),
+        (arguments.commands, ("reasons",), "findings are judged only after the trainings of --commands"),
         (not arguments.list, ("json",), "is only for --list"),
     ):
         for name in names if ignored else ():
@@ -87,7 +94,7 @@ def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:
     print_rows(rows, columns, as_json=arguments.json)
 
 
-def _print_commands(items: tuple[str, ...], seeds: int) -> None:
+def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
     from loriini.reproduce.items import chosen_rows
     from loriini.reproduce.listing import paper_commands
 

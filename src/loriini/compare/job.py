@@ -73,6 +73,30 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
     InputError before anything is trained for wrong settings and held-out text; WorkerDied at the end if a
     cell failed, with the report of the others written.
     """
+    trials, evaluation = place_designs(settings, evaluation, out)
+    failures = train_trials(trials, settings.jobs)
+    machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
+    about = {
+        "recipe": settings.recipe,
+        "overrides": list(settings.overrides),
+        "grid": {name: list(values) for name, values in settings.grid.items()},
+        "corpus": [path.name for path in trials[0].cell.run.corpus],
+        **({"ladder_tokens": settings.ladder.tokens} if settings.ladder else {}),
+        "machine": machine,
+    }
+    report = finish(trials, evaluation, failures, out, about)
+    if failures:
+        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
+        raise WorkerDied(
+            f"{len(failures)} of {len(trials)} cells failed ({names}); the same command tries them again"
+        )
+    return report
+
+
+def place_designs(
+    settings: CompareSettings, evaluation: EvaluationSettings, out: Path
+) -> tuple[list[Trial], EvaluationSettings]:
+    """The cells in `out/runs`, and how all of them are evaluated; InputError for wrong settings and text."""
     cells = settings.cells()
     evaluation = with_shared_skip(cells, evaluation)
     input_identity(evaluation.documents)  # InputError for a missing path
@@ -85,23 +109,7 @@ def compare_designs(settings: CompareSettings, evaluation: EvaluationSettings, o
         )
     trials = place_cells(cells, out / "runs")
     check_heldout(cells, evaluation)
-    failures = train_trials(trials, settings.jobs)
-    machine = {**describe_machine(), "jobs": settings.jobs, "threads": threads_of(settings.jobs)}
-    about = {
-        "recipe": settings.recipe,
-        "overrides": list(settings.overrides),
-        "grid": {name: list(values) for name, values in settings.grid.items()},
-        "corpus": [path.name for path in cells[0].run.corpus],
-        **({"ladder_tokens": settings.ladder.tokens} if settings.ladder else {}),
-        "machine": machine,
-    }
-    report = finish(trials, evaluation, failures, out, about)
-    if failures:
-        names = "; ".join(f"{t.name}: {failures[t.folder]}" for t in trials if t.folder in failures)
-        raise WorkerDied(
-            f"{len(failures)} of {len(trials)} cells failed ({names}); the same command tries them again"
-        )
-    return report
+    return trials, evaluation
 
 
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -96,6 +97,25 @@ def train_trials(
         return _Processes(left, jobs, advance, ended).run() if left else {}
 
 
+def training_commands(trials: Iterable[Trial]) -> list[str]:
+    """A command for each trial that is not done, for other machines that see its folder and its corpus."""
+    left = [trial for trial in trials if run_state(trial.folder) not in DONE]
+    for trial in left:
+        claim_trial(trial)
+    return [shlex.join(["loriini", *resuming(trial.folder.resolve())]) for trial in left]
+
+
+def claim_trial(trial: Trial) -> None:
+    """Make a trial's folder with its run's settings, if there is none."""
+    run = trial.cell.run
+    claim_run(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
+
+
+def resuming(folder: Path) -> list[str]:
+    """The arguments that start or resume the run in a folder."""
+    return ["train", "--resume", str(folder)]
+
+
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -183,11 +203,10 @@ class _Processes:
 
 def start_training(trial: Trial, threads: int) -> "subprocess.Popen[bytes]":
     """Start or resume a cell as `loriini train --resume FOLDER`; what it prints is added to LOG there."""
-    run = trial.cell.run
-    claim_run(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
+    claim_trial(trial)
     with open(trial.folder / LOG, "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "loriini", "train", "--resume", str(trial.folder)],
+            [sys.executable, "-m", "loriini", *resuming(trial.folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -90,12 +90,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
     failed, or what measuring one raised, with the other items written.
     """
-    scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
-    texts = Texts(out / "text", scale, settings.text, settings.jobs)
-    claim_folder(settings, texts, out)
-    inform(f"Everything goes to {out}")
-    plans = make_plans(rows, scale, texts, settings.seeds, out)
-    heldout = HeldOutTexts(texts, scale)
+    plans, heldout = place_items(settings, out)
     failures = train_and_write(plans, settings, heldout, out)
     if settings.reasons:
         unexplained = [replace(p, explains=True) for p in plans if p.further and not holds(out, p)]
@@ -108,8 +103,17 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     return overview
 
 
+def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], HeldOutTexts]:
+    """The items with their trainings in `out`, and the text that these are measured on."""
+    scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
+    texts = Texts(out / "text", scale, settings.text, settings.jobs)
+    claim_folder(settings, texts, out)
+    inform(f"Everything goes to {out}")
+    return make_plans(rows, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)
+
+
 def train_and_write(
-    plans: Sequence[Plan], settings: ReproduceSettings, heldout: "HeldOutTexts", out: Path
+    plans: Sequence[Plan], settings: ReproduceSettings, heldout: HeldOutTexts, out: Path
 ) -> dict[str, str]:
     """Train what is not done, and write every item as soon as it is; failures by training."""
     trials = unique_trials(plans)
