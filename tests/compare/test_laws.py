@@ -193,7 +193,8 @@ def test_chance_decides_a_bend_no_more_often_than_it_may() -> None:
 
 def test_too_few_points_and_exact_lines_do_not_bend() -> None:
     x, bow = np.log(FLOPS), np.array([0.3, -0.2, -0.2, 0.3])
-    assert not any(bends(x[None], 3 - slope * x[None]) for slope in np.linspace(0.01, 0.2, 50))  # rounding
+    three_SW = np.stack([x, x, x])
+    assert not any(bends(three_SW, 3 - slope * three_SW) for slope in np.linspace(0.01, 0.2, 50))  # rounding
     assert bends(x[None], (3 - 0.05 * x + bow)[None])
     assert not bends(x[None, :3], (3 - 0.05 * x + bow)[None, :3])
     two_SW = np.stack([x, x])
