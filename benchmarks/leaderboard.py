@@ -1,9 +1,10 @@
-"""All causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
+"""Causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
 
 python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
 
-Every design is trained once with each rate; the one with the lowest training loss is trained with the other
-seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md of the results.
+Every design, by default all causal ones, is trained once with each rate; the one with the lowest training
+loss is trained with the other seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md
+of the results.
 """
 
 import argparse
@@ -151,6 +152,7 @@ def main() -> None:
         **about,
         "characters": CHARACTERS,
         "heldout": found["heldout"],
+        "causal": list(CAUSAL),
         "seeds": experiment.seeds,
         "rates": list(arguments.rates),
         "tried": tried,
