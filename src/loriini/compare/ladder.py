@@ -76,13 +76,13 @@ def answer(design: Design, baseline: str) -> str:
         favoured = baseline if slope["mean"] > 0 else design["name"]
         return f"{now}. {towards}, in favour of {favoured}."
     if (slope["mean"] > 0) == ahead:
-        return f"{now}. {towards}: the {gain} shrinks and {place(found['vanishes'], 'vanishes', found)}."
-    return f"{now}. {towards}: the {gain} grows and {place(found['doubles'], 'doubles', found)}."
+        return f"{now}. {towards}: the {gain} shrinks and {crossing(found, 'vanishes')}."
+    return f"{now}. {towards}: the {gain} grows and {crossing(found, 'doubles')}."
 
 
-def place(zero: Found, verb: str, trend: Found) -> str:
-    """Where something happens by the fit, with its interval."""
-    reach = f"{trend['reach']:.2g}"
+def crossing(trend: Found, verb: str) -> str:
+    """Where a gain vanishes or doubles by the fit, with its interval."""
+    zero, reach = trend[verb], f"{trend['reach']:.2g}"
     if not zero["possible"]:
         return f"{verb} nowhere up to {reach} FLOPs, as far as the report looks"
     low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
