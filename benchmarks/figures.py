@@ -1,4 +1,4 @@
-"""Draw the pictures of the docs and make docs/leaderboard.md: from the JSON in benchmarks/results/.
+"""Draw the pictures of the docs, and fill its pages from the JSON in benchmarks/results/.
 
 Some pictures are of a finished quickstart.
 
@@ -22,9 +22,11 @@ from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import t_factor
 from loriini.train.metrics import METRICS, read_metrics
+from pages import Part, fill, markdown
 
 HERE = Path(__file__).parent
-RESULTS, PICTURES = HERE / "results", HERE.parent / "docs" / "pictures"
+RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
+PICTURES = DOCS / "pictures"
 GREY = "#7d8590"  # legible on white and on black, for an image has no page around it
 
 
@@ -111,14 +113,37 @@ FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-def of_speed(page: Path = PICTURES.parent / "speed.md") -> dict[str, str]:
-    """The pictures of speed; fills the tables of their page."""
-    names = {figures.source for figures in speed_figures.FIGURES.values()}
-    paths = {name: RESULTS / f"{name}.json" for name in names}
+def order_text(experiment: dict[str, Any]) -> str:
+    """Similarity of an instance's documents by order."""
+    rows = [
+        [
+            f"`{row['order']}`",
+            f"{row['in_instance_cosine']:.3f}",
+            f"{row['adjacent_cosine']:.3f}",
+            "" if row["restarts"] is None else f"{100 * row['restarts']:.1f} %",
+        ]
+        for row in experiment["rows"]
+    ]
+    return (
+        f"{experiment['documents']:,} texts of {experiment['mean_tokens']:.0f} tokens on average, without "
+        f"near-duplicates, in instances of {experiment['length']:,} tokens; {experiment['voters']} documents "
+        "vote (`benchmarks/order_quality.py`).\n\n"
+        + markdown(["order", "mean cosine in an instance", "of adjacent documents", "restarts"], rows)
+    )
+
+
+PAGES = {"speed.md": speed_figures.PARTS, "data.md": {"orders": Part("order_quality", order_text)}}
+
+
+def of_pages(docs: Path = DOCS) -> dict[str, str]:
+    """Fill the parts of pages that results are there for; their pictures."""
+    sources = {part.source for parts in PAGES.values() for part in parts.values()}
+    paths = {name: RESULTS / f"{name}.json" for name in sources}
     results = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
     if "part" not in results.get("bench", [{}])[0]:  # of before rows had parts
         results.pop("bench", None)
-    return speed_figures.fill(page, results)
+    filled = [fill(docs / page, parts, results) for page, parts in PAGES.items()]
+    return {name: svg for pictures in filled for name, svg in pictures.items()}
 
 
 def of_quickstart(folder: Path) -> dict[str, str]:
@@ -141,9 +166,9 @@ def main() -> None:
     pictures = {
         name: FIGURES[name](json.loads(path.read_text())) for name, path in results.items() if path.exists()
     }
-    pictures |= of_speed()
+    pictures |= of_pages()
     pictures |= of_quickstart(quickstart) if quickstart else {}
-    page = PICTURES.parent / "leaderboard.md"
+    page = DOCS / "leaderboard.md"
     page.write_text(leaderboard_page(RESULTS / "leaderboard.json"), encoding="utf-8")
     print(page)
     PICTURES.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""All causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
+"""Causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
 
 python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
 
-Every design is trained once with each rate; the one with the lowest training loss is trained with the other
-seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md of the results.
+Every design, by default all causal ones, is trained once with each rate; the one with the lowest training
+loss is trained with the other seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md
+of the results.
 """
 
 import argparse
@@ -17,7 +18,6 @@ from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, portable
 from loriini.atomic import write_json
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
-from loriini.compare.measures import AXES
 from loriini.compare.report import write_comparison
 from loriini.compare.running import Trial, place_cells, threads_of, train_trials
 from loriini.corpus.prepare import open_corpus
@@ -31,6 +31,8 @@ from loriini.routing import DESIGNS
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
 RATE = "optimizer.learning_rate"
+BUDGETS = ("flops", "seconds")
+"""At which designs are compared by training loss; at equal tokens it is by perplexity."""
 KEPT = (
     "design",
     "settings",
@@ -108,7 +110,7 @@ def leaders(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     found = {"perplexity": min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]}
     equal = [v for v in variants if "equal" in v]
     return found | {
-        axis: min(equal, key=lambda v: v["equal"][axis]["loss"]["mean"])["design"] for axis in AXES
+        axis: min(equal, key=lambda v: v["equal"][axis]["loss"]["mean"])["design"] for axis in BUDGETS
     }
 
 
@@ -151,6 +153,7 @@ def main() -> None:
         **about,
         "characters": CHARACTERS,
         "heldout": found["heldout"],
+        "causal": list(CAUSAL),
         "seeds": experiment.seeds,
         "rates": list(arguments.rates),
         "tried": tried,

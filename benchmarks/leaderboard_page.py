@@ -9,7 +9,7 @@ from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
 from loriini.compare.sections import difference_cells, estimate, signed
 from loriini.evaluate.intervals import OVERALL
-from speed_figures import markdown
+from pages import markdown
 
 Row = Mapping[str, Any]
 
@@ -17,11 +17,9 @@ HEAD = """# Leaderboard
 
 Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
 
-All causal designs, each with as many active parameters as the others, on the same text: domains and \
-languages together in one corpus. Every design is trained once with each learning rate; the rate with the \
-lowest training loss is then trained with the other seeds. Held-out text has no part in the choice. The rate \
-is chosen on seed 0, which is one of the seeds reported: its training loss, the lowest of several, is a \
-little too low. Designs whose experts depend on later tokens are not here: their losses do not compare.
+Causal designs, each with as many active parameters as the others, on the same text: domains and languages \
+together in one corpus. Designs whose experts depend on later tokens are not here: their losses do not \
+compare.
 """
 MAKE = """## Make it
 
@@ -55,7 +53,9 @@ def leaderboard_page(path: Path) -> str:
     return "\n".join(
         (
             HEAD,
+            measured(results),
             made_with(results),
+            chosen_rates(results),
             "## What should one train?\n",
             *(f"- {advice(results, measure)}" for measure in MEASURES),
             "",
@@ -81,21 +81,56 @@ def leaderboard_page(path: Path) -> str:
     )
 
 
+def measured(results: Row) -> str:
+    """Which of the causal designs were measured, and which were not."""
+    names = [v["design"] for v in by_perplexity(results)]
+    trained = [v["design"] for v in results["variants"]]
+    said = [f"Measured are {len(names)} of {len(results['causal'])} causal designs: {listing(names)}."]
+    if unfinished := [name for name in trained if name not in names]:
+        said.append(f"Trained, but finished with no seed: {listing(unfinished)}.")
+    for v in by_perplexity(results):
+        if len(v["finished_seeds"]) < results["seeds"]:
+            said.append(
+                f"{v['design']} finished with {len(v['finished_seeds'])} of {results['seeds']} seeds."
+            )
+    if left_out := [name for name in results["causal"] if name not in trained]:
+        said.append(f"Not measured: {listing(left_out)}.")
+    return " ".join(said) + "\n"
+
+
+def chosen_rates(results: Row) -> str:
+    """How learning rates were chosen, and what this does to the first seed."""
+    rates, seeds = results["rates"], results["seeds"]
+    reported = "the only seed reported" if seeds == 1 else f"one of the {seeds} seeds reported"
+    return (
+        f"Every design was trained with seed 0 and each of the learning rates {listing(rates)}. The rate of "
+        "the lowest training loss was trained with the other seeds; held-out text has no part in the choice. "
+        f"Seed 0, on whose training loss the rate was chosen, is {reported}: its training loss, the lowest "
+        f"of {len(rates)}, is a little too low.\n"
+    )
+
+
 def made_with(results: Row) -> str:
     """Sizes, seeds and machine."""
     run, machine, text = results["run"], results["machine"], results["heldout"]
     shape = run["model"]
     tokens = run["steps"] * run["batch_size"] * run["length"]
     counts = sorted(set(text["instances"].values()))
+    sizes = {of: [v["parameters"][of] for v in results["variants"]] for of in ("active", "total")}
     return (
-        f"{len(results['variants'])} designs, {run['steps']:,} steps of {run['batch_size']} × "
-        f"{run['length']} tokens ({large(tokens)}), {results['seeds']} seeds, "
-        f"width {shape['hidden_size']}, {shape['num_hidden_layers']} layers; "
+        f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}), "
+        f"{results['seeds']} seeds, width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, "
+        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}; "
         f"scored on {listing([str(n) for n in counts])} instances of {text['length']} tokens "
         f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
-        f"{machine['processor']}, {machine['jobs']} trainings at once, threads of each {machine['threads']}, "
-        f"{results['date']}.\n"
+        f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, threads of "
+        f"each {machine['threads']}, torch {machine['torch']}, {results['date']}.\n"
     )
+
+
+def between(values: Sequence[int]) -> str:
+    """The least and the most of several amounts."""
+    return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
 
 
 def advice(results: Row, measure: str) -> str:

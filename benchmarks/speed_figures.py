@@ -3,19 +3,19 @@
 python benchmarks/figures.py    # calls this, where benchmarks/results/bench.json is
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
+from pages import Part, markdown
 
 Row = dict[str, Any]
-BEGIN, END = "<!-- {name}: made by benchmarks/figures.py -->", "<!-- end of {name} -->"
 GIB = 1 << 30
 GREY = "#7d8590"
+LARGER = 8
+"""Times the tokens of a step in the text below the bounds."""
 
 
 def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:
@@ -123,12 +123,6 @@ def roofline(experiment: Row) -> Figure:
     return figure
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def step_table(rows: list[Row]) -> str:
     """Training steps: measured ratio, bound and published ratio."""
     head = ("design", "E", "T", "N", "ratio", "bound", "published", "MFU", "dense MFU", "tokens/s")
@@ -206,42 +200,29 @@ def bound_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return ["E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"], lines
 
 
-@dataclass(frozen=True)
-class Figures:
-    """A table and a picture of the page, both of one results file."""
+def bound_text(experiment: Row) -> str:
+    """The table, and what of Lory's additions is paid once a step: at most experts and segments of a row."""
+    rows = [row for row in experiment["rows"] if not row["recompute_merge"]]
+    lory = max(rows, key=lambda row: (row["segments"], row["experts"]))
+    dense = next(row for row in rows if row["design"] == "dense" and row["segments"] == lory["segments"])
+    added = {group: ms - dense["milliseconds"][group] for group, ms in lory["milliseconds"].items()}
+    total, once = lory["total_ms"] - dense["total_ms"], added["optimizer"] + added["casts"]
+    assumed, tokens = experiment["assumed"], lory["tokens_per_step"]
+    at_mfu = 1e3 * dense["flops_per_step"] / (assumed["mfu"] * assumed["flops"])
+    ratio = at_mfu / (at_mfu + total - once + once / LARGER)
+    return (
+        f"{bound_table(experiment)}\n\nOf the {total:.0f} ms that Lory adds at N = {lory['segments']} and "
+        f"E = {lory['experts']}, {once:.0f} are paid once a step, however few tokens it has: optimizer "
+        f"{added['optimizer']:.0f}, casts {added['casts']:.0f}. With {LARGER * tokens:,} tokens a step "
+        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}."
+    )
 
-    source: str
-    """Name of the results file."""
-    table: Callable[[Any], str]
-    picture: str = ""
-    """Name of the picture."""
-    caption: str = ""
-    draw: Callable[[Any], str] | None = None
 
-
-FIGURES = {
-    "steps": Figures("bench", step_table, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
-    "others": Figures("bench", other_table),
-    "memory": Figures("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
-    "bounds": Figures("roofline", bound_table, "speed_roofline", "The bound of a step by group", roofline),
-    "bounds-cpu": Figures("roofline_cpu", bound_table),
+PARTS = {
+    "steps": Part("bench", step_table, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
+    "others": Part("bench", other_table),
+    "memory": Part("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
+    "bounds": Part("roofline", bound_text, "speed_roofline", "The bound of a step by group", roofline),
+    "bounds-cpu": Part("roofline_cpu", bound_table),
 }
 """By the name of their place in the page."""
-
-
-def fill(page: Path, results: dict[str, Any]) -> dict[str, str]:
-    """Write what results are there for between the marks in a page; returns the pictures by name."""
-    text = page.read_text()
-    pictures = {}
-    for name, figures in FIGURES.items():
-        if figures.source in results:
-            begin, end = BEGIN.format(name=name), END.format(name=name)
-            made = figures.table(results[figures.source])
-            if figures.draw:
-                pictures[figures.picture] = figures.draw(results[figures.source])
-                made += f"\n\n![{figures.caption}](pictures/{figures.picture}.svg)"
-            before, _, rest = text.partition(begin)
-            after = rest.partition(end)[2]
-            text = f"{before}{begin}\n\n{made}\n\n{end}{after}"
-    page.write_text(text)
-    return pictures

@@ -12,6 +12,8 @@ from tinybench import TINY, script
 
 from loriini.bench import measure, models
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     module = script(name)
@@ -50,18 +52,27 @@ def test_gpu_stops_at_a_wrong_result(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not json.loads((tmp_path / "gpu.json").read_text())["bench"]
 
 
+def test_the_published_pages_are_filled_from_the_committed_results(tmp_path: Path) -> None:
+    figures = script("figures")
+    for page in figures.PAGES:
+        (tmp_path / page).write_text((DOCS / page).read_text())
+    figures.of_pages(tmp_path)
+    for page in figures.PAGES:
+        assert (tmp_path / page).read_text() == (DOCS / page).read_text()
+
+
 def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds = {"dense": 1.0, "lory": 1.5}
     monkeypatch.setattr(models, "step_seconds", lambda run, machine: seconds[run.name])
     *_, measured = measure(only=["train", "sweep", "ffn", "memory"], rounds=1, size=TINY)
     page = tmp_path / "speed.md"
-    figures = script("speed_figures")
-    page.write_text(original := (Path(__file__).parents[2] / "docs" / "speed.md").read_text())
-    pictures = figures.fill(page, {"bench": measured})
+    fill, parts = script("pages").fill, script("speed_figures").PARTS
+    page.write_text(original := (DOCS / "speed.md").read_text())
+    pictures = fill(page, parts, {"bench": measured})
     assert set(pictures) == {"speed_ratios", "speed_memory"}
     ratio = measured[0]["ratio"]
     assert f"| lory | 2 | 8 | 8 | {ratio:.3f} |" in page.read_text()
-    figures.fill(page, {"bench": measured})
+    fill(page, parts, {"bench": measured})
     text = page.read_text()
     assert text.count("(pictures/speed_ratios.svg)") == 1
     assert text.endswith(original[-200:])

@@ -15,15 +15,14 @@ from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides
 from loriini.compare.ladder import answer
 from loriini.compare.laws import (
-    Lines,
     Measured,
     fit_with_floor,
     law_with_floor,
-    lines_of,
     measure_ladder,
     power_law,
     trend,
 )
+from loriini.compare.lines import Lines, bends, lines_of
 from loriini.compare.seeds import t_factor
 
 FLOPS = np.array([1e12, 1.6e13, 2.56e14, 4.1e15])
@@ -144,6 +143,64 @@ def test_a_crossing_between_two_looks_is_possible() -> None:
     found = trend(measured("lory", 20.0 * 1e18**-0.01, 0.04), measured("dense", 20.0, 0.05))
     assert found is not None
     assert found.to_dict()["vanishes"]["possible"]
+
+
+def test_points_that_bend_give_no_crossing() -> None:
+    """Two laws with one floor never cross; the power laws of their points do, by their intervals."""
+    noise = (0.0011, -0.0009, 0.0)
+    dense, lory = (
+        measured(name, a, 0.2, noise, floor=1.7) for name, a in (("dense", 900.0), ("lory", 800.0))
+    )
+    compared = trend(lory, dense)
+    assert compared is not None
+    found = compared.to_dict()
+    assert (found["bends"], found["vanishes"], found["doubles"]) == (True, None, None)
+    assert answer({"name": "lory", "trend": found}, "dense").endswith("no crossing claimed: the points bend.")
+    as_if_straight = replace(compared, bends=False).to_dict()
+    assert "the gain shrinks and vanishes at" in answer({"name": "lory", "trend": as_if_straight}, "dense")
+
+
+@pytest.mark.parametrize("bent", ["lory", "dense", "difference"])
+def test_one_bent_curve_is_enough(bent: str) -> None:
+    dense, lory = (measured(name, 20.0, 0.05, (0.001, -0.001, 0.0)) for name in ("dense", "lory"))
+    bow = 0.01 * np.array([1.0, -1.0, -1.0, 1.0])
+    if bent == "difference":  # the seeds' scatter hides it in each curve alone
+        scatter_SW = np.outer([1.0, 0.0, -1.0], 4 * bow)
+        dense = replace(dense, loss_SW=dense.loss_SW + scatter_SW)
+        lory = replace(lory, loss_SW=lory.loss_SW + scatter_SW + bow)
+        assert not any(bends(each.flops_SW, each.loss_SW) for each in (dense, lory))
+    elif bent == "lory":
+        lory = replace(lory, loss_SW=lory.loss_SW + bow)
+    else:
+        dense = replace(dense, loss_SW=dense.loss_SW + bow)
+    compared = trend(lory, dense)
+    assert compared is not None
+    assert compared.bends
+
+
+def test_chance_decides_a_bend_no_more_often_than_it_may() -> None:
+    """Straight points are said to bend in 5 % of the cases, and bent ones nearly always."""
+    rng = np.random.default_rng(0)
+    x_SW = np.stack([np.log(FLOPS)] * 3)
+    straight_SW = 3 - 0.05 * x_SW
+    heights_S1 = rng.normal(0, 0.1, (3, 1))  # a seed may lie higher at all sizes
+    noises = rng.normal(0, 0.01, (400, *x_SW.shape))
+    called = [bends(x_SW, straight_SW + heights_S1 + noise_SW) for noise_SW in noises]
+    assert 0.02 < np.mean(called) < 0.09
+    bow = 0.02 * np.array([1.0, -1.0, -1.0, 1.0])
+    assert np.mean([bends(x_SW, straight_SW + heights_S1 + noise + bow) for noise in noises]) > 0.9
+
+
+def test_too_few_points_and_exact_lines_do_not_bend() -> None:
+    x, bow = np.log(FLOPS), np.array([0.3, -0.2, -0.2, 0.3])
+    three_SW = np.stack([x, x, x])
+    assert not any(bends(three_SW, 3 - slope * three_SW) for slope in np.linspace(0.01, 0.2, 50))  # rounding
+    assert bends(x[None], (3 - 0.05 * x + bow)[None])
+    assert not bends(x[None, :3], (3 - 0.05 * x + bow)[None, :3])
+    two_SW = np.stack([x, x])
+    noise_SW = np.array([[0.001, 0.0, 0.0, 0.0], [0.0, 0.001, 0.0, 0.0]])
+    assert bends(two_SW[:, :3], (3 - 0.05 * two_SW + bow + noise_SW)[:, :3])
+    assert not bends(two_SW[:, :2], (3 - 0.05 * two_SW + bow + noise_SW)[:, :2])
 
 
 def test_noise_leaves_the_question_open() -> None:

@@ -77,7 +77,6 @@ def tiny() -> Any:
         patch.setitem(computed_rows.ROUNDS, "tiny", 2)
         patch.setattr(toy_rows, "STUDIES", STUDIES)
         patch.setattr(job, "train_trials", train_here)
-        patch.setattr(measures, "CONTEXT", 8)
         patch.setattr(measures, "ANSWER", 8)
         yield
 

@@ -17,10 +17,11 @@ from loriini.reproduce import job, measures
 from loriini.reproduce.claims import UNDECIDED
 from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
-from loriini.reproduce.listing import evaluation_commands, run_folder
+from loriini.reproduce.listing import STARTUP_SECONDS, evaluation_commands, run_folder, run_seconds
+from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import item_results
 from loriini.reproduce.rows import Row
-from loriini.reproduce.scales import SCALES
+from loriini.reproduce.scales import SCALES, TINY
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -64,6 +65,25 @@ def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]
     rows = json.loads(capsys.readouterr().out)
     assert [row["item"] for row in rows] == list(FIRST)
     assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
+
+
+def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["reproduce", "--list", "--scale", "tiny", "--seeds", "2"])
+    further = {
+        (run_at(paper, TINY).name, next(iter(row.texts.values())))
+        for row in ROWS.values()
+        for paper in row.further_runs.values()
+    }
+    *_, said = capsys.readouterr().out.splitlines()
+    assert said.startswith(f"--reasons adds at most {2 * len(further)} trainings, ")
+    main(["reproduce", "--list", "--scale", "paper"])
+    assert "--reasons" not in capsys.readouterr().out
+
+
+def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
+    paper = ROWS["lory-fig3"].runs["prefix routing"]
+    once, longer = (run_seconds(run, TINY) for run in (paper, FurtherRun.of(paper, steps=2.0)))
+    assert longer - once == pytest.approx(once - STARTUP_SECONDS)
 
 
 @pytest.mark.parametrize(

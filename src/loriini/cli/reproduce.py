@@ -86,12 +86,14 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
 
 
 def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:
-    from loriini.reproduce.listing import describe_items
+    from loriini.reproduce.listing import describe_items, describe_reasons
     from loriini.reproduce.scales import find_scale
 
-    rows = describe_items(find_scale(scale), seeds, arguments.out)
+    found = find_scale(scale)
     columns = ("item", "trainings", "cost", "state", "finding")
-    print_rows(rows, columns, as_json=arguments.json)
+    print_rows(describe_items(found, seeds, arguments.out), columns, as_json=arguments.json)
+    if found.shapes and not arguments.json:
+        print(f"\n{describe_reasons(found, seeds)}")
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:

@@ -14,6 +14,7 @@ Design = Mapping[str, Any]
 """An object of the ladder's `designs`."""
 Found = Mapping[str, Any]
 """A mean, or FLOPs, with `low` and `high`."""
+BENT = "no crossing claimed: the points bend"
 
 
 def ladder(results: Mapping[str, Any]) -> Html | None:
@@ -44,7 +45,8 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
             "are four sizes or more. The interval of b spans that over seeds and that of the regression; "
             "those of the law with a floor are over seeds alone. Residual: root mean square of log loss. "
             "Sentences are made from the law without a floor, and look no further beyond the largest size "
-            "than the ladder is long. Settings are the same at every size unless a sweep chose them."
+            "than the ladder is long. Points bend where a parabola's interval excludes a straight line; then "
+            "no crossing is claimed. Settings are the same at every size unless a sweep chose them."
         ),
     )
 
@@ -68,17 +70,19 @@ def answer(design: Design, baseline: str) -> str:
         return f"{now}. {towards}; one seed and two sizes give no interval."
     if not is_decided(slope):
         return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
+    if found["bends"]:
+        return f"{now}. Within the ladder ten times the compute changes it by {change}; {BENT}."
     if not is_decided(last):
         favoured = baseline if slope["mean"] > 0 else design["name"]
         return f"{now}. {towards}, in favour of {favoured}."
     if (slope["mean"] > 0) == ahead:
-        return f"{now}. {towards}: the {gain} shrinks and {place(found['vanishes'], 'vanishes', found)}."
-    return f"{now}. {towards}: the {gain} grows and {place(found['doubles'], 'doubles', found)}."
+        return f"{now}. {towards}: the {gain} shrinks and {crossing(found, 'vanishes')}."
+    return f"{now}. {towards}: the {gain} grows and {crossing(found, 'doubles')}."
 
 
-def place(zero: Found, verb: str, trend: Found) -> str:
-    """Where something happens by the fit, with its interval."""
-    reach = f"{trend['reach']:.2g}"
+def crossing(trend: Found, verb: str) -> str:
+    """Where a gain vanishes or doubles by the fit, with its interval."""
+    zero, reach = trend[verb], f"{trend['reach']:.2g}"
     if not zero["possible"]:
         return f"{verb} nowhere up to {reach} FLOPs, as far as the report looks"
     low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
@@ -118,7 +122,7 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Html:
 
 
 def laws_table(designs: Sequence[Design]) -> Html:
-    """A row for each design: both laws."""
+    """A row for each design: both laws, and whether its points bend."""
     rows = []
     for design in designs:
         row = [design["name"]]
@@ -127,5 +131,6 @@ def laws_table(designs: Sequence[Design]) -> Html:
             row += [f"{law['a']:.3g}" if law else NONE]
             row += [estimate(law[name], places) if law else NONE for name, places in digits.items()]
             row += [f"{law['residual']:.4f}" if law else NONE]
-        rows.append(row)
-    return p.table(["", "a", "b", "residual", "a with floor", "b", "floor c", "residual"], rows)
+        rows.append([*row, "yes" if design["bends"] else "not clearly"])
+    header = ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"]
+    return p.table(header, rows)

@@ -4,27 +4,24 @@ The loss is the mean over domains of the logarithm of perplexity, nats a token, 
 more because it is hard. Laws are fitted to each seed by itself, so that intervals over seeds are Student's t
 of one value a seed. They cover what another seed changes, not that a law may be wrong: for this there is a
 second interval, from the residuals of the fitted sizes. Nothing is called decided that one of the two leaves
-open.
+open. Where points clearly bend, a power law is the wrong one, and it is continued nowhere.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from scipy.special import stdtrit
 
 from loriini.compare.cells import variant_name
+from loriini.compare.lines import Floats, Lines, bends, lines_of
 from loriini.compare.seeds import Estimate, over_seeds
-from loriini.evaluate.intervals import CONFIDENCE
 
-Floats = NDArray[np.float64]
 Rows = Sequence[Mapping[str, Any]]
 
 SIZES_OF_A_FLOOR = 4
@@ -51,73 +48,38 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """A straight line over log FLOPs for each seed, and the residuals of their mean over sizes.
-
-    `at_center_S` are the values where log FLOPs are `center`; `spread` is the sum of squared distances of the
-    sizes from there. `moved` is a further variance of these values, where `center` is not that of the fit.
-    """
-
-    center: float
-    at_center_S: Floats
-    slope_S: Floats
-    residual_W: Floats
-    spread: float
-    moved: float = 0.0
-
-    @property
-    def variance(self) -> float:
-        """Of the residuals; 0 with two sizes, which a line meets."""
-        return float((self.residual_W**2).sum()) / max(1, len(self.residual_W) - 2)
-
-    def estimate(self, constant: float, slope: float) -> Estimate:
-        """A sum of the lines' values at the centre and of their slopes, times two factors.
-
-        The interval spans that over seeds and that of the regression over sizes; None where neither exists:
-        a single seed and two sizes.
-        """
-        found = over_seeds((constant * self.at_center_S + slope * self.slope_S).tolist())
-        ends = [(found.low, found.high)] if found.low is not None and found.high is not None else []
-        count = len(self.residual_W)
-        if count > 2:
-            of_fit = self.variance * (constant**2 / count + slope**2 / self.spread)
-            error = math.sqrt(of_fit + constant**2 * self.moved)
-            half = float(stdtrit(count - 2, (1 + CONFIDENCE) / 2)) * error
-            ends.append((found.mean - half, found.mean + half))
-        if not ends:
-            return found
-        return Estimate(found.mean, min(low for low, _ in ends), max(high for _, high in ends))
-
-    def at(self, log_flops: float) -> Estimate:
-        """The value at an amount of compute."""
-        return self.estimate(1.0, log_flops - self.center)
-
-
-@dataclass(frozen=True)
 class Trend:
     """How a design's loss relative to the baseline's, log(loss / loss of the baseline), goes with compute.
 
     It is that of the fitted laws at equal compute: a straight line over log FLOPs. `first` and `last` are the
     log FLOPs of the baseline's smallest and largest size. As far as the ladder reaches it is continued
-    beyond, and no further.
+    beyond, and no further; where points bend, not at all.
     """
 
     lines: Lines
     first: float
     last: float
+    bends: bool
+    """Whether the points of the design, of the baseline or of their difference do."""
 
     @cached_property
     def reach(self) -> float:
         return 2 * self.last - self.first
 
     def to_dict(self) -> dict[str, Any]:
-        """`at_largest`, `per_tenfold`, `vanishes`, `doubles` and `reach`, in units without logarithms."""
+        """`at_largest`, `per_tenfold`, `bends`, `vanishes`, `doubles` and `reach`, without logarithms.
+
+        `vanishes` and `doubles` are None where points bend.
+        """
         center = self.lines.center
+        vanishes = partial(self._zero, self.first, lambda x: (1.0, x - center))
+        doubles = partial(self._zero, self.last, lambda x: (-1.0, x - center - 2 * (self.last - center)))
         return {
             "at_largest": relative(self.lines.at(self.last)),
             "per_tenfold": relative(self.lines.estimate(0.0, math.log(10))),
-            "vanishes": self._zero(self.first, lambda x: (1.0, x - center)),
-            "doubles": self._zero(self.last, lambda x: (-1.0, x - center - 2 * (self.last - center))),
+            "bends": self.bends,
+            "vanishes": None if self.bends else vanishes(),
+            "doubles": None if self.bends else doubles(),
             "reach": math.exp(self.reach),
         }
 
@@ -216,7 +178,7 @@ def heldout_loss(cell: Mapping[str, Any]) -> float:
 
 
 def points_and_laws(along: Measured) -> dict[str, Any]:
-    """`widths`, `seeds`, `flops` and `loss` of a design, and its `law` and `law_with_floor`.
+    """`widths`, `seeds`, `flops`, `loss`, `bends`, `law` and `law_with_floor` of a design.
 
     A law needs two sizes; one with a floor SIZES_OF_A_FLOOR.
     """
@@ -225,22 +187,13 @@ def points_and_laws(along: Measured) -> dict[str, Any]:
         "seeds": list(along.seeds),
         "flops": np.exp(along.flops_SW.mean(0)).tolist(),
         "loss": [over_seeds(losses).to_dict() for losses in np.exp(along.loss_SW).T.tolist()],
+        "bends": bends(along.flops_SW, along.loss_SW),
     }
     if len(along.widths) > 1:
         found["law"] = power_law(along)
     if len(along.widths) >= SIZES_OF_A_FLOOR:
         found["law_with_floor"] = law_with_floor(along)
     return found
-
-
-def lines_of(x_SW: Floats, y_SW: Floats) -> Lines:
-    """Each seed's line by least squares."""
-    mean_W = x_SW.mean(0)
-    center = float(mean_W.mean())
-    slope_S, at_center_S = np.array([np.polyfit(x - center, y, 1) for x, y in zip(x_SW, y_SW, strict=True)]).T
-    fitted_SW = at_center_S[:, None] + slope_S[:, None] * (x_SW - center)
-    residual_W = (y_SW - fitted_SW).mean(0)
-    return Lines(center, at_center_S, slope_S, residual_W, float(((mean_W - center) ** 2).sum()))
 
 
 def power_law(along: Measured) -> dict[str, Any]:
@@ -302,6 +255,7 @@ def trend(along: Measured, baseline: Measured) -> Trend | None:
     if not seeds or len(widths) < 2:
         return None
     first, *_, last = baseline.flops_SW.mean(0)
+    bent = any(bends(each.flops_SW, each.loss_SW) for each in (along, baseline))
     along, baseline = along.only(seeds, widths), baseline.only(seeds, widths)
     mine, base = lines_of(along.flops_SW, along.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
     shift = base.center - mine.center
@@ -313,7 +267,8 @@ def trend(along: Measured, baseline: Measured) -> Trend | None:
         base.spread,
         moved=mine.variance * shift**2 / mine.spread,
     )
-    return Trend(lines, float(first), float(last))
+    bent = bent or bends(baseline.flops_SW, along.loss_SW - baseline.loss_SW)
+    return Trend(lines, float(first), float(last), bent)
 
 
 def root_mean_square(values: Floats) -> float:

@@ -1,7 +1,8 @@
 """What `--list` shows: every item with its finding, its trainings, their cost, and its state in a folder."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,19 @@ from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
 from loriini.reproduce.items import FIRST, ROWS
-from loriini.reproduce.plan import item_runs
+from loriini.reproduce.plan import further_runs, item_runs
+from loriini.reproduce.reasons import run_at
 from loriini.reproduce.results import RESULTS
 from loriini.reproduce.rows import Row
-from loriini.reproduce.scales import Scale, paper_run, run_name, scaled_run
+from loriini.reproduce.scales import Scale, paper_run, run_name
 
 STARTUP_SECONDS = 10.0
 """Of a training's process, and of measuring it."""
 SECONDS_PER_LAYER = 0.006
-"""Of a step that computes next to nothing."""
-CPU_FLOPS = 2.5e10
+"""Of a step that computes next to nothing, in CPU time of a server's core, as the two below."""
+SHARE_OF_EXPERT = 0.05
+"""Of these seconds, added by every expert."""
+CPU_FLOPS = 6e10
 """Of one core on matrices this small."""
 COMPUTED_MINUTES = 3.0
 """Of an item without trainings."""
@@ -34,17 +38,32 @@ HELDOUT = ("--documents", "HELDOUT")
 
 def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
     """An estimate of an item's cost on cores, if none of its runs is there yet."""
-    runs = {(run_name(paper), kind): paper for _, _, kind, paper in item_runs(row, scale)}
-    seconds = sum(run_seconds(paper, scale) for paper in runs.values())
+    runs = distinct_runs(item_runs(row, scale), scale)
+    seconds = sum(run_seconds(paper, scale) for paper in runs)
     return seeds * seconds / 60 + (0 if runs else COMPUTED_MINUTES)
+
+
+def describe_reasons(scale: Scale, seeds: int) -> str:
+    """What `--reasons` trains beside all items, if no finding holds."""
+    wanted = distinct_runs(chain.from_iterable(map(further_runs, ROWS.values())), scale)
+    minutes = seeds * sum(run_seconds(paper, scale) for paper in wanted) / 60
+    return (
+        f"--reasons adds at most {seeds * len(wanted)} trainings, {ceil(minutes)} core-minutes: those of "
+        "items whose findings do not hold or are undecided"
+    )
+
+
+def distinct_runs(wanted: Iterable[tuple[str, str, str, PaperRun]], scale: Scale) -> list[PaperRun]:
+    """Runs of items, each once for a kind of text: rows and items may share trainings."""
+    return list({(run_at(paper, scale).name, kind): paper for _, _, kind, paper in wanted}.values())
 
 
 def run_seconds(paper: PaperRun, scale: Scale) -> float:
     """Seconds of one training on one core."""
-    run = scaled_run(paper, scale)
+    run = run_at(paper, scale)
     config = run.config(scale.vocab_size, 0)
     flops = config.flops_per_token(run.length) * run.batch_size * run.length + 30 * config.parameters()[0]
-    busy = run.model.num_hidden_layers * (1 + 0.15 * run.model.num_experts)
+    busy = run.model.num_hidden_layers * (1 + SHARE_OF_EXPERT * run.model.num_experts)
     return STARTUP_SECONDS + run.steps * (flops / CPU_FLOPS + SECONDS_PER_LAYER * busy)
 
 
@@ -54,7 +73,7 @@ def describe_items(scale: Scale, seeds: int, out: Path | None) -> list[dict[str,
         {
             "item": name,
             "finding": ITEMS[name].finding,
-            "trainings": seeds * len({(run_name(r), k) for _, _, k, r in item_runs(ROWS[name], scale)}),
+            "trainings": seeds * len(distinct_runs(item_runs(ROWS[name], scale), scale)),
             "cost": cost(ROWS[name], scale, seeds),
             "state": state(name, scale, out),
         }

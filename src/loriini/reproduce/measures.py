@@ -33,8 +33,8 @@ from loriini.train.metrics import METRICS, read_metrics
 
 POINTS = 60
 """Points of a curve over training."""
-CONTEXT, ANSWER, CHOICES = 64, 32, 4
-"""Tokens of a question and of an answer, and answers to choose from."""
+ANSWER, CHOICES = 32, 4
+"""Tokens of an answer, and answers to choose from."""
 ROUTER_FREE = "router-free"
 NO_ROUTES = ("routes", "topics")
 """Measures that a dense model does not have."""
@@ -113,26 +113,28 @@ def routes(s: Setting, topics: bool = False) -> dict[str, Any]:
 def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
     """Which of four passages continues a held-out text, by domain, routed by the text before it.
 
-    The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. `accuracy` is
-    the share of right choices, `log_likelihood` the right answers', in nats a token.
+    The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. The text before
+    is one and a half segments long: shorter, and routing it by segment would be routing it by prompt.
+    `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token.
     """
+    context = s.skip + s.skip // 2
     measured: dict[str, Any] = {"accuracy": {}, "log_likelihood": {}, "questions": {}}
     precision = run_precision(s.run)
     for domain, text in s.heldout.items():
-        ids_BL = text.ids[:, : CONTEXT + ANSWER]
-        if len(ids_BL) < CHOICES or ids_BL.shape[1] < CONTEXT + ANSWER:
+        ids_BL = text.ids[:, : context + ANSWER]
+        if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
             continue
         scores = []
         for shift in range(CHOICES):
-            asked_BL = torch.cat([ids_BL[:, :CONTEXT], ids_BL.roll(shift, 0)[:, CONTEXT:]], dim=1)
+            asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
             asked_BL = asked_BL.to(s.model.device)
             inference: dict[str, Any] = {}
             if routing != "training":
-                lengths_B = torch.full((len(asked_BL),), CONTEXT, device=s.model.device)
+                lengths_B = torch.full((len(asked_BL),), context, device=s.model.device)
                 inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
             labels_B = labels_of(s.model, domain, len(asked_BL))
             losses_BL = token_losses(s.model, asked_BL, precision, labels_B, **inference)
-            scores.append(-losses_BL[:, CONTEXT - 1 :].mean(1).double().cpu())
+            scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         scores_BC = torch.stack(scores, dim=1)
         measured["accuracy"][domain] = (scores_BC.argmax(1) == 0).double().mean().item()
         measured["log_likelihood"][domain] = scores_BC[:, 0].mean().item()
