@@ -50,16 +50,6 @@ def check(reproduced: Path, item: str) -> None:
     assert page.count("<svg") == len(found["charts"])
 
 
-def test_questions_are_long_enough_to_be_routed_by_segment(reproduced: Path) -> None:
-    """Within a segment, routing by prompt and by segment are the same."""
-    (measured,) = results_of(reproduced, "lory-table6")["measured"].values()
-    for size in ("1.5B/8E", "1.5B/16E"):
-        found = {
-            row: each["log-likelihood"]["mean"] for row, each in measured.items() if row.startswith(size)
-        }
-        assert len(found) == 2 == len(set(found.values())), found
-
-
 def test_the_folder_has_the_results_of_all(reproduced: Path) -> None:
     items = json.loads((reproduced / "results.json").read_text())["items"]
     assert items.keys() >= set(SOME)

@@ -1,0 +1,45 @@
+"""What is measured of a model: questions."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from loriini import LoriiniForCausalLM
+from loriini.evaluate.perplexity import HeldOut
+from loriini.reproduce import measures
+from loriini.reproduce.measures import Setting, questions
+from tiny import SEGMENT, VOCABULARY, tiny_config
+
+
+@pytest.fixture
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+    monkeypatch.setattr(measures, "ANSWER", SEGMENT)
+    monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
+    ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
+    model = LoriiniForCausalLM(tiny_config("lory")).eval()
+    return Setting(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, {}, SEGMENT)
+
+
+def test_questions_differ_by_how_they_are_routed(setting: Setting) -> None:
+    """They are longer than a segment, within which routing by prompt is routing by segment."""
+    prompt, segment = (questions(setting, how)["log_likelihood"]["birds"] for how in ("prompt", "segment"))
+    assert prompt != segment
+
+
+def test_a_question_is_answered_by_the_likeliest_passage(setting: Setting) -> None:
+    """Each of six questions has the answers of the three instances before it as wrong ones."""
+    ids = setting.heldout["birds"].ids[:, : SEGMENT + SEGMENT // 2 + SEGMENT]
+    context = SEGMENT + SEGMENT // 2
+    right = 0
+    for i in range(6):
+        scores = []
+        for shift in range(4):
+            asked = torch.cat([ids[i, :context], ids[(i - shift) % 6, context:]])[None]
+            logits = setting.model(
+                asked[:, :-1], prompt_lengths=torch.tensor([context]), inference_routing="prompt"
+            ).logits
+            losses = torch.nn.functional.cross_entropy(logits[0], asked[0, 1:], reduction="none")
+            scores.append(-losses[context - 1 :].mean().item())
+        right += scores[0] == max(scores)
+    assert questions(setting)["accuracy"]["birds"] == pytest.approx(right / 6)
