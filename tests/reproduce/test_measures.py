@@ -14,7 +14,7 @@ from tiny import SEGMENT, VOCABULARY, tiny_config
 
 @pytest.fixture
 def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
-    monkeypatch.setattr(measures, "ANSWER", SEGMENT)
+    monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
     monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
@@ -29,7 +29,7 @@ def test_questions_differ_by_how_they_are_routed(setting: Setting) -> None:
 
 def test_a_question_is_answered_by_the_likeliest_passage(setting: Setting) -> None:
     """Each of six questions has the answers of the three instances before it as wrong ones."""
-    ids = setting.heldout["birds"].ids[:, : SEGMENT + SEGMENT // 2 + SEGMENT]
+    ids = setting.heldout["birds"].ids[:, : 2 * SEGMENT]
     context = SEGMENT + SEGMENT // 2
     right = 0
     for i in range(6):
