@@ -120,6 +120,14 @@ def test_a_run_round_trips_through_json() -> None:
         assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
+def test_whole_numbers_of_json_are_floats_where_a_field_is_one() -> None:
+    settings = tiny_run("lory").to_dict()
+    settings["model"] |= {"initializer_range": 1, "rope_theta": 10**4}
+    model = Run.from_dict(json.loads(json.dumps(settings))).model
+    assert (type(model.initializer_range), type(model.rope_theta)) == (float, float)
+    assert Run.from_dict(settings).config(300, 0).initializer_range == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -17,6 +17,7 @@ from loriini.fields import (
     Positive,
     Seed,
     check_fields,
+    is_finite,
 )
 from loriini.json_file import read_object
 from loriini.model import LoriiniConfig
@@ -294,4 +295,7 @@ def value_from_json(kind: Any, value: Any) -> Any:
         return kind(**{name: value_from_json(hints[name], v) for name, v in value.items() if name in hints})
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(value_from_json(get_args(kind)[0], part) for part in value)
+    kinds = get_args(kind) or (kind,)
+    if float in kinds and int not in kinds and type(value) is int and is_finite(value):
+        return float(value)  # transformers' configurations refuse integers
     return Path(value) if kind is Path else value
