@@ -115,13 +115,13 @@ def made_with(results: Row) -> str:
     run, machine, text = results["run"], results["machine"], results["heldout"]
     shape = run["model"]
     tokens = run["steps"] * run["batch_size"] * run["length"]
-    counts = sorted(set(text["instances"].values()))
+    counts = list(text["instances"].values())
     sizes = {of: [v["parameters"][of] for v in results["variants"]] for of in ("active", "total")}
     return (
         f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}), "
         f"{results['seeds']} seeds, width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, "
         f"{between(sizes['active'])} active parameters of {between(sizes['total'])}; "
-        f"scored on {listing([str(n) for n in counts])} instances of {text['length']} tokens "
+        f"scored on {between(counts)} instances of {text['length']} tokens "
         f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
         f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, threads of "
         f"each {machine['threads']}, torch {machine['torch']}, {results['date']}.\n"
@@ -248,15 +248,11 @@ def budget_note(results: Row) -> str:
         f"{large(equal['tokens']['budget'])} tokens, {large(equal['flops']['budget'])} FLOPs and "
         f"{duration(equal['seconds']['budget'])}"
     )
-    hidden = (
-        f" {listing(left_out)} see later tokens in training, so their losses are left out."
-        if left_out
-        else ""
-    )
+    hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
     return (
         f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
         "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
-        f"did, its learning rate had not yet come down.{hidden}\n"
+        f"did, its learning rate had not yet come down.{hidden if left_out else ''}\n"
     )
 
 

@@ -71,7 +71,7 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
     text = page.leaderboard_page(made)
     for name in DESIGNS:
         assert f"| {name} |" in text
-    assert "ec-token see later tokens" in text
+    assert "Losses of ec-token, where training sees later tokens, are left out." in text
     assert "--batch-size 1" in text
     changed = copy.deepcopy(found)
     sure = {"change": 0.1, "low": 0.05, "high": 0.15}

@@ -206,9 +206,10 @@ def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerB
 
 
 def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerBase) -> None:
-    texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))))
+    long = words(range(45))
+    texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))), ("c", long), ("c", long))
     heldout = tokenize_by_domain(texts, tokenizer, length=9, most=3)
-    assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1}
+    assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1, "c": 3}
 
 
 def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:

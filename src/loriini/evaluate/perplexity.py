@@ -39,9 +39,9 @@ def tokenize_by_domain(
 ) -> dict[str, HeldOut]:
     """Concatenate each domain's documents, each ended by EOS, and cut them into instances of `length` + 1.
 
-    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, documents
-    are read until a domain has that many instances. InputError without text, and for a document whose domain
-    is not one of `label_names`, if they are given.
+    A tail shorter than an instance is left out, unless it is all that a domain has. With `most`, a domain has
+    at most that many instances, of its first documents. InputError without text, and for a document whose
+    domain is not one of `label_names`, if they are given.
     """
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
@@ -58,7 +58,7 @@ def tokenize_by_domain(
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
     return {
-        domain: HeldOut(_cut(torch.tensor(ids), length), size[domain] / len(ids))
+        domain: HeldOut(_cut(torch.tensor(ids), length)[:most], size[domain] / len(ids))
         for domain, ids in sorted(tokens.items())
     }
 
