@@ -85,11 +85,17 @@ def test_in_float32_it_is_one_graph_too() -> None:
     assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-@needs_a_compiler
-@pytest.mark.parametrize("design", ["lory", "mixtral"])
-def test_a_compiled_model_equals_the_eager_one(design: str) -> None:
+@pytest.mark.parametrize(
+    ("design", "backend"),
+    [
+        pytest.param("lory", "inductor", marks=needs_a_compiler),
+        pytest.param("mixtral", "inductor", marks=[needs_a_compiler, pytest.mark.grid]),
+        ("mixtral", "aot_eager"),
+    ],
+)
+def test_a_compiled_model_equals_the_eager_one(design: str, backend: str) -> None:
     model, ids = tiny_model(design, num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
-    compiled = torch.compile(model, fullgraph=True)
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
     (logits, found), (expected, wanted) = step(compiled, model, ids), step(model, model, ids)
     torch.testing.assert_close(logits, expected, rtol=0.05, atol=0.03)
     assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)

@@ -277,6 +277,7 @@ def reproduce_beside(item: str, text: Path, out: Path) -> None:
     main(["reproduce", item, "--text", str(text), "--seeds", "1", "--out", str(out)])
 
 
+@pytest.mark.drill
 def test_two_commands_in_one_folder_share_a_run(reproduced: Path, text: Path, tmp_path: Path) -> None:
     """Both need the same run in the same moment."""
     items = ("lory-fig6", "lory-fig11")

@@ -2,8 +2,10 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -64,12 +66,18 @@ def test_a_run_with_a_trade_off_has_the_losses_of_one_without(
 
 @needs_a_compiler
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
-def test_a_compiled_run_has_the_losses_of_an_eager_one(tmp_path: Path) -> None:
+def test_a_compiled_run_has_the_losses_of_an_eager_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graphs are those that are compiled, run without code generation, which takes half a minute."""
+    compile_layer = Mock(side_effect=partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(torch, "compile", compile_layer)
     corpus = tiny_corpus(tmp_path / "tokenizer")
     for name in ("eager", "compiled"):
         run = tiny_run("lory", steps=3, speed=SpeedConfig(compile=name == "compiled"))
         run = replace(run, model=replace(run.model, num_hidden_layers=1), warmup=WarmupConfig(0.0))
         loop.train(run, corpus, tmp_path / name)
+    assert compile_layer.call_count == 1
     eager, compiled = ([m["loss"] for m in metrics(tmp_path / name)] for name in ("eager", "compiled"))
     assert compiled == pytest.approx(eager, rel=1e-5)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
