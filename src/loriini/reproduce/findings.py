@@ -16,6 +16,7 @@ from loriini.reproduce.claims import counted, estimate_text, range_text
 from loriini.reproduce.items import FIRST
 from loriini.reproduce.report import caption, cell, claim_rows, command, published_cell, trained_for
 from loriini.reproduce.results import RESULTS, outdated, read_items
+from loriini.reproduce.scales import find_scale
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -131,7 +132,8 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    yield f"Of {len(items)} findings {counted(found['verdict'] for found in items.values())}."
+    verdicts = counted(found["verdict"] for found in items.values())
+    yield f"Of {len(items)} findings {verdicts}.{one_rate(first)}"
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -140,6 +142,17 @@ def _overview(items: Items) -> Iterator[str]:
             for name in FIRST
             if (found := items.get(name))
         ),
+    )
+
+
+def one_rate(found: Mapping[str, Any]) -> str:
+    """That the rate is the same for all sizes, unless the papers' own recipes were run."""
+    scale = find_scale(found["scale"])
+    if not scale.shapes:
+        return ""
+    return (
+        f" Models of all sizes are trained with one learning rate, {scale.learning_rate:g}, which may suit the "
+        "smaller ones better than the larger: compare sizes with care."
     )
 
 
