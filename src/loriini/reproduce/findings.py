@@ -151,8 +151,8 @@ def one_rate(found: Mapping[str, Any]) -> str:
     if not scale.shapes:
         return ""
     return (
-        f" Models of all sizes are trained with one learning rate, {scale.learning_rate:g}, which may suit the "
-        "smaller ones better than the larger: compare sizes with care."
+        f" Models of all sizes are trained with one learning rate, {scale.learning_rate:g}, which may suit "
+        "the smaller ones better than the larger: compare sizes with care."
     )
 
 
