@@ -1,6 +1,5 @@
 """One folder of all items, reproduced with runs of two steps in this process."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from loriini.cli import main
 from loriini.compare.running import DONE, Trial, run_state
 from loriini.reproduce import computed_rows, job, measures, toy_rows
 from loriini.reproduce.scales import SCALES, TINY, Scale
+from loriini.reproduce.texts import waiting_lock
 from loriini.reproduce.toy import MAIN, Study
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
@@ -85,8 +85,7 @@ def made_once(name: str, make: Callable[[Path], object], factory: pytest.TempPat
     """A folder's path, made by the first test process that needs it while the others wait."""
     base = factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with open(shared / f"{name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with waiting_lock(shared / f"{name}.lock"):
         if not (shared / name).exists():
             make(shared / f"{name}.part")
             (shared / f"{name}.part").rename(shared / name)

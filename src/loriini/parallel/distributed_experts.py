@@ -1,5 +1,9 @@
 """Experts that a group of processes shares: each holds a part of every parameter, as a DTensor."""
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -7,6 +11,26 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 
 from loriini.model.affine import product_dtype
 from loriini.model.experts import Experts
+
+Collective = Callable[[Tensor], Tensor]
+"""A linear exchange of rows between the processes of a group."""
+
+
+class _Exchanged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, collective: Collective, transposed: Collective) -> Tensor:
+        ctx.transposed = transposed
+        return collective(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.transposed(dy), None, None
+
+
+def exchanged(x: Tensor, collective: Collective, transposed: Collective) -> Tensor:
+    """`collective(x)`, whose gradients go the way back: through `transposed`."""
+    y: Tensor = _Exchanged.apply(x, collective, transposed)
+    return y
 
 
 class DistributedExperts(Experts):

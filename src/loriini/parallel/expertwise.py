@@ -8,9 +8,8 @@ outputs, since both are sums over the width.
 Axes: see `model.experts`; G·N, G·M: the units and tokens of the whole group.
 """
 
-from typing import Any
+from functools import partial
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from loriini.model.experts import (
     Named,
     SwigluExperts,
 )
-from loriini.parallel.distributed_experts import DistributedExperts, to_travel
+from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
 from loriini.routing.selection import Counts
 
 # The names since torch 2.13, and those before.
@@ -31,45 +30,15 @@ ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_te
 REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-class Gather(torch.autograd.Function):
-    """(N, …) of each process → (G·N, …) of all, in rank order; gradients are summed and scattered.
-
-    The sum completes the gradients of states, gates and routers: each process has only the part that came
-    through its own slice of the experts.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return all_gather(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None]:
-        return reduce_scatter(dx, ctx.group), None
-
-
-class ReduceScatter(torch.autograd.Function):
-    """(G·N, …) of each process, a term of a sum → this process's (N, …) of the sum; `Gather` transposed."""
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return reduce_scatter(y, group)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        return all_gather(dy, ctx.group), None
-
-
 def all_gather(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """(N, …) → (G·N, …)."""
+    """(N, …) of each process → (G·N, …) of all, in rank order."""
     gathered = x.new_empty(group.size() * x.shape[0], *x.shape[1:])
     ALL_GATHER(gathered, x.contiguous(), group=group)
     return gathered
 
 
 def reduce_scatter(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """(G·N, …) → (N, …)."""
+    """`all_gather` transposed: (G·N, …) of each process, a term of a sum → this process's (N, …) of it."""
     mine = x.new_empty(x.shape[0] // group.size(), *x.shape[1:])
     REDUCE_SCATTER(mine, x.contiguous(), group=group)
     return mine
@@ -117,12 +86,16 @@ class SlicedExperts(DistributedExperts):
         return self._gather(to_travel(x))
 
     def _gather(self, x: Tensor) -> Tensor:
-        gathered: Tensor = Gather.apply(x, self.group)
-        return gathered
+        """Those of all processes; gradients are summed and scattered.
+
+        The sum completes the gradients of states, gates and routers: each process has only the part that
+        came through its own slice of the experts.
+        """
+        return exchanged(x, partial(all_gather, group=self.group), partial(reduce_scatter, group=self.group))
 
     def _leave(self, y: Tensor) -> Tensor:
-        summed: Tensor = ReduceScatter.apply(y, self.group)
-        return summed
+        """The sum over slices, this process's part."""
+        return exchanged(y, partial(reduce_scatter, group=self.group), partial(all_gather, group=self.group))
 
 
 class SlicedSwigluExperts(SlicedExperts, SwigluExperts):

@@ -9,7 +9,6 @@ Axes: see `model.dispatch`; H experts of this process, R pairs that it receives,
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,7 +25,7 @@ from loriini.model.experts import (
     Named,
     SwigluExperts,
 )
-from loriini.parallel.distributed_experts import DistributedExperts, to_travel
+from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
 from loriini.routing.selection import Counts
 
 
@@ -53,35 +52,9 @@ class Exchange:
         return all_to_all(x_PW, self.sent_G, self.received_G, self.group).index_select(0, self.order_R)
 
     def send_back(self, y_RW: Tensor) -> Tensor:
-        """`send` reversed; (P, W)."""
+        """`send` reversed, which is also its transpose; (P, W)."""
         y_RW = y_RW.index_select(0, self.places_R)
         return all_to_all(y_RW, self.received_G, self.sent_G, self.group)
-
-
-class Send(torch.autograd.Function):
-    """`Exchange.send`; the gradients of the rows are sent back."""
-
-    @staticmethod
-    def forward(ctx: Any, x_PW: Tensor, exchange: Exchange) -> Tensor:
-        ctx.exchange = exchange
-        return exchange.send(x_PW)
-
-    @staticmethod
-    def backward(ctx: Any, dx_RW: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.send_back(dx_RW), None
-
-
-class SendBack(torch.autograd.Function):
-    """`Exchange.send_back`; `Send` transposed."""
-
-    @staticmethod
-    def forward(ctx: Any, y_RW: Tensor, exchange: Exchange) -> Tensor:
-        ctx.exchange = exchange
-        return exchange.send_back(y_RW)
-
-    @staticmethod
-    def backward(ctx: Any, dy_PW: Tensor) -> tuple[Tensor, None]:
-        return ctx.exchange.send(dy_PW), None
 
 
 def all_to_all(x: Tensor, sent_G: list[int], received_G: list[int], group: dist.ProcessGroup) -> Tensor:
@@ -139,11 +112,11 @@ class WholeExperts(DistributedExperts):
         pairs = find_pairs(gates_NE, counts)
         exchange = plan_exchange(pairs.ends_E, counts.per_expert, self.group)
         x_P = pairs.take(to_travel(x))
-        x_RW = Send.apply(x_P.flatten(1), exchange)
+        x_RW = exchanged(x_P.flatten(1), exchange.send, exchange.send_back)
         slots = x[0].numel() // x.shape[-1]
         affine = affine_by_expert(exchange.experts_R.repeat_interleave(slots), exchange.ends_H * slots)
         y_RD = self.ffn(x_RW.view(-1, x.shape[-1]), self.held(), affine)
-        y_PW: Tensor = SendBack.apply(y_RD.view_as(x_RW), exchange)
+        y_PW = exchanged(y_RD.view_as(x_RW), exchange.send_back, exchange.send)
         return pairs.collect(y_PW.view_as(x_P), len(x))
 
     def held(self) -> dict[str, Tensor]:

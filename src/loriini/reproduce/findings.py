@@ -116,8 +116,7 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
         "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
         "holds if every one of its claims does, and does not hold if one claim does not; a claim is "
         "undecided where its 95 % interval over seeds crosses the bound. Each interval stands for itself: of "
-        "many claims some are decided by chance. See "
-        "[Reproduce](reproduce.md) for the scales."
+        "many claims some are decided by chance. See [Reproduce](reproduce.md) for the scales."
     )
     for items in scales:
         yield from _overview(items)
