@@ -5,18 +5,21 @@ import os
 import random
 import signal
 
-import numpy as np
 import pytest
-import torch
-from hypothesis import settings
-
-settings.register_profile("loriini", deadline=None)  # tests must pass on a loaded machine
-settings.load_profile("loriini")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-torch.set_num_threads(1)
-torch.use_deterministic_algorithms(True)
-torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Where tests are collected, and not in the process that hands them out, which needs none of this."""
+    import torch
+    from hypothesis import settings
+
+    settings.register_profile("loriini", deadline=None)  # tests must pass on a loaded machine
+    settings.load_profile("loriini")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -33,6 +36,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def seed() -> None:
+    import numpy as np
+    import torch
+
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)

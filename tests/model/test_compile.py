@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from tiny import assert_same_gradients, gradients, label_arguments, over_blocks, random_ids, tiny_model
@@ -85,10 +86,24 @@ def test_in_float32_it_is_one_graph_too() -> None:
     assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@needs_a_compiler
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
+def test_code_generated_for_a_layer_equals_the_eager_one() -> None:
+    """The layer that is ours; `-m grid` generates the code of whole models, which takes half a minute."""
+    model, ids = tiny_model("lory", num_hidden_layers=1).bfloat16().train(), random_ids(2, 8)
+    expected, wanted = step(model, model, ids)
+    inductor = CompileCounterWithBackend("inductor")
+    model.model.mixtures[0].compile(fullgraph=True, backend=inductor)
+    logits, found = step(model, model, ids)
+    assert inductor.frame_count == 1
+    torch.testing.assert_close(logits, expected, rtol=0.05, atol=0.03)
+    assert_same_gradients(found, wanted, rtol=0.05, atol=0.01)
+
+
 @pytest.mark.parametrize(
     ("design", "backend"),
     [
-        pytest.param("lory", "inductor", marks=needs_a_compiler),
+        pytest.param("lory", "inductor", marks=[needs_a_compiler, pytest.mark.grid]),
         pytest.param("mixtral", "inductor", marks=[needs_a_compiler, pytest.mark.grid]),
         ("mixtral", "aot_eager"),
     ],
