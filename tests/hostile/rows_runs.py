@@ -165,6 +165,11 @@ CORPORA = {
     "an absent corpus": edited("corpus", value=["/absent\x1b[31m"]),
     "a NUL in a path": edited("corpus", value=["a\0b"]),
 }
+RECORDED = {
+    "a vocabulary that is a list": edited("vocab_size", value=[]),
+    "a vocabulary of text": edited("vocab_size", value="96"),
+    "a corpus without a digest": edited("corpus_digest", value=None),
+}
 OTHERS = {
     "precision": edited("precision", value="bf16"),
     "seed": edited("seed", value=7),
@@ -270,6 +275,8 @@ def tables() -> Iterator[Row]:
     yield from rows("run.json", wrong, {"resume", "train", "export a step"}, r"loriini: ", 3)
     corpora = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in CORPORA.items()}
     yield from rows("run.json", corpora, {"resume", "export a step"}, r"loriini: ", 3)
+    recorded = {f"has {name}": at("run.json", harm) for name, harm in RECORDED.items()}
+    yield from rows("run.json", recorded, {"compare", "start from a step"}, r"loriini: .*run\.json: .*it must be")
     others = {name: both(unfinished, at("run.json", harm)) for name, harm in OTHERS.items()}
     yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: \w+\)", 2)
     lacking = {

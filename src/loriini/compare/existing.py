@@ -11,7 +11,7 @@ from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.train.folder import CHANGEABLE
-from loriini.train.run import RUN, Run, read_run
+from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
 NO_VARIANT = {"seed", "name", "corpus", "evaluate", "checkpoint", "per_expert_every", *CHANGEABLE}
 """Settings that do not tell variants apart."""
@@ -60,9 +60,10 @@ def _find(folder: Path) -> _Found:
     if not (folder / RUN).exists():
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
+    corpus = recorded_corpus(written, folder / RUN)
     kept = {name: value for name, value in run.to_dict().items() if name not in NO_VARIANT}
-    settings = dict(_flat({**kept, "corpus_digest": written.get("corpus_digest")}))
-    return _Found(folder, run, settings, written.get("vocab_size", 0))
+    settings = dict(_flat({**kept, "corpus_digest": corpus.corpus_digest}))
+    return _Found(folder, run, settings, corpus.vocab_size)
 
 
 def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +20,7 @@ from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.model.loading import model_folder
 from loriini.train.metrics import METRICS, read_metrics
-from loriini.train.run import RUN, read_run
+from loriini.train.run import RUN, read_run, recorded_corpus
 
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
@@ -51,7 +52,8 @@ def training_measures(trial: Trial) -> dict[str, Any]:
     """
     metrics = _read_steps(trial.folder)
     run, written = read_run(trial.folder / RUN)
-    configs = {n: run.config(written["vocab_size"], 0, n) for n in {m["experts"] for m in metrics}}
+    corpus = recorded_corpus(written, trial.folder / RUN)
+    configs = {n: run.config(corpus.vocab_size, 0, n) for n in {m["experts"] for m in metrics}}
     flops = {n: config.flops_per_token(run.length) for n, config in configs.items()}
     tokens = column(metrics, "tokens")
     spent = {
@@ -59,11 +61,10 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "flops": np.cumsum(np.diff(tokens, prepend=0) * [flops[m["experts"]] for m in metrics]),
         "seconds": np.cumsum(training_seconds(metrics)),
     }
-    total, active = run.config(written["vocab_size"], 0).parameters()
+    total, active = run.config(corpus.vocab_size, 0).parameters()
     return {
         "state": run_state(trial.folder),
-        "corpus_digest": written["corpus_digest"],
-        "vocab_size": written["vocab_size"],
+        **asdict(corpus),
         "parameters": {"total": total, "active": active},
         "flops_per_token": flops[metrics[-1]["experts"]],
         "steps": len(metrics),

@@ -27,7 +27,7 @@ from loriini.train.checkpoint import (
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.override import override
-from loriini.train.run import RUN, ModelShape, Run, read_run
+from loriini.train.run import RUN, ModelShape, Run, read_run, recorded_corpus
 
 CHANGEABLE_SHAPE = frozenset(
     {
@@ -181,7 +181,8 @@ def checkpoint_config(folder: Path) -> LoriiniConfig:
     """The configuration of the model in a run's checkpoint."""
     run, values = read_run(run_file(folder))
     dense = run.is_dense_at(read_progress(folder).step)
-    return run.config(values["vocab_size"], eos_token_id=0, num_experts=1 if dense else None)
+    vocab_size = recorded_corpus(values, run_file(folder)).vocab_size
+    return run.config(vocab_size, eos_token_id=0, num_experts=1 if dense else None)
 
 
 def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool = True) -> Run:

@@ -1,10 +1,10 @@
 """A run: everything that determines a training, as one value that is saved beside its results."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
@@ -33,6 +33,7 @@ from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
 
 RUN = "run.json"
+T = TypeVar("T")
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 """Chosen for the device's memory when the run starts; `run.json` then has what was chosen."""
@@ -279,10 +280,31 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
     return run_of_json(values, path), values
 
 
+@dataclass(frozen=True)
+class RecordedCorpus:
+    """What `run.json` records of the corpus beside the run's settings."""
+
+    vocab_size: Count
+    corpus_digest: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def recorded_corpus(values: Mapping[str, Any], path: Path) -> RecordedCorpus:
+    """The corpus that the JSON object of a `run.json` records; InputError where it does not."""
+    found: Any = {field.name: values.get(field.name) for field in fields(RecordedCorpus)}
+    return _from_json(lambda: RecordedCorpus(**found), path)
+
+
 def run_of_json(values: Any, path: Path) -> Run:
     """The run whose settings a file holds; InputError that names the file for anything else."""
+    return _from_json(lambda: Run.from_dict(values), path)
+
+
+def _from_json(make: Callable[[], T], path: Path) -> T:
     try:
-        return Run.from_dict(values)
+        return make()
     except (InputError, ValueError, TypeError, AttributeError, OverflowError) as error:
         message = " ".join(str(error).split())
         raise InputError(f"{path}: not the settings of a run ({message}); start another run") from error
