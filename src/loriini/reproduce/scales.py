@@ -31,6 +31,9 @@ class Scale:
     length: int = 256
     segment_length: int = 64
     learning_rate: float = 4e-3
+    warmup: float = 0.2
+    """Least share of the steps over which the learning rate rises. At this rate, few steps of warm-up leave
+    the wider models on a plateau, with a higher loss than the narrower."""
     characters: int = 2_000_000
     """Of training text; a tenth of it is held out."""
     short: int = 1500
@@ -91,7 +94,7 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     """A paper's run at a scale.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
-    experts, warm-up and weight decay are the recipe's. There is no dropout: in the scale's steps no text is
+    experts, dense warm-up and weight decay are the recipe's. There is no dropout: in the scale's steps no text is
     read twice where there is as much of it as the scale takes. Products are in float32, so that losses are
     alike on all machines.
     """
@@ -105,7 +108,11 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
         run,
         model=replace(scaled_shape(run.model, width, layers, heads), dropout=0.0),
         routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
-        optimizer=replace(run.optimizer, learning_rate=scale.learning_rate),
+        optimizer=replace(
+            run.optimizer,
+            learning_rate=scale.learning_rate,
+            warmup=max(run.optimizer.warmup, scale.warmup),
+        ),
         precision="fp32",
         checkpoint=CheckpointConfig(every=0),
         speed=SpeedConfig(),
