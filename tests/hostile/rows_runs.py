@@ -276,7 +276,9 @@ def tables() -> Iterator[Row]:
     corpora = {f"has {name}": both(unfinished, at("run.json", harm)) for name, harm in CORPORA.items()}
     yield from rows("run.json", corpora, {"resume", "export a step"}, r"loriini: ", 3)
     recorded = {f"has {name}": at("run.json", harm) for name, harm in RECORDED.items()}
-    yield from rows("run.json", recorded, {"compare", "start from a step"}, r"loriini: .*run\.json: .*it must be")
+    yield from rows(
+        "run.json", recorded, {"compare", "start from a step"}, r"loriini: .*run\.json: .*it must be"
+    )
     others = {name: both(unfinished, at("run.json", harm)) for name, harm in OTHERS.items()}
     yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: \w+\)", 2)
     lacking = {

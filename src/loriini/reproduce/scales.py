@@ -94,9 +94,9 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
     """A paper's run at a scale.
 
     FFN widths, low ranks and the router's width keep their ratio to the model's width; design, number of
-    experts, dense warm-up and weight decay are the recipe's. There is no dropout: in the scale's steps no text is
-    read twice where there is as much of it as the scale takes. Products are in float32, so that losses are
-    alike on all machines.
+    experts, dense warm-up and weight decay are the recipe's. There is no dropout: in the scale's steps no
+    text is read twice where there is as much of it as the scale takes. Products are in float32, so that
+    losses are alike on all machines.
     """
     run = paper_run(paper)
     if not scale.shapes:
