@@ -1,23 +1,44 @@
-"""The files beside `docs/` as pages of the site, with links that hold there."""
+"""Pages of the site that are not files in `docs/`: those of the repository's root, and the commands."""
 
+import argparse
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from loriini.cli import COMMANDS
+from loriini.cli.overrides import format_overrides
+from loriini.cli.parser import make_parser
+from loriini.launch import recipe
+from loriini.train.override import describe_overrides
+
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Files of the repository by the names of their pages."""
+EXAMPLE = "tiny-lory"
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of PAGES."""
+    """Add the pages of PAGES and that of the commands."""
     for source, page in PAGES.items():
         text = LINK.sub(lambda link: _from_root(link["path"]), (ROOT / source).read_text())
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "commands.md", content=commands()))
     return files
+
+
+def commands() -> str:
+    """The help of every command, as Markdown."""
+    os.environ["COLUMNS"] = "100"  # argparse breaks lines there
+    (added,) = (a for a in make_parser(COMMANDS)._actions if isinstance(a, argparse._SubParsersAction))
+    parts = [f"## {name}\n\n```text\n{parser.format_help()}```\n" for name, parser in added.choices.items()]
+    overrides = format_overrides(describe_overrides(recipe(EXAMPLE, [])))
+    about = f"Of `loriini train {EXAMPLE}`; the values in parentheses are this recipe's."
+    parts.append(f"## Overrides\n\n{about}\n\n```text\n{overrides}```\n")
+    return "\n".join(["# Commands", *parts])
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
