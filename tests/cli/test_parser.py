@@ -15,7 +15,7 @@ import pytest
 from cli.calls import call
 from loriini import __version__
 from loriini.cli import COMMANDS
-from loriini.cli.parser import MOST_BYTES, make_parser, read_text_file
+from loriini.cli.parser import MOST_BYTES, make_parser, output_file, read_text_file
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.quickstart import Quickstart
@@ -93,3 +93,22 @@ def test_threads_wait_without_spinning_unless_told(
             monkeypatch.delenv("OMP_WAIT_POLICY")
         call(capsys, "designs")
         assert os.environ["OMP_WAIT_POLICY"] == after
+
+
+def test_a_file_that_is_written_is_no_pipe_or_device(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(InputError, match="is a pipe or device; give the name of a file"):
+            output_file(str(tmp_path / name))
+
+
+def test_a_link_to_a_file_that_is_written_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there.json").write_text("{}")
+    for name in ("there", "later"):
+        (tmp_path / name).symlink_to(f"{name}.json")
+        assert output_file(str(tmp_path / name)) == (tmp_path / f"{name}.json").resolve()
+    assert output_file(str(tmp_path / "plain")) == tmp_path / "plain"
+    (tmp_path / "nowhere").symlink_to("there.json/x")
+    with pytest.raises(InputError, match="a file is where a folder must be"):
+        output_file(str(tmp_path / "nowhere"))

@@ -117,6 +117,8 @@ OF_MODELS = {
     "evaluate corpus --documents documents.jsonl --device tpu": "no such device",
     "evaluate corpus --documents documents.jsonl --out corpus": "is a folder",
     "evaluate corpus --documents documents.jsonl --out ''": "--out is empty",
+    "evaluate corpus --documents documents.jsonl --out pipe": "pipe: is a pipe or device",
+    "lens corpus --prompt words --out /dev/full": "/dev/full: is a pipe or device",
     "evaluate corpus --documents documents.jsonl --out documents.jsonl/x": "is a file|a file is where",
     "evaluate corpus --documents documents.jsonl": "no trained model here",
     "evaluate corpus --documents documents.jsonl --limit 3": "leave it out",

@@ -4,6 +4,7 @@ import errno
 import io
 import logging
 import os
+import stat
 import sys
 import warnings
 from pathlib import Path
@@ -75,7 +76,10 @@ def _remedy(error: OSError) -> str | None:
 
 
 def check_output(option: str, path: Path, is_file: bool) -> None:
-    """InputError for a path that no file, or no folder, can be written to; before any work is done."""
+    """InputError for a path that no file, or no folder, can be written to; before any work is done.
+
+    A file is written whole and renamed, so a pipe or a device would be replaced: it is refused.
+    """
     text = str(path)
     try:
         text.encode()
@@ -88,7 +92,7 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
             if is_file:
                 raise InputError(f"{option} {text}: is a folder; give the name of a file")
             return
-        os.stat(path)
+        found = os.stat(path)
     except FileNotFoundError:
         above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())
         if above.is_dir():
@@ -100,3 +104,5 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
         raise InputError(f"{option} {text}: {error.strerror}; choose another path") from None
     if not is_file:
         raise InputError(f"{option} {text}: is a file; choose another place")
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"{option} {text}: is a pipe or device; give the name of a file")

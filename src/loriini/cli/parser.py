@@ -1,6 +1,7 @@
 """The argument parser: argparse with one-line errors, and options that it does not know as overrides."""
 
 import argparse
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,8 +62,9 @@ def output_path(text: str) -> Path:
 
 
 def output_file(text: str) -> Path:
-    """A file to write. InputError where there cannot be one."""
-    return _output(text, is_file=True)
+    """A file to write, that which a link leads to. InputError where there cannot be one."""
+    path = _output(text, is_file=True)
+    return _output(os.path.realpath(path), is_file=True) if path.is_symlink() else path
 
 
 def _output(text: str, is_file: bool) -> Path:
