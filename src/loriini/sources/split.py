@@ -1,20 +1,24 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import chain
 
 from loriini.errors import InputError
 from loriini.progress import warn
 from loriini.sources.document import Document
-from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped
+from loriini.sources.dropped import Dropped, OnDrop, count_dropped, describe_dropped, ignore_dropped
 from loriini.sources.formats import reader_of
 from loriini.sources.inputs import InputFile, input_files
-from loriini.sources.options import ReadOptions
+from loriini.sources.options import OnError, ReadOptions
 from loriini.sources.read import read_files
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
+SPLIT_BY = "text"
+"""What decides the side of a document; the first versions hashed its id."""
 
 
 def split_documents(
@@ -23,49 +27,105 @@ def split_documents(
     heldout_characters: int,
     heldout_share: float = 0.08,
     longest: int = MAX_DOCUMENT_CHARACTERS,
+    on_error: OnError = "stop",
 ) -> dict[str, list[Document]]:
-    """Read `paths` as {"train": documents, "heldout": documents}, in hash order.
+    """Read `paths` as {"train": documents, "heldout": documents}, in the order of their texts' hashes.
 
-    Files named `*.heldout.*` are the held-out side if there are any; otherwise a `heldout_share` of the
-    documents is, by the hash of their id. Each side has about `train_characters` or `heldout_characters`,
-    divided equally among the domains, and at least one document a domain. Documents of more than `longest`
-    characters are left out. Raises InputError when a side has no document.
+    Files named `*.heldout.*` are the held-out side if there are any, and training documents with a text in
+    them are left out; otherwise a `heldout_share` of the documents is held out, by the hash of their text. So
+    all copies of a text are on one side, and of those in one domain the first is kept. Each side has about
+    `train_characters` or `heldout_characters`, divided equally among the domains, and at least one document a
+    domain; memory holds little more. Documents of more than `longest` characters, and the text files of a
+    folder that has records, are left out. Raises InputError when a side has no document.
     """
-    files = [file for path in paths for file in _files(path)]
-    marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
     on_drop, dropped = count_dropped(ignore_dropped)
-    options = ReadOptions(on_drop=on_drop, max_document_characters=longest)
-    sides: dict[str, list[Document]] = {TRAIN: [], HELDOUT: list(read_files(marked, options))}
+    files = [file for path in paths for file in _files(path, on_drop)]
+    marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
+    options = ReadOptions(on_error=on_error, on_drop=on_drop, max_document_characters=longest)
+    sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
+    of_marked = set[float]()
+    for document in read_files(marked, options):
+        rank = hash_fraction(document.text)
+        of_marked.add(rank)
+        sides[HELDOUT].add(rank, document)
     for document in read_files(others, options):
-        held = not marked and hash_fraction(document.id) < heldout_share
-        sides[HELDOUT if held else TRAIN].append(document)
+        rank = hash_fraction(document.text)
+        if rank in of_marked:
+            on_drop(Dropped(document.id, None, "its text is held out"))
+        else:
+            sides[HELDOUT if not marked and rank < heldout_share else TRAIN].add(rank, document)
     if dropped:
         warn(describe_dropped(dropped))
-    budgets = {TRAIN: train_characters, HELDOUT: heldout_characters}
-    for name, documents in sides.items():
-        if not documents:
+    for name, side in sides.items():
+        if not side.domains:
             raise InputError(f"{', '.join(paths)}: no {name} document is left; give more text")
-        domains = {document.domain for document in documents}
-        sides[name] = _within(documents, budgets[name] // len(domains))
-    return sides
+    return {name: side.documents() for name, side in sides.items()}
 
 
-def _files(path: str) -> list[InputFile]:
-    """The files of records and data sets behind a path; if there are none, its text files."""
+@dataclass
+class _Lowest:
+    """A domain's documents of the lowest ranks, which are distinct."""
+
+    kept: dict[float, Document] = field(default_factory=dict)
+    falling: list[float] = field(default_factory=list)
+    """A heap of the ranks, negated: the highest is first."""
+    characters: int = 0
+
+    def add(self, rank: float, document: Document) -> None:
+        if rank not in self.kept:
+            self.kept[rank] = document
+            heappush(self.falling, -rank)
+            self.characters += len(document.text)
+
+    def cut(self, characters: int) -> None:
+        """Drop the highest ranks while the others have `characters`, at least 1."""
+        while self.characters - len(self.kept[-self.falling[0]].text) >= characters:
+            self.characters -= len(self.kept.pop(-heappop(self.falling)).text)
+
+
+@dataclass
+class Side:
+    """Documents in the order of their ranks until each domain has its equal part of `characters`.
+
+    Holds no more than they need by the domains known so far: with D domains in sorted files, at most
+    1 + 1/2 + … + 1/D times `characters`, and a document of each.
+    """
+
+    characters: int
+    domains: dict[str, _Lowest] = field(default_factory=dict)
+
+    def add(self, rank: float, document: Document) -> None:
+        """Add a document; one of a domain and rank that are there is left out."""
+        lowest = self.domains.setdefault(document.domain, _Lowest())
+        lowest.add(rank, document)
+        lowest.cut(self._characters_per_domain)
+
+    def documents(self) -> list[Document]:
+        """The documents by rank, those of one rank by domain; at least one a domain."""
+        for lowest in self.domains.values():
+            lowest.cut(self._characters_per_domain)
+        ranked = chain.from_iterable(lowest.kept.items() for lowest in self.domains.values())
+        return [document for _, document in sorted(ranked, key=lambda item: (item[0], item[1].domain))]
+
+    @property
+    def _characters_per_domain(self) -> int:
+        return max(1, self.characters // len(self.domains))
+
+
+def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
+    """The files behind a path; a folder's text files only where it has no records."""
     files = input_files([path])
-    return [file for file in files if file.shard or reader_of(file.path, file.in_folder)] or files
+    only_records = any(map(_has_records, files))
+    for file in files:
+        if only_records and file.in_folder and not _has_records(file):
+            on_drop(Dropped(None, file.path, "text beside records; give the file by name to read it"))
+        else:
+            yield file
+
+
+def _has_records(file: InputFile) -> bool:
+    return bool(file.shard or reader_of(file.path, file.in_folder))
 
 
 def _is_marked(file: InputFile) -> bool:
     return f".{HELDOUT}." in file.name
-
-
-def _within(documents: Iterable[Document], characters_per_domain: int) -> list[Document]:
-    """Documents in hash order until their domain has `characters_per_domain`; at least one a domain."""
-    used = Counter[str]()
-    kept = []
-    for document in sorted(documents, key=lambda d: hash_fraction(d.id)):
-        if used[document.domain] < characters_per_domain:
-            used[document.domain] += len(document.text)
-            kept.append(document)
-    return kept
