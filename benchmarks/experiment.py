@@ -22,7 +22,7 @@ from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.sources.document import Document
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
-from loriini.sources.split import HELDOUT, TRAIN, split_documents
+from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
 from loriini.train.run import Run
 
 CHARACTERS, VOCAB_SIZE = 20_000_000, 2048
@@ -79,7 +79,7 @@ class Experiment:
         write_text(self.heldout, "".join(_line(document) for document in sides[HELDOUT]))
         corpora: dict[str, Path] = {}
         tokenizer = f"bpe:{VOCAB_SIZE}"
-        identity = {"characters": str(CHARACTERS), "longest": str(longest)}
+        identity = {"characters": str(CHARACTERS), "longest": str(longest), "split_by": SPLIT_BY}
         for order in orders:
             settings = PrepareSettings(tokenizer=tokenizer, length=length, order=order, workers=self.jobs)
             corpus = prepare_documents(self.out / order, lambda drop: sides[TRAIN], identity, settings)

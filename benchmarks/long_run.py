@@ -36,7 +36,7 @@ def runs(corpus: Path, heldout: list[Path], steps: int, seed: int) -> dict[str, 
     """
     both = {name: quickstart_run(name, SIZE, steps, seed) for name in MODELS}
     measured = EvaluateConfig(
-        heldout=tuple(heldout),
+        heldout=tuple(map(str, heldout)),
         every=max(1, steps // 10),
         instances=24,
         skip=both["lory"].routing.segment_length,

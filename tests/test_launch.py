@@ -124,11 +124,32 @@ def test_runs_with_the_same_skip_score_the_same_tokens(corpus: Path, heldout: Pa
     for name, skip in skips.items():
         for recipe in ("tiny-dense", "tiny-lory"):
             out = tmp_path / name / recipe
-            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], [heldout])
+            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], [str(heldout)])
             (found[name, recipe],) = results(out)
     assert [found[case]["skip"] for case in found] == [0, 8, 8, 8]
     assert found["same", "tiny-dense"]["tokens"] == found["same", "tiny-lory"]["tokens"]
     assert found["own", "tiny-dense"]["tokens"]["web"] > found["own", "tiny-lory"]["tokens"]["web"]
+
+
+def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
+    corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flawed = tmp_path / "flawed.jsonl"
+    flawed.write_text(heldout.read_text() + "{\n")
+    monkeypatch.chdir(tmp_path)
+    run = ("tiny-dense", tmp_path / "run", [corpus], [*SMALL, "--steps", "1"])
+    with pytest.raises(InputError, match="--on-error: there is no --heldout"):
+        train_recipe(*run, on_error="skip")
+    inputs = ["wiki=flawed.jsonl", f"file://{heldout}"]
+    with pytest.raises(InputError, match=r"flawed\.jsonl:2: not valid JSON.*pass --on-error skip"):
+        train_recipe(*run, inputs)
+    train_recipe(*run, inputs, on_error="skip")
+    assert results(tmp_path / "run")[0]["perplexity"].keys() == {"web", "wiki"}
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert settings["evaluate"]["heldout"] == [f"wiki={flawed}", str(heldout)]
+    (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")  # measured again
+    monkeypatch.chdir("/")
+    resume(tmp_path / "run")
 
 
 def little_text() -> list[Document]:
@@ -168,7 +189,7 @@ def test_a_run_of_overrides_survives_its_way_through_json() -> None:
             *("--speed.activation_checkpointing", "true", "--evaluate.heldout", "a.jsonl,b.jsonl"),
         ],
     )
-    assert run.evaluate.heldout == (Path("a.jsonl"), Path("b.jsonl"))
+    assert run.evaluate.heldout == ("a.jsonl", "b.jsonl")
     assert Run.from_dict(json.loads(json.dumps({**run.to_dict(), "corpus_digest": "1"}))) == run
 
 

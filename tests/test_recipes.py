@@ -159,7 +159,7 @@ def test_every_design_is_a_run_of_the_quickstart() -> None:
     sizes = list(SIZES)
     for i, (name, design) in enumerate(DESIGNS.items()):
         size = sizes[i % len(sizes)]
-        run = quickstart_run(name, size, steps=0, seed=3)
+        run = quickstart_run(name, size, seed=3)
         run.check()
         assert (run.steps, run.seed, run.routing.segment_length) == (SIZES[size].steps, 3, 128)
         assert (run.copy_step > 0) == (name != "dense" and design.preserves_dense)

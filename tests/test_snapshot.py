@@ -103,8 +103,11 @@ def test_every_command_takes_ids(command: str, cached: Path, capsys: pytest.Capt
 def test_a_report_on_a_model_of_the_hub_needs_a_folder(
     cached: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = call(capsys, "analyze", "org/tiny-llama", "--documents", "text.txt")
-    assert_refused(ended, "has no folder for the report; give --out DIR")
+    for command, option in (("analyze --documents text.txt", "--out DIR"), ("lens --prompt x", "--out FILE")):
+        name, *rest = command.split()
+        ended = call(capsys, name, "org/tiny-llama", *rest)
+        assert_refused(ended, f"no such folder here; for a model of the Hub, give {option} for the page")
+    assert not Path("org").exists()
 
 
 def test_text_is_generated_by_a_model_of_the_hub(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:

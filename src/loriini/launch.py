@@ -23,7 +23,7 @@ from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe
 from loriini.snapshot import is_hub_id
-from loriini.sources import read_documents
+from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
 from loriini.train.folder import has_model
 from loriini.train.initial import start_from
@@ -68,15 +68,17 @@ def train_recipe(
     out: Path,
     corpora: Sequence[Path],
     overrides: Sequence[str],
-    heldout: Sequence[Path] = (),
+    heldout: Sequence[str] = (),
     minutes: float = math.inf,
     init: str | None = None,
+    on_error: OnError | None = None,
 ) -> Path:
     """Train a recipe, or the run of a file, into `out` and return its `model/` folder.
 
     Without `corpora`, a file's are taken, and a tiny recipe prepares a small one beside `out`. The run starts
-    from the weights of `init`, a folder or Hub id, if given. Raises InputError for an unknown recipe, a wrong
-    override and a corpus or model that does not fit.
+    from the weights of `init`, a folder or Hub id, if given. `on_error` says whether a flawed record of the
+    held-out inputs stops the reading or is skipped. Raises InputError for an unknown recipe, a wrong override
+    and a corpus or model that does not fit.
     """
     with process_group():
         run = on_first_rank(lambda: recipe(name, overrides, init, out))
@@ -86,8 +88,12 @@ def train_recipe(
         refuse_unused(run, overrides, world_size())
         check_sinks(run.watch.sinks)
         if heldout:
-            paths = tuple(path.resolve() for path in heldout)
-            run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
+            inputs = tuple(map(absolute_input, heldout))
+            run = replace(run, evaluate=replace(run.evaluate, heldout=inputs))
+        if on_error:
+            if not run.evaluate.heldout:
+                raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
+            run = replace(run, evaluate=replace(run.evaluate, on_error=on_error))
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
@@ -169,7 +175,7 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
 def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase) -> Measure:
     """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
     settings, names = run.evaluate, run.label_names(corpus.instances)
-    documents = read_documents(settings.heldout)
+    documents = read_documents(settings.heldout, ReadOptions(on_error=settings.on_error))
     texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
     # the dense phase skips the mixture's segment 1 too, so that all steps are comparable

@@ -27,6 +27,16 @@ def is_hub_id(name: str | Path) -> bool:
     return not Path(name).exists() and HUB_ID.fullmatch(str(name)) is not None
 
 
+def folder_of(model: Path, option: str) -> Path:
+    """A model's own folder, to write into. InputError that names the `option` to give where it is of the Hub.
+
+    A folder made with the name of an id would hide the model.
+    """
+    if is_hub_id(model):
+        raise InputError(f"{model}: no such folder here; for a model of the Hub, give {option} for the page")
+    return model
+
+
 def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     """`name` itself if it is a path or cannot be an id, else the folder of the files downloaded from the Hub.
 

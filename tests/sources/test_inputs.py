@@ -7,7 +7,15 @@ import fsspec
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import InputFile, InputSpec, input_files, input_identity, inputs, parse_input
+from loriini.sources import (
+    InputFile,
+    InputSpec,
+    absolute_input,
+    input_files,
+    input_identity,
+    inputs,
+    parse_input,
+)
 
 
 @pytest.mark.parametrize(
@@ -160,3 +168,26 @@ def test_a_file_name_with_a_line_end_gives_a_message_of_one_line(tmp_path: Path)
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document found"):
         input_files([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "b.jsonl": "{here}/b.jsonl",
+        "wiki=a/*.jsonl:0.5": "wiki={here}/a/*.jsonl:0.5",
+        "wiki=strange=a:0.5": "wiki={here}/strange=a:0.5",
+        "strange=a:0.5": "{here}/strange=a:0.5",
+        "file:///a/b:1": "/a/b",
+        "web=s3://bucket/a*.parquet:0.1": "web=s3://bucket/a*.parquet:0.1",
+        "hf:ORG/NAME:en:train": "hf:ORG/NAME:en:train",
+    }.items(),
+)
+def test_only_the_path_of_a_local_input_is_made_absolute(
+    text: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "strange=a:0.5").touch()
+    expected = expected.format(here=tmp_path.resolve())
+    assert absolute_input(text) == expected
+    before, after = parse_input(text), parse_input(expected)
+    assert (before.name, before.weight) == (after.name, after.weight)

@@ -14,8 +14,8 @@ from loriini.errors import InputError
 from loriini.evaluate.perplexity import check_label, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
 from loriini.routing import not_causal
-from loriini.snapshot import is_hub_id
-from loriini.sources import Fields, ReadOptions, read_documents
+from loriini.snapshot import folder_of
+from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 
@@ -26,19 +26,20 @@ def analyze_run(
     out: Path | None = None,
     per_document: bool = False,
     device: str | None = None,
+    on_error: OnError = "stop",
 ) -> Path:
     """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
     Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document` each is
-    routed by itself, cut to the model's context. Returns the report's path. InputError for a dense model,
-    and for documents that cannot be read or have no label where one is needed.
+    routed by itself, cut to the model's context. A flawed record stops the reading, or is skipped, as
+    `on_error` says. Returns the report's path. InputError for a dense model, and for documents that cannot be
+    read or have no label where one is needed.
     """
+    out = out or folder_of(run, "--out DIR")
     model, tokenizer = load_model(run, device)
-    if out is None and is_hub_id(run):
-        raise InputError(f"{run}: a model of the Hub has no folder for the report; give --out DIR")
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give the run of a mixture")
-    read = read_documents(documents, ReadOptions(fields))
+    read = read_documents(documents, ReadOptions(fields, on_error))
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
         sequences = sequences_by_domain(read, tokenizer, length, names)
@@ -46,7 +47,6 @@ def analyze_run(
         heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
         sequences = {domain: list(text.ids[:, :-1]) for domain, text in heldout.items()}
     routes = routes_of_sequences(model, sequences, precision=run_precision(run), field=fields.domain)
-    out = out or run
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
     return write_run_report(run, out, not_causal(model.config.routing))

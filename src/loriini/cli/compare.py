@@ -44,6 +44,7 @@ def compare_arguments(add: Add) -> None:
     for field in ("text", "domain"):
         text = f"field of a held-out record that holds its {field} (%(default)s)"
         add(f"--{field}-field", default=field, metavar="NAME", help=text)
+    add("--on-error", choices=("stop", "skip"), help="what to do with a malformed held-out record (stop)")
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -63,6 +64,7 @@ def compare(arguments: argparse.Namespace) -> None:
     evaluation = EvaluationSettings(
         documents=tuple(arguments.heldout),
         fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        on_error=arguments.on_error or "stop",
         skip=arguments.skip,
         instances=arguments.instances,
     )
@@ -71,6 +73,7 @@ def compare(arguments: argparse.Namespace) -> None:
     runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
     if runs:
         _check_runs(arguments, runs, [*training, *ladder])
+        _refuse_without_heldout(arguments)
         print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
         return
     for name in arguments.names:
@@ -109,6 +112,14 @@ def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "
     if ladder is None:
         raise InputError("--ladder-tokens: there is no ladder; give --ladder N too, or leave it out")
     return Ladder(ladder, ladder_tokens)  # type: ignore[arg-type]
+
+
+def _refuse_without_heldout(arguments: argparse.Namespace) -> None:
+    """InputError for options of an evaluation where there is none."""
+    fields = [name for name in ("text", "domain") if getattr(arguments, f"{name}_field") != name]
+    given_ = [name for name in ("skip", "instances", "on_error") if getattr(arguments, name) is not None]
+    for name in [*given_, *(f"{name}_field" for name in fields)] if not arguments.heldout else []:
+        raise InputError(f"--{name.replace('_', '-')} is for --heldout; give that too, or leave this out")
 
 
 def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[str]) -> None:

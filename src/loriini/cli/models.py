@@ -21,7 +21,7 @@ def evaluate_arguments(add: Add) -> None:
     """Arguments of `loriini evaluate`."""
     add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
-    _document_fields(add)
+    _document_options(add)
     add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
     add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
     add("--limit", type=int, metavar="N", help="questions of each task (all)")
@@ -48,7 +48,7 @@ def evaluate_arguments(add: Add) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     """Measure perplexity on held-out text, by domain, or run downstream tasks."""
     _check_only(arguments, "tasks", "documents", ("tasks_data", "limit", "num_fewshot", "label"))
-    _check_only(arguments, "documents", "tasks", ("length", "skip"))
+    _check_only(arguments, "documents", "tasks", ("length", "skip", "on_error"))
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
     if arguments.out:
@@ -102,6 +102,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     settings = EvaluationSettings(
         documents=tuple(arguments.documents),
         fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        on_error=arguments.on_error or "stop",
         length=arguments.length,
         skip=arguments.skip,
         routing=arguments.routing or "training",
@@ -132,7 +133,7 @@ def analyze_arguments(add: Add) -> None:
     """Arguments of `loriini analyze`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
     add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
-    _document_fields(add)
+    _document_options(add)
     add("--per-document", action="store_true", help="route each document by itself, cut to the context")
     add("--device", metavar="NAME", help=DEVICE)
     add(
@@ -156,6 +157,7 @@ def analyze(arguments: argparse.Namespace) -> None:
         arguments.out,
         per_document=arguments.per_document,
         device=arguments.device,
+        on_error=arguments.on_error or "stop",
     )
     print(report)
 
@@ -175,10 +177,11 @@ def lens_arguments(add: Add) -> None:
 def lens(arguments: argparse.Namespace) -> None:
     """Show on a page which experts take each part of a text, and how well it is predicted."""
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
+    from loriini.snapshot import folder_of
 
     if (arguments.text is None) == (arguments.prompt is None):
         raise InputError("give --text FILE or --prompt TEXT, one of them")
-    out = arguments.out or arguments.model / LENS
+    out = arguments.out or folder_of(arguments.model, "--out FILE") / LENS
     page = write_lens(
         arguments.model,
         arguments.prompt if arguments.text is None else read_text_file(arguments.text),
@@ -269,6 +272,7 @@ def _say_each_line(say: Callable[[str], None]) -> None:
             print()
 
 
-def _document_fields(add: Add) -> None:
+def _document_options(add: Add) -> None:
     add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
     add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
+    add("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")

@@ -21,6 +21,8 @@ def reproduce_arguments(add: Add) -> None:
     option("--scale", metavar="NAME", help="tiny, small or paper (tiny)")
     text = "documents, as for `loriini quickstart` (text that is on this machine)"
     option("--text", nargs="+", metavar="PATH", help=text)
+    flaws = "what to do with a malformed record of --text (stop)"
+    option("--on-error", choices=("stop", "skip"), help=flaws)
     option("--seeds", type=int, metavar="N", help="trainings of each run (3)")
     option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--list", action="store_true", help="list every item with its finding, cost and state")
@@ -34,7 +36,7 @@ def reproduce_arguments(add: Add) -> None:
 
 def reproduce(arguments: argparse.Namespace) -> None:
     """Reproduce figures and tables of the four papers: train, measure, draw, and say what holds."""
-    settings = given(arguments, ("scale", "text", "seeds", "jobs", "reasons"))
+    settings = given(arguments, ("scale", "text", "on_error", "seeds", "jobs", "reasons"))
     _refuse_ignored(arguments)
     if arguments.list:
         _list(arguments, settings.get("scale", "tiny"), settings.get("seeds", 3))
@@ -69,19 +71,24 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
     values = {name: v for name, v in vars(arguments).items() if v not in (None, []) and v is not False}
     prints = values.get("scale") == "paper" and "text" not in values
     for ignored, names, remedy in (
-        (arguments.list, ("items", "page", "reasons", "commands"), "--list trains nothing"),
+        (
+            arguments.list,
+            ("items", "text", "on_error", "jobs", "page", "reasons", "commands"),
+            "--list trains nothing",
+        ),
         (
             arguments.page is not None,
-            ("items", "scale", "text", "seeds", "jobs", "reasons", "commands"),
+            ("items", "scale", "text", "on_error", "seeds", "jobs", "reasons", "commands"),
             "--page is made from the results in --out alone",
         ),
         (prints, ("reasons", "commands"), "--scale paper only prints commands unless there is a --text"),
         (arguments.commands, ("reasons",), "findings are judged only after the trainings of --commands"),
         (not arguments.list, ("json",), "is only for --list"),
+        ("text" not in values, ("on_error",), "is only for --text"),
     ):
         for name in names if ignored else ():
             if name in values:
-                argument = " ".join(values[name]) if name == "items" else f"--{name}"
+                argument = " ".join(values[name]) if name == "items" else f"--{name.replace('_', '-')}"
                 raise InputError(f"{argument}: {remedy}; leave this out")
 
 

@@ -23,6 +23,7 @@ def quickstart_arguments(add: Add) -> None:
     option("--size", help="small, medium or large (small)")
     option("--steps", type=int, metavar="N", help="training steps of each model (those of the size)")
     option("--seed", type=int, help="seed of every random choice (0)")
+    option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
 
 
 def quickstart(arguments: argparse.Namespace) -> None:
@@ -90,8 +91,10 @@ def train_arguments(add: Add) -> None:
     init = "start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)"
     add("--init", metavar="MODEL", help=init)
     add("--resume", type=Path, metavar="RUN", help="resume the run in this folder")
-    heldout = "documents to evaluate on while training"
-    add("--heldout", type=Path, nargs="+", default=[], metavar="PATH", help=heldout)
+    heldout = "documents to evaluate on while training, as for `loriini evaluate`"
+    add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
+    flaws = "what to do with a malformed record of --heldout (stop)"
+    add("--on-error", choices=("stop", "skip"), help=flaws)
     minutes = "save and stop after this time (none)"
     add("--max-minutes", type=float, default=math.inf, metavar="MINUTES", help=minutes)
     estimate = "only estimate memory, computation and communication; --out and --corpus may stay, unused"
@@ -119,13 +122,14 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        print_once(train_recipe(*run, arguments.heldout, arguments.max_minutes, arguments.init))
+        more = (arguments.heldout, arguments.max_minutes, arguments.init, arguments.on_error)
+        print_once(train_recipe(*run, *more))
 
 
 def _refuse_ignored(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
     of_a_new_run, of_an_estimate = (
-        ("recipe", "out", "corpus", "heldout", "init"),
+        ("recipe", "out", "corpus", "heldout", "on_error", "init"),
         ("gpus", "memory", "vocab_size", "json"),
     )
     for ignored, names, remedy in (

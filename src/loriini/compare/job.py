@@ -21,7 +21,7 @@ from loriini.fields import as_argument
 from loriini.hardware import describe_machine
 from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary
-from loriini.sources import ReadOptions, input_identity, read_documents
+from loriini.sources import input_identity
 from loriini.train.corpora import SMALL_VOCABULARY, read_corpora, small_corpus
 
 MOST_SEEDS = 1000
@@ -167,7 +167,7 @@ def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> E
 
 def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None:
     """InputError, before anything is trained, for held-out text that cannot be used."""
-    documents = list(read_documents(evaluation.documents, ReadOptions(evaluation.fields)))
+    documents = evaluation.read()
     assert evaluation.length is not None
     assert evaluation.skip is not None
     for corpora in {cell.run.corpus for cell in cells}:

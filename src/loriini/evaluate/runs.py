@@ -35,7 +35,7 @@ from loriini.model.pretrained import router_free
 from loriini.progress import warn
 from loriini.routing import not_causal
 from loriini.snapshot import TOKENIZER_FILES
-from loriini.sources import Fields, ReadOptions, read_documents
+from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
@@ -69,8 +69,9 @@ class EvaluationSettings:
     """What to evaluate on and how; InputError for a wrong number or device.
 
     `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
-    `skip` the predictions left out at its start (default: the longest first segment of the models), and
-    `instances` the most instances of a domain (default: all).
+    `skip` the predictions left out at its start (default: the longest first segment of the models),
+    `instances` the most instances of a domain (default: all), and `on_error` says whether a flawed record
+    stops the reading or is skipped.
     """
 
     documents: tuple[str, ...]
@@ -81,6 +82,7 @@ class EvaluationSettings:
     device: str | None = None
     router_free: RouterFree | None = None
     instances: int | None = None
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
@@ -88,6 +90,10 @@ class EvaluationSettings:
             if value is not None and not least <= value <= MOST:
                 raise InputError(f"--{name} {value}: give at least {least} and at most {MOST:,}")
         find_device(self.device)
+
+    def read(self) -> list[Document]:
+        """The documents. InputError for those that cannot be read."""
+        return list(read_documents(self.documents, ReadOptions(self.fields, self.on_error)))
 
 
 def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[dict[str, Any]]:
@@ -125,8 +131,7 @@ def shared_heldout(
                 "give no more"
             )
         check_routing(config, settings.routing, skip)
-    documents = list(read_documents(settings.documents, ReadOptions(settings.fields)))
-    heldout = _same_tokens(configs, documents, length, settings.instances)
+    heldout = _same_tokens(configs, settings.read(), length, settings.instances)
     check_lengths(heldout, skip)
     return settings, heldout
 

@@ -1,6 +1,5 @@
 """The main job, stage by stage."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -26,6 +25,8 @@ from loriini.evaluate.perplexity import (
 )
 from loriini.evaluate.samples import Generation, continue_text
 from loriini.jobs.artifact import Artifact
+from loriini.jobs.lock import folder_lock
+from loriini.json_file import read_object
 from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
 from loriini.progress import inform, progress
 from loriini.quickstart.results import print_table, write_results
@@ -46,10 +47,20 @@ PROMPT_TOKENS, SAMPLE_TOKENS = 48, 64
 
 
 def run_quickstart(settings: Quickstart, out: Path) -> None:
-    """Run the whole job in the folder `out`, but for what is finished there."""
-    claim_folder(settings, out)
-    inform(f"Everything goes to {out}")
-    runs, identity = settings.runs, input_identity(settings.documents)
+    """Run the whole job in the folder `out`, but for what is finished there.
+
+    InputError for wrong documents, for a folder of something else, and while another process works there.
+    """
+    identity = input_identity(settings.documents)  # before anything is written
+    out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(out):
+        claim_folder(settings, out)
+        inform(f"Everything goes to {out}")
+        _run_stages(settings, identity, out)
+
+
+def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) -> None:
+    runs = settings.runs
     training = {name: f"train {run.name}" for name, run in runs.items()}
     stage = Stages(out, ("gather documents", "prepare corpus", *training.values(), "evaluate and analyze"))
     sides = cache(lambda: read_sides(settings))
@@ -82,7 +93,9 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     if not settings.documents:
         inform("Gathering text from the running Python installation …")
         return collect_local_text()
-    return split_documents(settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS)
+    return split_documents(
+        settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS, on_error=settings.on_error
+    )
 
 
 def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
@@ -106,7 +119,7 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
     Returns what `evaluate` does, with the losses of each instance.
     """
     path = run / "evaluation.json"
-    evaluation: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    evaluation = read_object(path, "remove it; it is made again") if path.exists() else {}
     if "instance_losses" not in evaluation:
         model, _ = load_model(run)
         evaluation = evaluate(

@@ -11,9 +11,12 @@ from loriini.analyze.comparison import DENSE
 from loriini.atomic import write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
+from loriini.jobs.artifact import MANIFEST
+from loriini.json_file import read_object
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
-from loriini.sources import input_identity
+from loriini.sources import OnError
+from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN
 from loriini.train.run import Run
 
 
@@ -25,15 +28,17 @@ class Quickstart:
         documents: what to read, as in `PrepareSettings`; by default text that is on this machine.
         design: the mixture to train beside the dense model, a name in `DESIGNS`.
         size: of both models, a name in `recipes.SIZES`.
-        steps: training steps of each model; 0 for the default of the size.
+        steps: training steps of each model; None for the default of the size.
         seed: of the corpus and of both trainings.
+        on_error: `stop` at the first flawed record of `documents`, or `skip` and count them.
     """
 
     documents: tuple[str, ...] = ()
     design: str = "lory"
     size: str = "small"
-    steps: int = 0
+    steps: int | None = None
     seed: int = 0
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "documents", tuple(map(str, self.documents)))
@@ -43,9 +48,10 @@ class Quickstart:
                 raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(table)}")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
-        if self.steps < 0:
+        if self.steps is not None and self.steps < 1:
             raise InputError(f"--steps {self.steps}: give a positive number of steps")
         self.runs[self.design].check()
+        _ = self.prepare_settings  # InputError for settings that no corpus has
 
     @property
     def runs(self) -> Mapping[str, Run]:
@@ -65,18 +71,26 @@ class Quickstart:
 
 
 def claim_folder(settings: Quickstart, out: Path) -> None:
-    """Record in `out` which job it holds. InputError if it holds another job or other files."""
+    """Record in the folder `out` which job it holds. InputError if it holds another job or other files."""
     path = out / "quickstart.json"
     wanted = json.loads(json.dumps(asdict(settings)))
+    del wanted["on_error"]  # a flawed record may be skipped in a job that stopped at it
+    if settings.documents and not is_split(out):
+        wanted["split_by"] = SPLIT_BY
     if path.exists():
-        found = json.loads(path.read_text())
-        changed = ", ".join(sorted(name for name in wanted if found.get(name) != wanted[name]))
-        if changed and (out / "corpora").exists():
-            raise InputError(f"{path}: this folder holds a job with other {changed}; choose another --out")
+        found = read_object(path, "choose another --out")
+        found["steps"] = found.get("steps") or None  # the first versions had 0 for the size's
+        changed = sorted(name for name in wanted if found.get(name) != wanted[name])
         if not changed:
             return
-    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if (out / "corpora").exists():
+            other = ", ".join(changed) if changed != ["split_by"] else "split of documents, by their ids"
+            raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
+    elif any(out.iterdir()):
         raise InputError(f"{out}: exists and is not a quickstart's folder; choose another --out")
-    input_identity(settings.documents)  # InputError for a missing path, before anything is written
-    out.mkdir(parents=True, exist_ok=True)
     write_json(path, wanted)
+
+
+def is_split(out: Path) -> bool:
+    """Whether the documents of both sides are stored in a job's folder."""
+    return all((out / "corpora" / side / "documents" / MANIFEST).exists() for side in (TRAIN, HELDOUT))

@@ -1,6 +1,5 @@
 """The stages of the main job: which of them is running, and what each took."""
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import Any
 
 from loriini.atomic import write_json
 from loriini.hardware import peak_resident
+from loriini.json_file import read_object
 from loriini.progress import announce
 
 
@@ -33,8 +33,7 @@ class Stages:
     def costs(self) -> dict[str, dict[str, Any]]:
         """{stage: {"seconds", "peak_memory_bytes"}}; the peak of the process by the end of the stage."""
         path = self.folder / "stages.json"
-        costs: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-        return costs
+        return read_object(path, "remove it; only the stages' costs are lost") if path.exists() else {}
 
     def _add(self, name: str, seconds: float) -> None:
         costs = self.costs()

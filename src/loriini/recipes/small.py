@@ -65,15 +65,15 @@ SIZES = {
 }
 
 
-def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
-    """One of the two models of `loriini quickstart`; with `steps` 0 as many as the size says."""
+def quickstart_run(design: str, size: str, steps: int | None = None, seed: int = 0) -> Run:
+    """One of the two models of `loriini quickstart`; by default with as many steps as the size says."""
     chosen = SIZES[size]
     dense = Run(
         name="dense",
         routing=replace(DESIGNS["dense"], segment_length=128),
         model=chosen.shape,
         optimizer=OptimizerConfig(learning_rate=4e-3),
-        steps=steps or chosen.steps,
+        steps=chosen.steps if steps is None else steps,
         batch_size=chosen.batch_size,
         length=512,
         seed=seed,
@@ -83,4 +83,4 @@ def quickstart_run(design: str, size: str, steps: int, seed: int) -> Run:
 
 def families() -> dict[str, Run]:
     """The bases of `loriini compare --recipe` beside the recipes: the tiny models and the quickstart's."""
-    return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size, 0, 0) for size in SIZES}
+    return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size) for size in SIZES}

@@ -27,7 +27,7 @@ from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, item_results
 from loriini.reproduce.scales import Scale, find_scale
 from loriini.reproduce.texts import MIXED, Texts, waiting_lock
-from loriini.sources import read_documents
+from loriini.sources import OnError, read_documents
 
 SETTINGS = "reproduce.json"
 MOST_SEEDS = 100
@@ -43,6 +43,7 @@ class ReproduceSettings:
         text: documents to train on, as for `quickstart`; by default text that is on this machine.
         seeds: trainings of each run.
         jobs: trainings at once.
+        on_error: `stop` at the first flawed record of `text`, or `skip` and count them.
         reasons: train the further runs of findings that do not hold, too.
     """
 
@@ -52,6 +53,7 @@ class ReproduceSettings:
     seeds: int = 3
     jobs: int = 1
     reasons: bool = False
+    on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
         chosen_rows(self.items)
@@ -106,7 +108,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
 def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], HeldOutTexts]:
     """The items with their trainings in `out`, and the text that these are measured on."""
     scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
-    texts = Texts(out / "text", scale, settings.text, settings.jobs)
+    texts = Texts(out / "text", scale, settings.text, settings.jobs, settings.on_error)
     claim_folder(settings, texts, out)
     inform(f"Everything goes to {out}")
     return make_plans(rows, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from loriini.atomic import write_text
+from loriini.atomic import write_json, write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.progress import inform
 from loriini.reproduce.scales import Scale
-from loriini.sources import input_identity
+from loriini.sources import OnError, input_identity
 from loriini.sources.document import Document
 from loriini.sources.local_text import collect_local_text
-from loriini.sources.split import HELDOUT, TRAIN, split_documents
+from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
 from loriini.train.run import Run
 
 MIXED, SHORT, LANGUAGES, WEB = "mixed", "short", "languages", "web"
@@ -36,6 +36,7 @@ MOST_DOMAINS = 32
 HELDOUT_PART = 10
 """One part in so many of the characters is held out."""
 POLL_SECONDS = 1.0
+SPLIT = "split.json"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Texts:
     scale: Scale
     source: tuple[str, ...] = ()
     workers: int = 1
+    on_error: OnError = "stop"
     identity: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +60,12 @@ class Texts:
             inform("Gathering text from the running Python installation …")
             return collect_local_text()
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
-        return split_documents(self.source, most, most // HELDOUT_PART)
+        if not (self.folder / SPLIT).exists():
+            raise InputError(
+                f"{self.folder}: an earlier version split the documents by their ids, and some text is still "
+                "to be made of them; choose another --out"
+            )
+        return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
 
     def domains(self, kind: str) -> list[str]:
         """The domains of a kind of text.
@@ -100,14 +107,14 @@ class Texts:
             workers=self.workers,
         )
         identity = {**self.identity, "kind": kind, "scale": self.scale.name}
-        with waiting_lock(self.folder):
+        with self._locked():
             prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
         return out.resolve()
 
     def heldout(self, kind: str) -> Path:
         """The held-out documents of a kind of text as JSON lines."""
         path = self.folder / f"{kind}.heldout.jsonl"
-        with waiting_lock(self.folder):
+        with self._locked():
             if not path.exists():
                 lines = (
                     json.dumps({"id": d.id, "text": d.text, "domain": d.domain}) + "\n"
@@ -115,6 +122,14 @@ class Texts:
                 )
                 write_text(path, "".join(lines))
         return path
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the folder's lock; a folder that is new records how its documents are split."""
+        with waiting_lock(self.folder):
+            if self.source and not any(self.folder.iterdir()):
+                write_json(self.folder / SPLIT, {"split_by": SPLIT_BY})
+            yield
 
     def place(self, run: Run, kind: str) -> Run:
         """A run with its corpus, in its own order or else in random order.

@@ -4,7 +4,14 @@ Every error names its place in the input, and every document that is left out is
 """
 
 from loriini.sources.dropped import Dropped
-from loriini.sources.inputs import InputFile, InputSpec, input_files, input_identity, parse_input
+from loriini.sources.inputs import (
+    InputFile,
+    InputSpec,
+    absolute_input,
+    input_files,
+    input_identity,
+    parse_input,
+)
 from loriini.sources.options import ON_ERROR, OnError, ReadOptions
 from loriini.sources.read import read_documents, read_file, read_files
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS, BadRecord, Fields
@@ -19,6 +26,7 @@ __all__ = [
     "InputSpec",
     "OnError",
     "ReadOptions",
+    "absolute_input",
     "input_files",
     "input_identity",
     "parse_input",

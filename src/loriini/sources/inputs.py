@@ -101,6 +101,16 @@ def parse_input(text: str | Path) -> InputSpec:
     return InputSpec(plain_name(local_path(path)), name, share)
 
 
+def absolute_input(text: str | Path) -> str:
+    """The same input for any working folder: a path on this machine is made absolute."""
+    spec = parse_input(text)
+    if not _is_local(spec.path):
+        return str(text)
+    name = f"{spec.name}=" if spec.name else ""
+    weight = f":{spec.weight!r}" if spec.weight != 1 else ""
+    return f"{name}{os.path.realpath(spec.path)}{weight}"
+
+
 def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:
     """The files and shards of `inputs`, in order; InputError for a missing input."""
     return [file for text in inputs for spec in _matching(text) for file in _files_of(spec)]

@@ -14,6 +14,7 @@ import torch
 
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
+from loriini.sources import OnError
 from loriini.train.metrics import rewind
 
 
@@ -21,8 +22,10 @@ from loriini.train.metrics import rewind
 class EvaluateConfig:
     """Evaluation during training: perplexity of held-out documents, and samples."""
 
-    heldout: tuple[Path, ...] = ()
-    """Held-out documents to evaluate on; none: no evaluation."""
+    heldout: tuple[str, ...] = ()
+    """Held-out documents to evaluate on, inputs as for `prepare`; none: no evaluation."""
+    on_error: OnError = "stop"
+    """Stop at the first flawed record of the held-out documents, or skip and count them."""
     every: Count = 500
     """Steps between evaluations; there is one after the last step, too."""
     instances: Count = 64
