@@ -64,7 +64,7 @@ def test_wrong_input_is_one_line(
 
 
 def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["reproduce", "--list", "--json", "--jobs", "1"])
+    main(["reproduce", "--list", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["item"] for row in rows] == list(FIRST)
     assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
