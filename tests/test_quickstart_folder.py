@@ -1,0 +1,76 @@
+"""The settings of the main job, and whose job a folder holds."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.calls import call
+from loriini.errors import InputError
+from loriini.quickstart import Quickstart, job
+from loriini.quickstart.settings import claim_folder
+from loriini.sources.document import Document
+
+
+def write_lines(path: Path, count: int) -> None:
+    path.write_text("".join(f'{{"text": "a text of number {i}"}}\n' for i in range(count)))
+
+
+def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopped_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flawed = tmp_path / "flawed.jsonl"
+    write_lines(flawed, 360)
+    with open(flawed, "a") as file:
+        file.write("{\n")
+    asked = ("quickstart", "--documents", flawed, "--out", tmp_path / "job")
+    stopped = call(capsys, *asked)
+    assert stopped.code == 2
+    assert f"{flawed}:361: not valid JSON" in stopped.err
+    assert stopped.err.endswith("pass --on-error skip to count and skip it\n")
+    gathered = list[Document]()
+
+    def gather(folder: Path, read: Any, *others: Any) -> None:
+        gathered.extend(read(None))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "write_documents", gather)
+    ended = call(capsys, *asked, "--on-error", "skip")
+    assert ended.code == 130
+    assert "warning: 1 left out: not valid JSON" in ended.err
+    assert gathered
+
+
+def test_settings_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    before = {"documents": [], "design": "lory", "size": "small", "steps": 0, "seed": 0}
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "quickstart.json").write_text(json.dumps(before))
+    claim_folder(Quickstart(), tmp_path)
+    with pytest.raises(InputError, match="holds a job with other steps; choose another --out"):
+        claim_folder(Quickstart(steps=2), tmp_path)
+
+
+def test_a_split_of_an_earlier_version_is_kept_once_it_is_stored(tmp_path: Path) -> None:
+    settings = Quickstart(documents=("mine.jsonl",))
+    before = {"documents": ["mine.jsonl"], "design": "lory", "size": "small", "steps": 0, "seed": 0}
+    (tmp_path / "quickstart.json").write_text(json.dumps(before))
+    folders = [tmp_path / "corpora" / side / "documents" for side in ("heldout", "train")]
+    folders[0].mkdir(parents=True)
+    (folders[0] / "manifest.json").touch()
+    with pytest.raises(InputError, match="a job with other split of documents, by their ids; choose another"):
+        claim_folder(settings, tmp_path)
+    folders[1].mkdir(parents=True)
+    (folders[1] / "manifest.json").touch()
+    claim_folder(settings, tmp_path)
+    shutil.rmtree(tmp_path / "corpora")
+    claim_folder(settings, tmp_path)
+    folders[0].mkdir(parents=True)
+    claim_folder(settings, tmp_path)  # this version began it
+
+
+@pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"seed": -1}, {"steps": 0}, {"size": "huge"}])
+def test_wrong_settings_are_refused_before_the_folder_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Quickstart(**wrong)
