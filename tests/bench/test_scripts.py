@@ -72,7 +72,25 @@ def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch
     assert set(pictures) == {"speed_ratios", "speed_memory"}
     ratio = measured[0]["ratio"]
     assert f"| lory | 2 | 8 | 8 | {ratio:.3f} |" in page.read_text()
-    fill(page, parts, {"bench": measured})
+    assert "`ffn` is forward and backward" in page.read_text()
+    assert "`decode` are" not in page.read_text()
+    (row,) = (line for line in page.read_text().splitlines() if line.startswith("| lory | 2 | 8 | 8 |"))
+    assert f"| {ratio:.3f} to {ratio:.3f} |" in row  # of one round
+    fill(page, parts, {"bench": [row for row in measured if row["what"] != "ffn"]})
     text = page.read_text()
+    assert "### Sparse designs, FFNs and decoding" not in text
     assert text.count("(pictures/speed_ratios.svg)") == 1
     assert text.endswith(original[-200:])
+
+
+def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
+    path, page = DOCS.parent / "benchmarks" / "results" / "roofline.json", tmp_path / "speed.md"
+    page.write_text((DOCS / "speed.md").read_text())
+    assert "A CPU with its measured peaks" not in page.read_text()
+    script("pages").fill(page, script("speed_figures").PARTS, {"roofline_cpu": json.loads(path.read_text())})
+    assert "### A CPU with its measured peaks, milliseconds\n\n| E |" in page.read_text()
+
+
+def test_the_range_of_a_ratio_is_that_of_its_rounds() -> None:
+    row = {"ratio": 0.9, "seconds": [2.0, 1.0, 1.0], "baseline_seconds": [1.0, 0.9, 1.2]}
+    assert script("speed_figures").extremes(row) == (0.5, 1.2)
