@@ -5,7 +5,7 @@ python benchmarks/aoe_small.py --text PATH… --out WORK --results results/aoe_s
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
@@ -18,6 +18,7 @@ from torch import nn
 from experiment import Experiment
 from loriini.atomic import write_json
 from loriini.compare.running import place_cells
+from loriini.compare.sections import estimate
 from loriini.compare.seeds import over_seeds
 from loriini.model.experts import FactorizedExperts
 from loriini.model.modeling import LoriiniPreTrainedModel
@@ -77,19 +78,15 @@ def add_differences(results: dict[str, Any]) -> None:
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for row in results["results"]:
         losses[row["name"]][row["seed"]] = mean(math.log(p) for p in row["perplexity"].values())
-    results["loss"] = {name: interval(of_seed.values()) for name, of_seed in losses.items()}
+    results["loss"] = {name: over_seeds([*of_seed.values()]).to_dict() for name, of_seed in losses.items()}
     results["difference"] = {
-        f"{one} - {other}": interval(losses[one][seed] - losses[other][seed] for seed in losses[one])
+        f"{one} - {other}": over_seeds(
+            [losses[one][seed] - losses[other][seed] for seed in losses[one]]
+        ).to_dict()
         for one, other in combinations(losses, 2)
     }
-    for name, (center, half) in (results["loss"] | results["difference"]).items():
-        print(f"{name}: {center:.3f} ± {half:.3f}")
-
-
-def interval(of_seeds: Iterable[float]) -> tuple[float, float]:
-    """The mean over seeds and half the width of its 95 % interval; 0 for one seed."""
-    found = over_seeds(list(of_seeds))
-    return found.mean, 0.0 if found.high is None else found.high - found.mean
+    for name, found in (results["loss"] | results["difference"]).items():
+        print(f"{name}: {estimate(found, 3)}")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
 from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.compare.seeds import t_factor
+from loriini.compare.seeds import over_seeds
 from loriini.train.metrics import METRICS, read_metrics
 from pages import Part, fill, markdown
 
@@ -39,23 +39,16 @@ def by_name(experiment: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.array(seeds) for name, seeds in values.items()}
 
 
-def half_interval(seeds: np.ndarray) -> float:
-    """Half of the 95 % confidence interval of the mean; 0 for one seed."""
-    if len(seeds) < 2:
-        return 0.0
-    return t_factor(len(seeds)) * float(seeds.std(ddof=1))
-
-
 @picture
 def cells(values: dict[str, np.ndarray]) -> Figure:
-    """Every run's seeds as dots on a line of perplexity, with mean and 95 % interval."""
+    """Every run's seeds as dots on a line of perplexity, with mean and, of several seeds, 95 % interval."""
     figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(values)), layout="constrained")
     axes = figure.subplots()
     for place, (name, seeds) in enumerate(reversed(values.items())):
         color = DENSE_COLOR if name.startswith("dense") else MIXTURE_COLOR
-        axes.errorbar(
-            seeds.mean(), place, xerr=half_interval(seeds), color=color, marker="|", ms=14, capsize=3
-        )
+        found = over_seeds(seeds.tolist())
+        half = None if found.high is None else found.high - found.mean
+        axes.errorbar(found.mean, place, xerr=half, color=color, marker="|", ms=14, capsize=3)
         axes.plot(seeds, np.full(len(seeds), place), "o", color=color, ms=4, alpha=0.5)
         axes.annotate(
             f"{seeds.mean():.1f}", (seeds.mean(), place), (0, 9), textcoords="offset points", ha="center"

@@ -1,4 +1,4 @@
-"""Causal designs at equal active parameters, with tuned learning rates, on the same text and seeds.
+"""Causal designs with tuned learning rates, on the same text and seeds.
 
 python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
 
@@ -27,6 +27,7 @@ from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
+from ranking import contenders
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
@@ -106,11 +107,11 @@ def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
 
 def leaders(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The best design by held-out perplexity at equal tokens, and by training loss at FLOPs and seconds."""
-    scored = [v for v in variants if "perplexity" in v]
+    scored = contenders(variants, "perplexity")
     found = {"perplexity": min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]}
-    equal = [v for v in variants if "equal" in v]
     return found | {
-        axis: min(equal, key=lambda v: v["equal"][axis]["loss"]["mean"])["design"] for axis in BUDGETS
+        axis: min(contenders(variants, axis), key=lambda v: v["equal"][axis]["loss"]["mean"])["design"]
+        for axis in BUDGETS
     }
 
 
@@ -158,6 +159,7 @@ def main() -> None:
         "rates": list(arguments.rates),
         "tried": tried,
         "run": portable(cells[0].run),
+        "remarks": found["remarks"],
         "variants": [{key: v[key] for key in KEPT if key in v} for v in first],
         "leaders": {
             measure: {"design": name, "differences": against(trials, name, measure, evaluation, cache)}

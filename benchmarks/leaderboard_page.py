@@ -7,9 +7,11 @@ from typing import Any
 
 from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
+from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import difference_cells, estimate, signed
 from loriini.evaluate.intervals import OVERALL
 from pages import markdown
+from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
 
@@ -17,9 +19,8 @@ HEAD = """# Leaderboard
 
 Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
 
-Causal designs, each with as many active parameters as the others, on the same text: domains and languages \
-together in one corpus. Designs whose experts depend on later tokens are not here: their losses do not \
-compare.
+Causal designs on the same text: domains and languages together in one corpus. Designs whose experts depend \
+on later tokens are not here: their losses do not compare.
 """
 MAKE = """## Make it
 
@@ -55,15 +56,18 @@ def leaderboard_page(path: Path) -> str:
             HEAD,
             measured(results),
             made_with(results),
+            *(f"- {remark}" for remark in results.get("remarks", ())),
             chosen_rates(results),
             "## What should one train?\n",
             *(f"- {advice(results, measure)}" for measure in MEASURES),
             "",
             caution(results),
+            first_segments(results),
             "## Equal active parameters, equal tokens\n",
-            perplexity_table(results),
+            perplexity_table(results, of_equal_size(results["variants"])),
             "",
             verdicts(results),
+            *apart(results),
             "## By domain\n",
             domain_table(results),
             "",
@@ -83,12 +87,12 @@ def leaderboard_page(path: Path) -> str:
 
 def measured(results: Row) -> str:
     """Which of the causal designs were measured, and which were not."""
-    names = [v["design"] for v in by_perplexity(results)]
+    names = [v["design"] for v in by_perplexity(results["variants"])]
     trained = [v["design"] for v in results["variants"]]
     said = [f"Measured are {len(names)} of {len(results['causal'])} causal designs: {listing(names)}."]
     if unfinished := [name for name in trained if name not in names]:
         said.append(f"Trained, but finished with no seed: {listing(unfinished)}.")
-    for v in by_perplexity(results):
+    for v in by_perplexity(results["variants"]):
         if len(v["finished_seeds"]) < results["seeds"]:
             said.append(
                 f"{v['design']} finished with {len(v['finished_seeds'])} of {results['seeds']} seeds."
@@ -136,7 +140,9 @@ def between(values: Sequence[int]) -> str:
 def advice(results: Row, measure: str) -> str:
     """Who leads at a budget, and whom the intervals do not tell apart from it."""
     found = results["leaders"][measure]
-    leader, differences = found["design"], found["differences"]
+    names = [v["design"] for v in contenders(results["variants"], measure)]
+    leader = found["design"]
+    differences = {name: each for name, each in found["differences"].items() if name in names}
     worse = [name for name, each in differences.items() if is_worse(each, measure)]
     unclear = [name for name in differences if name not in worse]
     said = f"At {MEASURES[measure]}: **{leader}**"
@@ -157,13 +163,25 @@ def is_worse(difference: Row, measure: str) -> bool:
 
 def caution(results: Row) -> str:
     """What the sentences rest on."""
-    count = len(results["variants"]) - 1
     return (
         "A design counts as worse where its 95 % interval over seeds, paired with the leader's, lies above "
         "0, and for perplexity that over held-out text as well. Each interval stands for itself: of "
-        f"{count} comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
+        "many comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
         "Trainings are short and models small: the order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
+    )
+
+
+def first_segments(results: Row) -> str:
+    """Whose training loss counts a first segment that is routed by itself."""
+    unsure = [v["design"] for v in results["variants"] if v["training_causality"] == "after_first_segment"]
+    if not unsure:
+        return ""
+    return (
+        f"The training losses of {listing(unsure)} may be too low beside the others', by how much these "
+        f"results do not tell: in training the first segment, {results['heldout']['skip']} of the "
+        f"{results['run']['length']} tokens of an instance, is routed by itself, so its experts depend on "
+        "tokens to be predicted, and the loss counts it. Held-out perplexity does not.\n"
     )
 
 
@@ -172,18 +190,16 @@ def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
     return sorted((v for v in variants if value(v) is not None), key=value)
 
 
-def by_perplexity(results: Row) -> list[Row]:
-    return ranked(
-        results["variants"], lambda v: v["perplexity"][OVERALL]["mean"] if "perplexity" in v else None
-    )
+def by_perplexity(variants: Sequence[Row]) -> list[Row]:
+    return ranked(variants, lambda v: v["perplexity"][OVERALL]["mean"] if "perplexity" in v else None)
 
 
-def perplexity_table(results: Row) -> str:
-    """All designs by held-out perplexity, with differences to the first and to the leader."""
+def perplexity_table(results: Row, among: Sequence[Row]) -> str:
+    """Designs by held-out perplexity, with differences to the first and to the leader."""
     to_leader = results["leaders"]["perplexity"]["differences"]
     leader = results["leaders"]["perplexity"]["design"]
     rows = []
-    for v in by_perplexity(results):
+    for v in by_perplexity(among):
         rows.append(
             [
                 v["design"],
@@ -201,6 +217,23 @@ def perplexity_table(results: Row) -> str:
     return markdown([*head, "active", "parameters"], rows)
 
 
+def apart(results: Row) -> list[str]:
+    """The designs that use more parameters for a token, or fewer, which stand in no order with the others."""
+    others = of_other_size(results["variants"])
+    if not by_perplexity(others):
+        return []
+    times = [f"{v['design']} {size_over_first(v, results['variants']):.2f} times" for v in others]
+    left_open = [v["design"] for v in others if not is_counted(v)]
+    counted = f" For {listing(left_open)}, which may select any number of experts, all are counted."
+    return [
+        "### Of another active size\n",
+        f"Not ranked above, for their active parameters differ from {baseline(results)}'s by more than "
+        f"{100 * (EQUAL_ACTIVE - 1):.0f} %: {listing(times)} as many.{counted if left_open else ''}\n",
+        perplexity_table(results, others),
+        "",
+    ]
+
+
 def baseline(results: Row) -> str:
     """The first design, which the others are compared with."""
     return str(results["variants"][0]["design"])
@@ -209,7 +242,7 @@ def baseline(results: Row) -> str:
 def verdicts(results: Row) -> str:
     """Who is better and worse than the first design."""
     groups: dict[str, list[str]] = {"better": [], "worse": [], "no clear difference": []}
-    for v in by_perplexity(results):
+    for v in by_perplexity(of_equal_size(results["variants"])):
         if "difference" in v:
             groups[verdict_of(v)].append(v["design"])
     said = [f"{kind}: {listing(names)}" for kind, names in groups.items() if names]
@@ -218,7 +251,9 @@ def verdicts(results: Row) -> str:
 
 def domain_table(results: Row) -> str:
     """Perplexity by domain."""
-    variants = by_perplexity(results)
+    variants = by_perplexity(of_equal_size(results["variants"])) + by_perplexity(
+        of_other_size(results["variants"])
+    )
     domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
     rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
     return markdown(["", *domains], rows)
@@ -227,12 +262,15 @@ def domain_table(results: Row) -> str:
 def budget_table(results: Row) -> str:
     """Training loss at the budgets that all spent."""
     variants = ranked(
-        results["variants"], lambda v: v["equal"]["flops"]["loss"]["mean"] if "equal" in v else None
+        contenders(results["variants"], "seconds"), lambda v: v["equal"]["flops"]["loss"]["mean"]
     )
     rows = []
-    for v in variants:
+    for v in sorted(variants, key=is_counted, reverse=True):
         row = [v["design"]]
         for axis in ("tokens", "flops", "seconds"):
+            if axis == "flops" and not is_counted(v):
+                row += ["", ""]
+                continue
             equal = v["equal"][axis]
             row += [estimate(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
         rows.append(row)
@@ -248,11 +286,17 @@ def budget_note(results: Row) -> str:
         f"{large(equal['tokens']['budget'])} tokens, {large(equal['flops']['budget'])} FLOPs and "
         f"{duration(equal['seconds']['budget'])}"
     )
+    left_open = [v["design"] for v in results["variants"] if "equal" in v and not is_counted(v)]
+    uncounted = (
+        f" FLOPs of {listing(left_open)} count all experts, though tokens may select fewer: no rank at equal "
+        "FLOPs."
+    )
     hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
     return (
         f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
         "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
-        f"did, its learning rate had not yet come down.{hidden if left_out else ''}\n"
+        f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
+        f"{hidden if left_out else ''}\n"
     )
 
 

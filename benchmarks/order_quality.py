@@ -81,7 +81,7 @@ def walk_inside_cells(vectors_ND: Vectors, seed: int, window: int) -> Ids:
     """Small k-means cells one after the other, the default walk inside each."""
     kmeans = faiss.Kmeans(vectors_ND.shape[1], CELLS, niter=10, spherical=True, seed=seed)
     kmeans.train(vectors_ND)
-    labels_N = kmeans.index.search_cell(vectors_ND, 1)[1][:, 0]
+    labels_N = kmeans.index.search(vectors_ND, 1)[1][:, 0]
     order_N = np.argsort(labels_N, kind="stable")
     walks = []
     for members_M in np.split(order_N, np.cumsum(np.bincount(labels_N, minlength=CELLS))[:-1]):

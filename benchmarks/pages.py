@@ -34,7 +34,7 @@ def fill(page: Path, parts: Mapping[str, Part], results: Mapping[str, Any]) -> d
                 made += f"\n\n![{part.caption}](pictures/{part.picture}.svg)"
             before, _, rest = text.partition(begin)
             after = rest.partition(end)[2]
-            text = f"{before}{begin}\n\n{made}\n\n{end}{after}"
+            text = f"{before}{begin}\n\n{made}\n\n{end}{after}" if made else f"{before}{begin}\n{end}{after}"
     page.write_text(text, encoding="utf-8")
     return pictures
 

@@ -3,7 +3,7 @@
 python benchmarks/figures.py    # calls this, where benchmarks/results/bench.json is
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -22,6 +22,18 @@ def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:
     """Lory's training steps, those with `fixed` values."""
     lory = [row for row in rows if row["what"] == "train_step" and row["design"] == "lory"]
     return [row for row in lory if all(row[name] == value for name, value in fixed.items())]
+
+
+def extremes(row: Row) -> tuple[float, float]:
+    """The least and the greatest ratio of a round; the ratio of a row without rounds."""
+    pairs = zip(row.get("seconds", ()), row.get("baseline_seconds", ()), strict=True)
+    found = [row["ratio"], *(theirs / own for own, theirs in pairs)]
+    return min(found), max(found)
+
+
+def range_text(row: Row) -> str:
+    """The same as text."""
+    return "{:.3f} to {:.3f}".format(*extremes(row))
 
 
 @picture
@@ -46,7 +58,10 @@ def ratios(rows: list[Row]) -> Figure:
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (name, points) in zip(all_axes, panels.items(), strict=True):
         x = [row[name] for row in points]
-        axes.plot(x, [row["ratio"] for row in points], "o-", color=MIXTURE_COLOR, label="measured")
+        medians, ranges = [row["ratio"] for row in points], [extremes(row) for row in points]
+        bars = [[y - low for y, (low, _) in zip(medians, ranges, strict=True)]]
+        bars += [[high - y for y, (_, high) in zip(medians, ranges, strict=True)]]
+        axes.errorbar(x, medians, bars, fmt="o-", color=MIXTURE_COLOR, capsize=3, label="measured")
         axes.plot(x, [row["bound"] for row in points], "--", color=GREY, label="bound of memory traffic")
         if name == "experts":
             axes.plot(x, [row["published"] for row in points], "s:", color=LESS, label="published")
@@ -123,9 +138,30 @@ def roofline(experiment: Row) -> Figure:
     return figure
 
 
+def step_text(rows: list[Row]) -> str:
+    """The table of training steps, and where they were measured."""
+    about = trained(rows)[0]["machine"]
+    return (
+        f"{step_table(rows)}\n\nMeasured on {about['processor']}, {about['cores']} cores, "
+        f"{about['precision']}, torch {about['torch']}, {about['date']}."
+    )
+
+
 def step_table(rows: list[Row]) -> str:
     """Training steps: measured ratio, bound and published ratio."""
-    head = ("design", "E", "T", "N", "ratio", "bound", "published", "MFU", "dense MFU", "tokens/s")
+    head = (
+        "design",
+        "E",
+        "T",
+        "N",
+        "ratio",
+        "of rounds",
+        "bound",
+        "published",
+        "MFU",
+        "dense MFU",
+        "tokens/s",
+    )
     return markdown(
         head,
         [
@@ -133,6 +169,7 @@ def step_table(rows: list[Row]) -> str:
                 row["design"],
                 *(str(row[name]) for name in ("experts", "segment_length", "segments")),
                 f"{row['ratio']:.3f}",
+                range_text(row),
                 f"{row['bound']:.3f}",
                 f"{row['published']:.3f}" if row["published"] else "",
                 f"{row['mfu']:.2f}",
@@ -144,19 +181,56 @@ def step_table(rows: list[Row]) -> str:
     )
 
 
-def other_table(rows: list[Row]) -> str:
-    """Everything else that was timed, beside its baseline."""
+OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
+    (
+        lambda row: row["what"] == "train_step",
+        "`train_step` of sparse designs has one micro-batch a step. Beside transformers' Mixtral "
+        "(`grouped_mm`) both models hold bfloat16 weights. AoE's baseline is the top-2 mixture of equal "
+        "parameters.",
+    ),
+    (
+        lambda row: row["what"] == "ffn",
+        "`ffn` is forward and backward of one layer's mixture, routing and merging included, beside the "
+        "dense FFN.",
+    ),
+    (
+        lambda row: row["what"] == "decode",
+        "`decode` are greedy tokens after a prompt that is in the cache; `prefill` is a prompt alone.",
+    ),
+    (
+        lambda row: row["what"] == "decode" and "bound" in row,
+        "What bounds decoding: every token of the dense model reads its FFN, P parameters, once a layer for "
+        "the whole batch of B. Lory reads B merged FFNs, or all E experts, whose products with every token "
+        "it then sums: min(B, E)·P at least, 8 FFNs instead of one at B = 8 and E = 8. The sums also "
+        "multiply E times as much, which takes longer than the reading once B is large. `bound` adds the "
+        "cheaper of the two, at the measured copy bandwidth and matrix peak, to the Llama's measured time.",
+    ),
+)
+"""What is said of rows of a kind, where there are any."""
+
+
+def other_text(rows: list[Row]) -> str:
+    """Everything else that was timed, and what it is; nothing where nothing was."""
     lory_steps = trained(rows)
     others = [row for row in rows if row["what"] != "memory" and row not in lory_steps]
+    said = [text for is_kind, text in OTHERS if any(map(is_kind, others))]
+    return (
+        "\n\n".join(("### Sparse designs, FFNs and decoding", *said, other_table(others))) if others else ""
+    )
+
+
+def other_table(others: Iterable[Row]) -> str:
+    """These rows, beside their baselines."""
     texts = [
         [
             *(str(row[name]) for name in ("what", "design", "experts", "baseline")),
             f"{row['ratio']:.3f}",
+            range_text(row),
             f"{row['bound']:.3f}" if "bound" in row else "",
         ]
         for row in others
     ]
-    return markdown(("what", "design", "E", "baseline", "ratio", "bound"), texts)
+    return markdown(("what", "design", "E", "baseline", "ratio", "of rounds", "bound"), texts)
 
 
 def memory_table(rows: list[Row]) -> str:
@@ -200,6 +274,11 @@ def bound_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return ["E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"], lines
 
 
+def bound_section(experiment: Row) -> str:
+    """The table of a CPU with its heading."""
+    return f"### A CPU with its measured peaks, milliseconds\n\n{bound_table(experiment)}"
+
+
 def bound_text(experiment: Row) -> str:
     """The table, and what of Lory's additions is paid once a step: at most experts and segments of a row."""
     rows = [row for row in experiment["rows"] if not row["recompute_merge"]]
@@ -219,10 +298,10 @@ def bound_text(experiment: Row) -> str:
 
 
 PARTS = {
-    "steps": Part("bench", step_table, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
-    "others": Part("bench", other_table),
+    "steps": Part("bench", step_text, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
+    "others": Part("bench", other_text),
     "memory": Part("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
     "bounds": Part("roofline", bound_text, "speed_roofline", "The bound of a step by group", roofline),
-    "bounds-cpu": Part("roofline_cpu", bound_table),
+    "bounds-cpu": Part("roofline_cpu", bound_section),
 }
 """By the name of their place in the page."""

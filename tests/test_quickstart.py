@@ -312,6 +312,17 @@ def test_local_text_with_a_domain_without_a_label_is_refused_before_training(
     assert not (tmp_path / "job" / "runs").exists()
 
 
+def test_local_text_with_a_domain_called_all_is_refused_before_training(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = job.split_documents([str(documents)], 10**9, 10**9)
+    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "all"))
+    monkeypatch.setattr(job, "collect_local_text", lambda: sides)
+    with pytest.raises(InputError, match="a domain is called 'all'"):
+        run_quickstart(Quickstart(steps=2), tmp_path / "job")
+    assert not (tmp_path / "job" / "runs").exists()
+
+
 def test_a_missing_path_is_refused_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

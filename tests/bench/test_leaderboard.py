@@ -94,6 +94,36 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
     assert "There are no results yet" in page.leaderboard_page(tmp_path / "none.json")
 
 
+def test_designs_of_another_size_and_of_any_number_of_experts_stand_apart(made: Path, tmp_path: Path) -> None:
+    found: dict[str, Any] = json.loads(made.read_text().replace('"label"', '"relu"'))
+    relu = next(v for v in found["variants"] if v["design"] == "relu")
+    relu["parameters"]["active"] *= 2
+    relu["perplexity"]["all"]["mean"] = relu["equal"]["flops"]["loss"]["mean"] = 0.5  # the lowest
+    found["remarks"] = ["Parameters active for a token differ."]
+    board = script("leaderboard")
+    best = board.leaders(found["variants"])
+    assert "relu" not in (best["perplexity"], best["flops"])
+    relu["equal"]["seconds"]["loss"]["mean"] = 0.5
+    best = board.leaders(found["variants"])
+    assert best["seconds"] == "relu"
+    for measure, name in best.items():
+        found["leaders"][measure] = {"design": name, "differences": {}}
+    path = tmp_path / "leaderboard.json"
+    path.write_text(json.dumps(found))
+    text = script("leaderboard_page").leaderboard_page(path)
+    ranked, rest = text.split("### Of another active size")
+    assert "\n| dense |" in ranked
+    assert "\n| relu |" not in ranked
+    assert "relu 2.00 times as many. For relu, which may select any number of experts" in rest
+    advice = [line for line in text.splitlines() if line.startswith("- At equal ")]
+    assert ["relu" in line for line in advice] == [False, False, True]
+    assert "- Parameters active for a token differ.\n" in text
+    budgets = rest.split("## Equal tokens")[1].split("## Learning rates")[0]
+    (row,) = (line for line in budgets.splitlines() if line.startswith("| relu | "))
+    assert row.split(" | ")[3:5] == ["", ""]
+    assert "The training losses of lory may be too low" in text
+
+
 def variant(design: str, total: int, seeds: list[int], perplexity: float | None) -> dict[str, Any]:
     found = {"design": design, "parameters": {"active": 500_000, "total": total}, "finished_seeds": seeds}
     return found if perplexity is None else {**found, "perplexity": {"all": {"mean": perplexity}}}

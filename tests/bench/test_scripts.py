@@ -1,11 +1,14 @@
 """The scripts for a GPU and for bounds, tried at tiny sizes on a CPU."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tinybench import TINY, script
@@ -72,7 +75,42 @@ def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch
     assert set(pictures) == {"speed_ratios", "speed_memory"}
     ratio = measured[0]["ratio"]
     assert f"| lory | 2 | 8 | 8 | {ratio:.3f} |" in page.read_text()
-    fill(page, parts, {"bench": measured})
+    assert "`ffn` is forward and backward" in page.read_text()
+    assert "`decode` are" not in page.read_text()
+    (row,) = (line for line in page.read_text().splitlines() if line.startswith("| lory | 2 | 8 | 8 |"))
+    assert f"| {ratio:.3f} to {ratio:.3f} |" in row  # of one round
+    fill(page, parts, {"bench": [row for row in measured if row["what"] != "ffn"]})
     text = page.read_text()
+    assert "### Sparse designs, FFNs and decoding" not in text
     assert text.count("(pictures/speed_ratios.svg)") == 1
     assert text.endswith(original[-200:])
+
+
+def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
+    path, page = DOCS.parent / "benchmarks" / "results" / "roofline.json", tmp_path / "speed.md"
+    page.write_text((DOCS / "speed.md").read_text())
+    assert "A CPU with its measured peaks" not in page.read_text()
+    script("pages").fill(page, script("speed_figures").PARTS, {"roofline_cpu": json.loads(path.read_text())})
+    assert "### A CPU with its measured peaks, milliseconds\n\n| E |" in page.read_text()
+
+
+def test_the_range_of_a_ratio_is_that_of_its_rounds() -> None:
+    row = {"ratio": 0.9, "seconds": [2.0, 1.0, 1.0], "baseline_seconds": [1.0, 0.9, 1.2]}
+    assert script("speed_figures").extremes(row) == (0.5, 1.2)
+
+
+@pytest.mark.parametrize(("seeds", "low"), [(1, None), (2, pytest.approx(1.1 - 12.706 * 0.1, abs=1e-3))])
+def test_one_seed_has_no_interval(seeds: int, low: object) -> None:
+    losses = {"a": (1.0, 1.2), "b": (2.0, 2.4)}
+    rows = [
+        {"name": name, "seed": seed, "perplexity": {"web": math.exp(losses[name][seed])}}
+        for name in losses
+        for seed in range(seeds)
+    ]
+    results: dict[str, Any] = {"results": rows}
+    script("aoe_small").add_differences(results)
+    assert results["loss"]["a"]["low"] == low
+    assert (results["difference"]["a - b"]["high"] is None) == (seeds == 1)
+    values = {"dense": np.array([5.0, 6.0][:seeds])}
+    (axes,) = script("figures").cells.__wrapped__(values).axes
+    assert len(axes.collections) == seeds - 1  # error bars

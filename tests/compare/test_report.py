@@ -11,6 +11,7 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.compare.report import headline, verdict_of, write_comparison
+from loriini.compare.sections import difference_cells
 
 
 def variant(
@@ -52,6 +53,14 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
     assert headline(results, [dense, *ONE_SEED]) == (
         "On unseen text, no clear difference to dense from one seed: lory and lory"
     )
+
+
+def test_an_interval_that_is_not_known_says_why() -> None:
+    known, none = {"change": -0.03, "low": -0.04, "high": -0.02}, {"change": -0.03, "low": None, "high": None}
+    one_seed = {"change": -0.03, "seeds": none, "instances": known}
+    one_instance = {"change": -0.03, "seeds": known, "instances": none}
+    assert difference_cells(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
+    assert difference_cells(one_instance) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
 
 
 def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: Compared) -> None:

@@ -183,6 +183,8 @@ def test_bad_input_is_refused_in_a_line(
 ) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
+    every = tmp_path / "all.jsonl"
+    every.write_text('{"text": "a text of the domain called all"}\n')
     (tmp_path / "not-a-run").mkdir()
     no_metrics, other_vocabulary = tmp_path / "no-metrics", tmp_path / "other"
     dense = compared.folder("dense", 0)
@@ -204,6 +206,7 @@ def test_bad_input_is_refused_in_a_line(
         (["lory"], [*corpus, *heldout, *overrides(), "--jobs", 999], "--jobs 999: give 1 to"),
         (["lory"], [*corpus], "--heldout is missing"),
         (["lory"], [*corpus, "--heldout", empty, *overrides()], "empty.jsonl: no document found"),
+        (["lory"], [*corpus, *heldout, every, *overrides()], "a domain is called 'all', the name of what"),
         (["lory"], [*corpus, *heldout, *overrides(), "--skip", 32], "the first 32 are skipped"),
         (["lory", dense], [], "lory: give designs or folders of runs, not both"),
         ([dense], ["--seeds", 2], "--seeds: these runs are trained already; leave it out"),

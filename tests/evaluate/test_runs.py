@@ -59,6 +59,16 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
         assert result["difference"].keys() == {"low", "high", "all"}
 
 
+def test_one_of_several_domains_may_not_be_called_all(tmp_path: Path, documents: str) -> None:
+    run = saved(tmp_path / "dense", "dense")
+    every = tmp_path / "all.jsonl"
+    every.write_text(json.dumps({"text": "w1 w2 w3 " * 40}) + "\n")
+    with pytest.raises(InputError, match=r"a domain is called 'all', .* give it another by NAME=PATH"):
+        evaluate_runs([run], EvaluationSettings((documents, str(every)), device="cpu"))
+    (alone,) = evaluate_runs([run], EvaluationSettings((str(every),), device="cpu"))
+    assert alone["perplexity"].keys() == {"all"}
+
+
 def test_each_run_is_named_while_it_is_evaluated(
     tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

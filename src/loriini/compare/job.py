@@ -15,7 +15,7 @@ from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, place_cells, run_state, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
-from loriini.evaluate.perplexity import check_lengths, first_segment, tokenize_by_domain
+from loriini.evaluate.perplexity import check_domains, check_lengths, first_segment, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
@@ -176,6 +176,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
         labels = {cell.run.label_names(corpus.instances) for cell in cells if cell.run.corpus == corpora}
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
+            check_domains(texts)
             check_lengths(texts, evaluation.skip)
 
 

@@ -1,6 +1,7 @@
 """Sections of a comparison's report: learning, experts, the grid, every cell, settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any
 
 from loriini.analyze import page as p
@@ -29,9 +30,9 @@ def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
 
 def difference_cells(difference: Mapping[str, Any]) -> list[str]:
     """The change and both of its intervals."""
-    found = (Difference.from_dict(difference[kind]) for kind in KINDS)
-    intervals = [interval(each) if each.low == each.low else "one seed" for each in found]
-    return [percent(difference["change"]), *intervals]
+    seeds, instances = (Difference.from_dict(difference[kind]) for kind in KINDS)
+    over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
+    return [percent(difference["change"]), over_seeds, interval(instances)]
 
 
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:

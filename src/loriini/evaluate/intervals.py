@@ -60,7 +60,7 @@ def paired_difference(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, 
 def differences_by_domain(
     losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]
 ) -> dict[str, Difference]:
-    """`paired_difference` of each domain, and that of all under the name `all`; call no domain so."""
+    """`paired_difference` of each domain, and that of all as `all`, which none of several may be called."""
     samples = _samples(losses_a, losses_b)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}

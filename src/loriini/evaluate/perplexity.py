@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
+from loriini.evaluate.intervals import OVERALL
 from loriini.hardware import autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
@@ -80,6 +81,15 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 def first_segment(config: LoriiniConfig) -> int:
     """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
     return config.routing.segment_length if config.num_experts > 1 and config.routing.segmented else 0
+
+
+def check_domains(domains: Collection[str]) -> None:
+    """InputError where one of several domains has the name of what is measured over all of them."""
+    if len(domains) > 1 and OVERALL in domains:
+        raise InputError(
+            f"held-out text: a domain is called {OVERALL!r}, the name of what is measured over all domains; "
+            "give it another by NAME=PATH, the file's name or --domain-field"
+        )
 
 
 def check_lengths(heldout: Mapping[str, HeldOut], skip: int) -> None:

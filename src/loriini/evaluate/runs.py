@@ -14,6 +14,7 @@ from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import (
     EvaluationRouting,
     HeldOut,
+    check_domains,
     check_lengths,
     check_routing,
     evaluate,
@@ -118,7 +119,7 @@ def shared_heldout(
 ) -> tuple[EvaluationSettings, dict[str, HeldOut]]:
     """The settings with the length and `skip` that fit all runs, and the held-out text as instances of all.
 
-    InputError where the runs do not cut the documents into the same tokens.
+    InputError where the runs do not cut the documents into the same tokens, or a domain has a reserved name.
     """
     configs = {run: load_config(run) for run in runs}
     length = settings.length or min(context_length(run, config) for run, config in configs.items())
@@ -132,6 +133,7 @@ def shared_heldout(
             )
         check_routing(config, settings.routing, skip)
     heldout = _same_tokens(configs, settings.read(), length, settings.instances)
+    check_domains(heldout)
     check_lengths(heldout, skip)
     return settings, heldout
 

@@ -18,6 +18,7 @@ from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import (
     HeldOut,
     check_comparable,
+    check_domains,
     check_label,
     evaluate,
     first_segment,
@@ -67,6 +68,7 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     with stage("gather documents"), progress("held-out text"):
         folder = out / "corpora/heldout/documents"
         heldout = write_documents(folder, lambda drop: sides()["heldout"], {"side": "heldout"}, identity)
+    check_domains(heldout.counts["domains"])
     with stage("prepare corpus"):
         folder = out / "corpora/train"
         corpus = prepare_documents(folder, lambda drop: sides()["train"], identity, settings.prepare_settings)

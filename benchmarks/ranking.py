@@ -1,0 +1,40 @@
+"""Which designs of a leaderboard are ranked at equal active parameters, FLOPs and seconds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from loriini.compare.results import EQUAL_ACTIVE
+from loriini.routing import DESIGNS
+
+Row = Mapping[str, Any]
+LEFT_OPEN = ("top_p", "positive")
+"""Selections of any number of experts: active parameters and FLOPs count all of them."""
+
+
+def contenders(variants: Sequence[Row], measure: str) -> list[Row]:
+    """Those ranked by `perplexity` at equal size, or by training loss at equal `flops` or `seconds`."""
+    if measure == "perplexity":
+        return [v for v in of_equal_size(variants) if "perplexity" in v]
+    equal = [v for v in variants if "equal" in v]
+    return [v for v in equal if is_counted(v)] if measure == "flops" else equal
+
+
+def of_equal_size(variants: Sequence[Row]) -> list[Row]:
+    """Those with as many active parameters as the first, up to a ratio of EQUAL_ACTIVE."""
+    return [v for v in variants if 1 / EQUAL_ACTIVE <= size_over_first(v, variants) <= EQUAL_ACTIVE]
+
+
+def of_other_size(variants: Sequence[Row]) -> list[Row]:
+    """All but those."""
+    equal = [v["design"] for v in of_equal_size(variants)]
+    return [v for v in variants if v["design"] not in equal]
+
+
+def size_over_first(variant: Row, variants: Sequence[Row]) -> float:
+    """Active parameters over the first design's."""
+    return float(variant["parameters"]["active"] / variants[0]["parameters"]["active"])
+
+
+def is_counted(variant: Row) -> bool:
+    """Whether a design's experts for a token are a known number, and so its FLOPs."""
+    return DESIGNS[variant["design"]].selection not in LEFT_OPEN
