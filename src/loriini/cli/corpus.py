@@ -35,8 +35,8 @@ def prepare_arguments(add: Add) -> None:
 
 
 def _folder_name(name: str) -> str:
-    """A single folder's name. InputError for a path."""
-    if name == ".." or name != Path(name).name:
+    """A single folder's name. InputError for a path, or nothing."""
+    if name in ("", "..") or name != Path(name).name:
         raise InputError(f"{name!r}: a corpus's name is one folder in --out, not a path; choose one like web")
     return name
 
