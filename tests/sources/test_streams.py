@@ -2,7 +2,7 @@ import json
 import os
 import re
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +254,48 @@ def test_files_read_before_a_bad_record_are_not_read_again(
     assert before.items() < finished_reads(tmp_path).items()
     assert stored(tmp_path / "out", inputs, SKIP) == (["a", "b"] if remedy == "skip" else ["a", "b", "c"])
     assert not list(tmp_path.glob(".*.parts"))
+
+
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_flaws_that_were_skipped_stop_a_later_reading(
+    earlier_version: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the files with flaws are read again; what is left out without a flaw is none."""
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
+    (tmp_path / "b.jsonl").write_text('{\n{"text": "b"}\n')
+    limited = [replace(reading, max_document_characters=1) for reading in (STOP, SKIP)]
+    lines(tmp_path / "c.jsonl", "c", "long")
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stored(tmp_path / "out", inputs, limited[1])
+    if earlier_version:
+        for path in tmp_path.glob(".*.parts/read-*/result.json"):
+            result = json.loads(path.read_text())
+            del result["flaws"]
+            path.write_text(json.dumps(result))
+    before = finished_reads(tmp_path)
+    with pytest.raises(InputError, match=r"b\.jsonl:1: not valid JSON"):
+        stored(tmp_path / "out", inputs, limited[0])
+    kept = {name for name, time in before.items() if finished_reads(tmp_path).get(name) == time}
+    assert sorted(name.split("-")[1] for name in kept) == (
+        ["00000"] if earlier_version else ["00000", "00002"]
+    )
+    assert stored(tmp_path / "out", inputs, limited[1]) == ["a", "b", "c"]
+
+
+def test_a_broken_link_that_matches_a_pattern_is_reported(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", "a")
+    (tmp_path / "b.jsonl").symlink_to("absent")
+    (tmp_path / "c.jsonl").symlink_to("c.jsonl")
+    pattern = [f"{tmp_path}/*.jsonl"]
+    with pytest.raises(
+        InputError, match=r"b\.jsonl: unreadable file .*; fix the file, or pass --on-error skip"
+    ):
+        stored(tmp_path / "out", pattern)
+    assert stored(tmp_path / "out", pattern, SKIP) == ["a"]
+    assert [Path(where).name for where, _ in dropped_places(tmp_path / "out")] == ["b.jsonl", "c.jsonl"]
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:

@@ -42,13 +42,15 @@ class DocumentStream:
     """Documents that one task reads.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change. `part` is the part of a large file with which the stream ends, or
-    which it is if the file begins in an earlier stream.
+    the same, even if other streams change; if the stream `stops_at_flaws`, only one that dropped none. `part`
+    is the part of a large file with which the stream ends, or which it is if the file begins in an earlier
+    stream.
     """
 
     read: ReadDocuments
     identity: str
     part: InputFile | None = None
+    stops_at_flaws: bool = False
 
     @property
     def continues(self) -> bool:
@@ -88,11 +90,11 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[Docu
     how = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
     for group in _file_groups(files, options.fields):
-        # on_error is not part of it: what was read under "stop" is valid under "skip".
+        # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
         what = [(_described(file), identity.get(file.path, of_all)) for file in group]
         read = partial(_read, group, {file.path: before[file.path] for file in group}, options)
         part = group[-1] if group[-1].is_part else None
-        streams.append(DocumentStream(read, digest([what, how]), part))
+        streams.append(DocumentStream(read, digest([what, how]), part, options.on_error == "stop"))
     return streams, identity
 
 
@@ -159,7 +161,7 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
     """Parts of whole row groups, as if all rows were of one size; the whole file if it cannot be read."""
     try:
         columns, rows = read_row_groups(file.path)
-        fields.among(columns)
+        fields.check_text_column(columns)
     except BadRecord:
         return [file]  # reading it reports the flaw, once
     before = [0, *accumulate(rows)]
