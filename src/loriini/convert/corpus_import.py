@@ -16,6 +16,7 @@ from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
 from loriini.corpus.instances import write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
+from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
@@ -30,7 +31,7 @@ TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
 
 
-def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpus:
+def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
     """Create the corpus `out` from tokens of another program, in the order in which they are stored.
 
     Args:
