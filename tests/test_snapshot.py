@@ -93,6 +93,7 @@ def test_no_code_of_a_model_is_run(cached: Path) -> None:
         "designs --audit org/other",
         "train tiny-lory --out run --init org/other",
         "prepare c --documents text.txt --out o --tokenizer org/other",
+        "prepare c --documents text.txt --out o --encoder org/other",
     ],
 )
 def test_every_command_takes_ids(command: str, cached: Path, capsys: pytest.CaptureFixture[str]) -> None:

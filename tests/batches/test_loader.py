@@ -40,6 +40,13 @@ def test_permute_of_a_large_range() -> None:
     assert permute(size - 1, size, (0, 1)) == permuted[-1]
 
 
+def test_zeros_at_the_end_of_a_key_do_not_count() -> None:
+    """So runs that are resumed rely on it: another rule would change their order."""
+    ids = np.arange(1000)
+    assert np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 0)))
+    assert not np.array_equal(permute(ids, 1000, (3,)), permute(ids, 1000, (3, 1)))
+
+
 @pytest.mark.parametrize("index", [-1, 5])
 def test_permute_refuses_an_index_out_of_range(index: int) -> None:
     with pytest.raises(ValueError, match=r"\[0, 5\)"):

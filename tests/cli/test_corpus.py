@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from cli.calls import Ended, Made, assert_refused, call
+from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.stages import STAGES
 from loriini.jobs.artifact import load_artifact
 
@@ -21,6 +23,16 @@ def test_prepare_prints_what_it_made_and_makes_it_once(
     assert re.fullmatch(r".*corpus: 240 documents, [\d,]+ tokens, [\d,]+ instances of 64\n", ended.out)
     other = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:310")
     assert_refused(other, "tokenizer: was made with other settings (tokenizer)")
+
+
+def test_prepare_has_an_option_for_every_setting(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = call(capsys, "prepare", "--help").out
+    for field in fields(PrepareSettings):
+        assert f"  --{field.name.replace('_', '-')} " in shown
+    prepare = ("prepare", "corpus", "--documents", made.documents, "--out", made.corpus.parent)
+    settings = ("--domain-field", "topic", "--length", 64, "--tokenizer", "bpe:320")
+    other = call(capsys, *prepare, *settings, "--neighbors", 7)
+    assert_refused(other, "neighbors: was made with other settings (k)")
 
 
 def test_a_changed_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +92,9 @@ def test_a_corpus_goes_to_other_formats_and_back(
     there, back = tmp_path / "there", tmp_path / "back"
     ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
     assert ended == Ended(0, f"{there}\n", "")
+    for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
+        unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
+        assert_refused(unused, f"{option[0]} has no effect with --to {form}; leave it out")
     to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
     assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
     assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0

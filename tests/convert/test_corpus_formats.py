@@ -125,6 +125,18 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
         import_corpus(tmp_path / "new", tmp_path / "bad.parquet", "bpe:512", 3)
 
 
+@pytest.mark.parametrize("name", ["tokens/a/set.parquet", "order/set.parquet", "manifest.json"])
+def test_a_folder_that_holds_other_files_is_refused(name: str, corpus: Corpus, tmp_path: Path) -> None:
+    mine = tmp_path / name
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), mine)
+    before = mine.read_bytes()
+    with pytest.raises(InputError, match=r"holds files that are no stage|not a readable manifest"):
+        import_corpus(tmp_path, mine.parent, str(corpus.tokenizer), 1)
+    assert mine.read_bytes() == before
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
 def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists already"):
         export_corpus(corpus, "megatron", tmp_path)

@@ -155,6 +155,9 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         encoders.load_encoder(str(tmp_path / "encoder"))
     (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no config"):
+        encoders.load_encoder(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "config.json").write_text("{}")
     with pytest.raises(InputError, match="cannot be used"):
         encoders.load_encoder(str(tmp_path / "empty"))
 
@@ -203,6 +206,7 @@ def test_the_reason_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.
         raise ValueError("Couldn't make it from one of: \n(1) a file,\n(2) " + "anything " * 100)
 
     monkeypatch.setattr(encoders, "_pooled", refuse)
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
         InputError, match=r"one of: \(1\) a file, \(2\) anything .*\[\.\.\.\]\); give"
     ) as caught:

@@ -95,6 +95,18 @@ def test_an_absent_tokenizer_or_encoder_is_refused_before_anything_is_read(
     assert not (tmp_path / "corpus").exists()
 
 
+@pytest.mark.parametrize("stage", [stage.name for stage in stages.STAGES])
+def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: Path, stage: str) -> None:
+    mine = tmp_path / stage / "mine" / "notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("a note " * 200)
+    with pytest.raises(InputError, match=f"{stage}: holds files that are no stage"):
+        topics.make(tmp_path)
+    with pytest.raises(InputError, match=r"notes\.txt: lies in a stage of the corpus"):
+        prepare.prepare(tmp_path, replace(topics.SETTINGS, documents=(str(mine),)))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
 def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         topics.make(tmp_path)

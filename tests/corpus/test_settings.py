@@ -23,6 +23,8 @@ from loriini.errors import InputError
         {"pooling": "max"},
         {"encoder_backend": "onnx"},
         {"executor": "cloud"},
+        {"pooling": "cls"},
+        {"encoder_backend": "openvino"},
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
@@ -31,11 +33,39 @@ def test_a_setting_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_encoder("lsa", "openvino")
-    check_encoder("facebook/contriever")
-    check_encoder(str(tmp_path))
-    with pytest.raises(InputError, match="no such folder"):
-        check_encoder(str(tmp_path / "absent"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("plain/config.json", "sentence/modules.json", "texts/a.jsonl"):
+        Path(name).parent.mkdir()
+        Path(name).write_text("{}")
+    monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: name)
+    for name in ("lsa", "plain", "./plain", "~/plain", str(tmp_path / "plain"), "sentence"):
+        check_encoder(name, "openvino")
+    for name in ("typo", "models/typo/deep", "./typo", "~/typo", "plain/config.json"):
+        with pytest.raises(InputError, match=f"encoder {name}: no such folder"):
+            check_encoder(name)
+    with pytest.raises(InputError, match=r"encoder texts: holds no config\.json and no modules\.json"):
+        check_encoder("texts")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"loriini\[openvino\]"):
-        check_encoder("facebook/contriever", "openvino")
+    check_encoder("plain")
+    for name, backend, extra in (("plain", "openvino", "openvino"), ("sentence", "torch", "encoders")):
+        with pytest.raises(InputError, match=rf"loriini\[{extra}\]"):
+            check_encoder(name, backend)
+
+
+def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its configuration is looked for in the snapshot, which nothing else is downloaded for."""
+    asked = []
+
+    def local_folder(name: str, files: tuple[str, ...]) -> Path:
+        asked.append((name, files))
+        return tmp_path
+
+    monkeypatch.setattr("loriini.corpus.settings.local_folder", local_folder)
+    with pytest.raises(InputError, match=r"encoder org/model: holds no config\.json"):
+        check_encoder("org/model")
+    (tmp_path / "config.json").write_text("{}")
+    check_encoder("org/model")
+    assert set(asked) == {("org/model", ("config.json", "modules.json"))}
+    with pytest.raises(InputError, match="encoder org/model@main: no revision can be chosen"):
+        check_encoder("org/model@main")

@@ -86,7 +86,7 @@ ROWS = [
     Row(
         "convert with a length of 0",
         IMPORT.format("t.parquet").replace("--length 8", "--length 0"),
-        "not positive",
+        "length is 0; it must be at least 1",
         write("t.parquet", parquet(IDS)),
     ),
 ]

@@ -72,6 +72,12 @@ def nested_links(folder: Path) -> None:
     (folder / "texts" / "self").symlink_to("..", target_is_directory=True)
 
 
+def others(folder: Path) -> None:
+    """Somebody's files in a folder that has the name of a stage."""
+    (folder / "c" / "order").mkdir(parents=True)
+    (folder / "c" / "order" / "mine.txt").write_text("my own words")
+
+
 def pipe(folder: Path) -> None:
     os.mkfifo(folder / "pipe.jsonl")
 
@@ -159,6 +165,15 @@ PLACES = [
     Row(
         "prepare into a file", "prepare c --documents documents.jsonl --out documents.jsonl", "choose another"
     ),
+    Row("prepare with no name", 'prepare "" --documents documents.jsonl --out .', "not a path"),
+    Row("prepare over a folder of others", STOP.format("documents.jsonl"), "c/order: holds files", others),
+    Row(
+        "prepare of a folder that it would replace",
+        STOP.format("c/order"),
+        "c/order: lies in a stage",
+        others,
+    ),
+    Row("prepare of a pattern with its output", STOP.format("'*'"), "c: lies inside the input"),
     Row("prepare of its own output", "prepare c --documents . --out .", "lies inside the input"),
     Row("prepare with a short corpus", STOP.format("documents.jsonl").replace("16", "99999999"), "too few"),
     *(
@@ -172,8 +187,14 @@ PLACES = [
             "--seed 99999999999": "less than",
             "--tokenizer bpe:0": "at least 257",
             "--tokenizer bpe:x": "at least 257",
+            "--tokenizer bpe:99999999999999999999999": "at most 1048576",
             "--tokenizer absent": "no such tokenizer",
             "--encoder ./absent": "no such folder",
+            "--encoder models/absent/deep": "no such folder",
+            "--encoder corpus": "holds no config.json and no modules.json",
+            "--pooling cls": "pooling has no effect",
+            "--encoder-backend openvino": "encoder_backend has no effect",
+            "--neighbors 0": "at least 1",
             "--order sideways": "choose one of",
             "--max-document-characters 0": "at least 1",
             "--executor nowhere": "choose one of",

@@ -67,6 +67,36 @@ def test_an_interrupted_build_leaves_no_artifact(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["stage"]
 
 
+@pytest.mark.parametrize("there", ["mine.txt", "inner/mine.txt", "", "link"])
+def test_what_is_no_artifact_is_not_replaced(there: str, tmp_path: Path) -> None:
+    folder = tmp_path / "stage"
+    mine = folder / there if there != "link" else tmp_path / "elsewhere" / "mine.txt"
+    mine.parent.mkdir(parents=True, exist_ok=True)
+    mine.write_text("mine")
+    if there == "link":
+        folder.symlink_to(mine.parent)
+    with pytest.raises(InputError, match=r"stage: holds files that are no stage .*choose another --out"):
+        build_artifact(folder, SETTINGS, INPUTS, write_nothing)
+    assert mine.read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1 + (there == "link")
+
+
+def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "stage").mkdir()
+    assert build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write_numbers).counts == {"numbers": 8}
+
+
+def test_what_is_put_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    def write(folder: Path) -> dict[str, Any]:
+        (tmp_path / "stage").mkdir()
+        (tmp_path / "stage" / "mine.txt").write_text("mine")
+        return write_numbers(folder)
+
+    with pytest.raises(OSError, match="not empty"):
+        build_artifact(tmp_path / "stage", SETTINGS, INPUTS, write)
+    assert (tmp_path / "stage" / "mine.txt").read_text() == "mine"
+
+
 def test_the_digest_depends_on_the_contents_only(tmp_path: Path) -> None:
     one = build_artifact(tmp_path / "one", SETTINGS, INPUTS, write_numbers)
     two = build_artifact(tmp_path / "two", {"length": 9}, {}, write_numbers)
@@ -82,7 +112,9 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "{}", "[]", '"text"'])
 def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(InputError, match=r"manifest\.json: not a readable manifest .*; remove the folder"):
+    with pytest.raises(
+        InputError, match=r"manifest\.json: not a readable manifest .*; move or remove the folder"
+    ):
         load_artifact(tmp_path)
 
 

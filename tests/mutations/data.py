@@ -18,6 +18,13 @@ DATA = (
         "tests/corpus/test_verify.py",
     ),
     Mutation(
+        "a folder without a manifest is replaced",
+        "jobs/artifact.py",
+        "    check_unused(folder)\n",
+        "    shutil.rmtree(folder, ignore_errors=True)\n",
+        "tests/jobs/test_artifact.py",
+    ),
+    Mutation(
         "offsets of decoded columns are not checked",
         "sources/decoder.py",
         "                _check(column)\n",

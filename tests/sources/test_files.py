@@ -115,5 +115,9 @@ def test_local_patterns(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     assert matching_paths(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
     assert matching_paths(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
-    with pytest.raises(InputError, match="no such file"):
-        matching_paths(f"{tmp_path}/c*")
+    (tmp_path / "broken").symlink_to("absent")
+    assert matching_paths(f"{tmp_path}/br*") == [f"{tmp_path}/broken"]
+    assert files_at(tmp_path / "broken") is None
+    for absent in ("c*", "broken"):
+        with pytest.raises(InputError, match="no such file"):
+            matching_paths(f"{tmp_path}/{absent}")

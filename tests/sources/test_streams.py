@@ -1,7 +1,8 @@
 import json
 import os
+import re
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from loriini.jobs.processes import ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Fields, ReadOptions, decoder, streams
 from loriini.sources.inputs import InputFile
-from loriini.sources.streams import open_streams
+from loriini.sources.streams import check_inputs, open_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
 
@@ -30,7 +31,7 @@ def lines(path: Path, *texts: str) -> str:
 def stored(
     folder: Path, inputs: list[str], reading: ReadOptions = STOP, execute: Executor = SERIAL
 ) -> list[str]:
-    opened, identity = open_streams(inputs, folder, reading)
+    opened, identity = open_streams(inputs, reading)
     built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
     return [document.text for document in stored_documents(built)]
 
@@ -45,7 +46,7 @@ def test_documents_are_in_the_order_of_the_inputs(
 ) -> None:
     monkeypatch.setattr(streams, "TASK_BYTES", task_bytes)
     inputs = [lines(tmp_path / f"{name}.jsonl", name, f"{name} too") for name in "ba"]
-    assert len(open_streams(inputs, tmp_path / "out", STOP)[0]) == (2 if task_bytes == 1 else 1)
+    assert len(open_streams(inputs, STOP)[0]) == (2 if task_bytes == 1 else 1)
     assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
 
 
@@ -70,7 +71,7 @@ def test_the_parts_of_a_file_give_the_bytes_of_one_task(
     built = stored(tmp_path / "whole", inputs, SKIP)
     assert any("naïve" in text for text in built)
     monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
-    opened, _ = open_streams(inputs, tmp_path / "out", SKIP)
+    opened, _ = open_streams(inputs, SKIP)
     assert len(opened) == -(-(tmp_path / "large.jsonl").stat().st_size // part_bytes)
     assert stored(tmp_path / "parts", inputs, SKIP) == built
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
@@ -94,7 +95,7 @@ def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
 def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PART_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
-    assert len(open_streams([str(tmp_path / name)], tmp_path / "out", STOP)[0]) == 1
+    assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
 
 TEXTS = [
@@ -143,7 +144,7 @@ def test_the_row_groups_of_a_file_give_the_bytes_of_one_task(
     built = stored(tmp_path / "whole", inputs, SKIP)
     assert any("na\u00efve" in text for text in built)
     cut_into(parts, inputs[1].removesuffix(":0.8"), monkeypatch)
-    opened, _ = open_streams(inputs, tmp_path / "out", SKIP)
+    opened, _ = open_streams(inputs, SKIP)
     assert [bool(stream.part and stream.part.row_groups) for stream in opened].count(True) == parts
     assert stored(tmp_path / "parts", inputs, SKIP, execute) == built
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
@@ -207,12 +208,12 @@ def test_a_parquet_file_whose_row_counts_disagree_is_read_whole(
     """Else the numbers of its rows would depend on the parts."""
     path = parquet(tmp_path / "a.parquet")
     cut_into(7, path, monkeypatch)
-    assert len(open_streams([path], tmp_path / "out", STOP)[0]) == 7
+    assert len(open_streams([path], STOP)[0]) == 7
     content = Path(path).read_bytes()
     five, four = b"\x16\x0a\x26", b"\x16\x08\x26"  # a row group's field num_rows, and the next field's head
     assert content.count(five) == 6  # the last has two rows
     Path(path).write_bytes(content.replace(five, four, 1))
-    assert len(open_streams([path], tmp_path / "out", STOP)[0]) == 1
+    assert len(open_streams([path], STOP)[0]) == 1
 
 
 @pytest.mark.parametrize("part_bytes", [1 << 26, 10])
@@ -222,7 +223,7 @@ def test_a_file_that_is_not_cut_is_the_task_of_earlier_versions(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "b"]}), path)  # one row group
     monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
-    opened, identity = open_streams([str(path)], tmp_path / "out", STOP)
+    opened, identity = open_streams([str(path)], STOP)
     file: dict[str, Any] = asdict(InputFile(str(path), "a.parquet", "a", size=path.stat().st_size))
     del file["row_groups"], file["rows_before"]
     how = [asdict(STOP.fields), STOP.min_characters, STOP.max_document_characters]
@@ -255,9 +256,51 @@ def test_files_read_before_a_bad_record_are_not_read_again(
     assert not list(tmp_path.glob(".*.parts"))
 
 
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_flaws_that_were_skipped_stop_a_later_reading(
+    earlier_version: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the files with flaws are read again; what is left out without a flaw is none."""
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    inputs = [lines(tmp_path / f"{name}.jsonl", name) for name in "abc"]
+    (tmp_path / "b.jsonl").write_text('{\n{"text": "b"}\n')
+    limited = [replace(reading, max_document_characters=1) for reading in (STOP, SKIP)]
+    lines(tmp_path / "c.jsonl", "c", "long")
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stored(tmp_path / "out", inputs, limited[1])
+    if earlier_version:
+        for path in tmp_path.glob(".*.parts/read-*/result.json"):
+            result = json.loads(path.read_text())
+            del result["flaws"]
+            path.write_text(json.dumps(result))
+    before = finished_reads(tmp_path)
+    with pytest.raises(InputError, match=r"b\.jsonl:1: not valid JSON"):
+        stored(tmp_path / "out", inputs, limited[0])
+    kept = {name for name, time in before.items() if finished_reads(tmp_path).get(name) == time}
+    assert sorted(name.split("-")[1] for name in kept) == (
+        ["00000"] if earlier_version else ["00000", "00002"]
+    )
+    assert stored(tmp_path / "out", inputs, limited[1]) == ["a", "b", "c"]
+
+
+def test_a_broken_link_that_matches_a_pattern_is_reported(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", "a")
+    (tmp_path / "b.jsonl").symlink_to("absent")
+    (tmp_path / "c.jsonl").symlink_to("c.jsonl")
+    pattern = [f"{tmp_path}/*.jsonl"]
+    with pytest.raises(
+        InputError, match=r"b\.jsonl: unreadable file .*; fix the file, or pass --on-error skip"
+    ):
+        stored(tmp_path / "out", pattern)
+    assert stored(tmp_path / "out", pattern, SKIP) == ["a"]
+    assert [Path(where).name for where, _ in dropped_places(tmp_path / "out")] == ["b.jsonl", "c.jsonl"]
+
+
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     inputs = [lines(tmp_path / "a.jsonl", "a")]
-    opened, identity = open_streams(inputs, tmp_path / "out", STOP)
+    opened, identity = open_streams(inputs, STOP)
     lines(tmp_path / "a.jsonl", "another")
     with pytest.raises(InputError, match="changed while it was read"):
         write_documents(tmp_path / "out", opened, {}, identity)
@@ -266,7 +309,35 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
 def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", "a")
     with pytest.raises(InputError, match="lies inside the input"):
-        open_streams([str(tmp_path)], tmp_path / "corpora" / "out", STOP)
+        check_inputs([str(tmp_path)], tmp_path / "corpora" / "out", ())
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("pattern", ["corpora/*", "c*", "[c]orpora/o?t"])
+def test_a_pattern_that_matches_the_corpus_is_refused(made: bool, pattern: str, tmp_path: Path) -> None:
+    """Before the corpus exists, too: else the same command would end otherwise the second time."""
+    (tmp_path / "corpora").mkdir()
+    lines(tmp_path / "corpora" / "out.jsonl", "a")
+    lines(tmp_path / "cat.jsonl", "a")
+    lines(tmp_path / "corpora" / "oat", "a")
+    out = tmp_path / "corpora" / "out"
+    if made:
+        out.mkdir()
+    with pytest.raises(
+        InputError, match=rf"{out}: lies inside the input {re.escape(str(tmp_path))}/.*; choose"
+    ):
+        check_inputs([f"{tmp_path}/{pattern}"], out, ())
+    check_inputs([f"{tmp_path}/{pattern}*.jsonl" for pattern in ("c", "corpora/")], out, ())
+
+
+@pytest.mark.parametrize("given", ["documents", "documents/mine.txt", "docu*/*", "link"])
+def test_an_input_in_a_stage_of_the_corpus_is_refused(given: str, tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "mine.txt").write_text("text")
+    (tmp_path / "link").symlink_to("documents/mine.txt")
+    with pytest.raises(InputError, match=r"lies in a stage of the corpus .*; choose another --out"):
+        check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order", "documents"))
+    check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order",))
 
 
 def test_a_pipe_in_a_folder_is_dropped(tmp_path: Path) -> None:
@@ -285,7 +356,7 @@ def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) ->
     assert (dropped["where"], dropped["reason"]) == (inputs[1], "empty file")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no document found"):
-        open_streams([inputs[0], str(tmp_path / "empty")], tmp_path / "out", STOP)
+        open_streams([inputs[0], str(tmp_path / "empty")], STOP)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])

@@ -47,7 +47,8 @@ def permute(index: ArrayLike, size: int, key: int | Sequence[int]) -> NDArray[np
     Args:
         index: integers in [0, size), any shape.
         size: number of items, at least 1.
-        key: one or several non-negative integers; each key gives another permutation.
+        key: one or several non-negative integers, hashed by numpy's SeedSequence, for which zeros at the end
+            do not count: (3,) and (3, 0) give the same permutation, (3,) and (3, 1) different ones.
 
     Returns:
         int64 of `index`'s shape, a bijection on [0, size).

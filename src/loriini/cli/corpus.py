@@ -20,9 +20,13 @@ def prepare_arguments(add: Add) -> None:
     option("--tokenizer", help="bpe:SIZE to train one on the documents, or a path or Hub id (bpe:8192)")
     option("--length", type=int, metavar="TOKENS", help="context of an instance, in tokens (1024)")
     option("--order", help="similar, papers or random (similar)")
-    option("--encoder", help="lsa, or a sentence-transformers or Hugging Face encoder (lsa)")
+    option(
+        "--encoder",
+        help="lsa, or the path or Hub id of a sentence-transformers or Hugging Face encoder (lsa)",
+    )
     option("--pooling", help="mean or cls, for a plain Hugging Face encoder (mean)")
     option("--encoder-backend", help="torch or openvino (torch)")
+    option("--neighbors", type=int, metavar="K", help="nearest neighbours kept of each document (50)")
     option("--workers", type=int, metavar="N", help="tasks that run at once, each on one thread (1)")
     option("--executor", help="local, slurm or ray (local)")
     option("--executor-options", nargs="+", metavar="KEY=VALUE", help="options of the slurm or ray executor")
@@ -35,8 +39,8 @@ def prepare_arguments(add: Add) -> None:
 
 
 def _folder_name(name: str) -> str:
-    """A single folder's name. InputError for a path."""
-    if name == ".." or name != Path(name).name:
+    """A single folder's name. InputError for a path, or nothing."""
+    if name in ("", "..") or name != Path(name).name:
         raise InputError(f"{name!r}: a corpus's name is one folder in --out, not a path; choose one like web")
     return name
 
@@ -70,9 +74,9 @@ def convert_arguments(add: Add) -> None:
     add("source", type=Path, help="a corpus, a Megatron prefix, or parquet files with input_ids")
     add("--to", choices=("megatron", "dataset", "corpus"), required=True, help="the format to write")
     add("--out", type=output_path, required=True, help="folder to write")
-    add("--tokenizer", metavar="PATH", help="the tokenizer that made the tokens, for --to corpus")
-    length = "context of an instance, for --to corpus (%(default)s)"
-    add("--length", type=int, default=1024, metavar="TOKENS", help=length)
+    option = partial(add, default=argparse.SUPPRESS)
+    option("--tokenizer", metavar="PATH", help="the tokenizer that made the tokens, for --to corpus")
+    option("--length", type=int, metavar="TOKENS", help="context of an instance, for --to corpus (1024)")
 
 
 def convert(arguments: argparse.Namespace) -> None:
@@ -82,13 +86,16 @@ def convert(arguments: argparse.Namespace) -> None:
     from loriini.corpus.prepare import open_corpus
     from loriini.corpus.verify import explained_damage
 
+    of_import = given(arguments, ("tokenizer", "length"))
     if arguments.to in CORPUS_FORMATS:
+        for name in of_import:
+            raise InputError(f"--{name} has no effect with --to {arguments.to}; leave it out")
         with explained_damage(arguments.source):
             print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
-    elif not arguments.tokenizer:
+    elif not of_import.get("tokenizer"):
         raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
     else:
-        corpus = import_corpus(arguments.out, arguments.source, arguments.tokenizer, arguments.length)
+        corpus = import_corpus(arguments.out, arguments.source, **of_import)
         print(f"{corpus.folder}: {len(corpus.instances):,} instances of {corpus.instances.length:,}")
 
 

@@ -16,8 +16,10 @@ from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
 from loriini.corpus.instances import write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
+from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
+from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash, write_manifest
 from loriini.jobs.lock import folder_lock
@@ -29,7 +31,7 @@ TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
 
 
-def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpus:
+def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
     """Create the corpus `out` from tokens of another program, in the order in which they are stored.
 
     Args:
@@ -40,10 +42,14 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int) -> Corpu
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
 
     Raises:
-        InputError: the source is neither, the tokenizer lacks an id, or another process works on `out`.
+        InputError: the source is neither, the tokenizer lacks an id, `out` holds other files where a stage
+            belongs, or another process works on it.
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
+    if length < 1:
+        raise InputError(f"length is {length}; it must be at least 1")
+    check_stages(out)
     check_tokenizer(tokenizer)
     files = find_token_files(source)
     out.mkdir(parents=True, exist_ok=True)

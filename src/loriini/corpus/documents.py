@@ -14,7 +14,7 @@ Axes: D documents read, N documents stored.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
 from pathlib import Path
@@ -39,8 +39,10 @@ from loriini.jobs.tasks import (
     Executor,
     Task,
     concatenate_files,
+    discard_task,
     group_by_size,
     link_or_copy,
+    result_of,
     run_tasks,
 )
 from loriini.progress import Advance
@@ -160,6 +162,9 @@ def _write(
         )
         for i, stream in enumerate(streams)
     ]
+    for task, stream in zip(reads, streams, strict=True):
+        if stream.stops_at_flaws and _dropped_flaws(task, parts):
+            discard_task(task, parts)
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
     pieces = [
         [_Piece(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
@@ -183,11 +188,23 @@ def _write(
     return _counts(read, kept)
 
 
+def _dropped_flaws(task: Task, parts: Path) -> bool:
+    """Whether a finished task dropped flaws; earlier versions counted them with all that they dropped."""
+    counts = result_of(task, parts) or {"flaws": 0}
+    return bool(counts.get("flaws", counts.get("skipped")))
+
+
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write a stream as pieces of about `characters`, and the lengths and hashes of its documents."""
-    documents = []
+    documents, flaws = [], 0
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
-        drop, skipped = count_dropped(partial(_write_dropped, file_of_dropped))
+
+        def write(dropped: Dropped) -> None:
+            nonlocal flaws
+            flaws += dropped.is_flaw
+            _write_dropped(file_of_dropped, dropped)
+
+        drop, skipped = count_dropped(write)
         for i, batch in enumerate(document_batches(read(drop), characters)):
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
@@ -199,7 +216,7 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             np.savez(folder / f"{i:05d}.npz", allow_pickle=False, **arrays)
             documents.append(len(batch))
             advance(len(batch))
-    return {"skipped": skipped, "documents": documents}
+    return {"skipped": skipped, "flaws": flaws, "documents": documents}
 
 
 def _shards(streams: Sequence[DocumentStream], pieces: Sequence[list[_Piece]]) -> Iterator[_Shard]:
@@ -318,7 +335,8 @@ def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
 
 
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:
-    file.write(json.dumps(asdict(dropped)) + "\n")
+    record = {"id": dropped.id, "where": dropped.where, "reason": dropped.reason, "detail": dropped.detail}
+    file.write(json.dumps(record) + "\n")
 
 
 def _line(document: Document) -> bytes:

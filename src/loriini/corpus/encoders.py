@@ -75,14 +75,14 @@ class SentenceEncoder(nn.Module):
 
 
 def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> Encoder:
-    """Load an encoder by path or name.
+    """Load an encoder by path or Hub id.
 
     It computes in bfloat16 where the hardware has it, on a GPU if there is one. A model with a `modules.json`
     is a sentence-transformers model (extra `loriini[encoders]`) with pooling of its own. No code from a hub
     is run.
 
     Args:
-        name: a folder, or a name on the Hugging Face Hub.
+        name: a folder, or an id on the Hugging Face Hub, ORG/NAME.
         pooling: of any other model.
         backend: `openvino` (extra `loriini[openvino]`) runs on the CPU.
 

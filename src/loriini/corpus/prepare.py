@@ -13,16 +13,22 @@ from typing import Any
 from loriini.corpus.instances import Instances, open_instances
 from loriini.corpus.quality import instance_cosines
 from loriini.corpus.settings import EXECUTION, PrepareSettings, check_encoder
-from loriini.corpus.stages import Preparation, build_stages
+from loriini.corpus.stages import STAGES, Preparation, build_stages
 from loriini.corpus.tokenizer import check_tokenizer
 from loriini.corpus.tokens import Tokens, open_tokens
-from loriini.corpus.verify import CORPUS_PARTS, check_files, check_recorded, explained_damage
+from loriini.corpus.verify import (
+    CORPUS_PARTS,
+    check_files,
+    check_recorded,
+    check_stages,
+    explained_damage,
+)
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manifest, write_manifest
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.sources import Fields, ReadOptions
-from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
+from loriini.sources.streams import DocumentStream, ReadDocuments, check_inputs, open_streams
 
 
 @dataclass(frozen=True)
@@ -40,19 +46,21 @@ class Corpus:
 def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     """Read the documents of `settings` and make the corpus `out`, or return it if it is finished.
 
-    Raises InputError for wrong documents or settings, when `out` was made with others, and while another
-    process writes to it.
+    Raises InputError for wrong documents or settings, when `out` was made with others or holds other files
+    where a stage belongs, and while another process writes to it.
     """
     if not settings.documents:
         raise InputError("there is nothing to read; give documents, a file, a folder or a URL")
+    check_inputs(settings.documents, out, [stage.name for stage in STAGES])
+    _check(out, settings)
     options = ReadOptions(
         Fields(settings.text_field, settings.id_field, settings.domain_field),
         settings.on_error,
         min_characters=settings.min_characters,
         max_document_characters=settings.max_document_characters,
     )
-    streams, identity = open_streams(settings.documents, out, options)
-    return prepare_documents(out, streams, identity, settings)
+    streams, identity = open_streams(settings.documents, options)
+    return _make(out, streams, identity, settings)
 
 
 def prepare_documents(
@@ -70,9 +78,23 @@ def prepare_documents(
         identity: names and hashes of the documents: with another identity, `out` is refused.
         settings: the rest.
     """
-    # Checked first, since the stages that need them may begin hours later.
+    _check(out, settings)
+    return _make(out, documents, identity, settings)
+
+
+def _check(out: Path, settings: PrepareSettings) -> None:
+    """InputError, before anything is read, for what stages need that may begin hours later."""
+    check_stages(out)
     check_tokenizer(settings.tokenizer)
     check_encoder(settings.encoder, settings.encoder_backend)
+
+
+def _make(
+    out: Path,
+    documents: ReadDocuments | Sequence[DocumentStream],
+    identity: Mapping[str, str],
+    settings: PrepareSettings,
+) -> Corpus:
     execute = make_executor(settings.executor, settings.workers, settings.executor_options)
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):

@@ -3,11 +3,11 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal, get_args
 
 from loriini.errors import InputError
 from loriini.jobs.executors import ExecutorName, make_executor
+from loriini.snapshot import is_hub_id, local_folder
 from loriini.sources import MAX_DOCUMENT_CHARACTERS, ON_ERROR, OnError
 
 OrderMethod = Literal["similar", "papers", "random"]
@@ -16,6 +16,10 @@ EncoderBackend = Literal["torch", "openvino"]
 
 LSA = "lsa"
 """The encoder that is fitted on the corpus; any other name is a trained one's."""
+ENCODER_FILES = ("config.json", "modules.json")
+"""One of these is in an encoder's folder; the latter in that of a sentence-transformers model."""
+OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
+"""Settings without effect on LSA."""
 EXECUTION = ("workers", "executor", "executor_options")
 """Settings that do not change a corpus's contents."""
 SEED_LIMIT = 1 << 31
@@ -60,7 +64,7 @@ class PrepareSettings:
     """Tokens predicted in an instance; it holds one more."""
     order: OrderMethod = "similar"
     encoder: str = LSA
-    """`lsa`, or the path or name of a sentence-transformers or Hugging Face encoder."""
+    """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
     """Of a plain Hugging Face encoder."""
     encoder_backend: EncoderBackend = "torch"
@@ -86,12 +90,31 @@ class PrepareSettings:
             value = getattr(self, name)
             if value not in known:
                 raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
+        for name in OF_TRAINED_ENCODERS:
+            if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
+                raise InputError(f"{name} has no effect on the encoder {LSA!r}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
 
 
 def check_encoder(name: str, backend: EncoderBackend = "torch") -> None:
-    """InputError for a folder that does not exist or a backend that is not installed; loads nothing."""
-    if name.startswith((".", "~", os.sep)) and not Path(name).expanduser().is_dir():
-        raise InputError(f"encoder {name}: no such folder; give an encoder's, or 'lsa'")
-    if name != LSA and backend == "openvino" and not find_spec("openvino"):
+    """InputError for what is no encoder, and for a package that is not installed.
+
+    Loads no weights. Of an id on the Hugging Face Hub, the configuration is downloaded.
+    """
+    if name == LSA:
+        return
+    path = os.path.expanduser(name)
+    if is_hub_id(path) and "@" in path:
+        raise InputError(f"encoder {name}: no revision can be chosen; give ORG/NAME, or a folder of it")
+    folder = local_folder(path, ENCODER_FILES)
+    if not folder.is_dir():
+        raise InputError(f"encoder {name}: no such folder; give an encoder's, ORG/NAME on the Hub, or 'lsa'")
+    config, modules = ((folder / file).exists() for file in ENCODER_FILES)
+    if not config and not modules:
+        raise InputError(
+            f"encoder {name}: holds no {' and no '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
+        )
+    if modules and not find_spec("sentence_transformers"):
+        raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")
+    if backend == "openvino" and not find_spec("openvino"):
         raise InputError("backend 'openvino' needs its extra; run: pip install 'loriini[openvino]'")

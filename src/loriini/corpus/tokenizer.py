@@ -1,6 +1,7 @@
 """The `tokenizer` stage: a byte-level BPE trained on the documents, or a copy of another tokenizer."""
 
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from loriini.corpus.stored import chosen_documents
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build_artifact
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, digest, file_hash, load_artifact
 from loriini.jobs.processes import environment_variables
 from loriini.snapshot import TOKENIZER_FILES, local_folder
-from loriini.sources import input_identity
+from loriini.sources.files import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -23,6 +24,8 @@ EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
+LARGEST_BPE = 1 << 20  # the library reserves memory for it
+CONFIG = "tokenizer_config.json"
 TRAINING_CHARACTERS = 20_000_000
 LONGEST_WORD = 256
 """Bytes. Training is quadratic in the length of a word: longer ones are learned from in pieces."""
@@ -47,7 +50,7 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
     texts = documents if spec.startswith("bpe:") else None
-    inputs = {"documents": texts.digest} if texts else input_identity([str(_path(spec))])
+    inputs = {"documents": texts.digest} if texts else _identity(folder, _path(spec))
     settings = {"tokenizer": spec if texts else "path"}
     return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
 
@@ -94,18 +97,11 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
     """Read a tokenizer from a path as `write_tokenizer` describes; InputError when it is not one."""
-    if not path.exists():
-        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id")
+    main, other = _files(path)
     try:
-        if path.suffix == ".model":
-            return _from_sentencepiece(path)
-        if path.is_file():
-            return _from_hugging_face(path)
-        if (path / "tokenizer.json").exists():
-            return _from_hugging_face(path / "tokenizer.json")
-        if (path / "tokenizer.model").exists():
-            return _from_sentencepiece(path / "tokenizer.model")
-        return _from_gpt2(path)
+        if other is None:
+            return _from_sentencepiece(main)
+        return _from_hugging_face(main, other) if other.name == CONFIG else _from_gpt2(main, other)
     except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception for a file that it cannot read
@@ -116,6 +112,42 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         ) from error
 
 
+def _files(path: Path) -> tuple[Path, Path | None]:
+    """A tokenizer's file, and the one that is read with it: merges, or CONFIG, which may be absent."""
+    if not path.exists():
+        raise InputError(f"{path}: no such tokenizer; give bpe:SIZE, a path, or a Hub id")
+    if not path.is_file():
+        vocabulary, merges = path / "encoder.json", path / "vocab.bpe"
+        known = [path / name for name in ("tokenizer.json", "tokenizer.model") if (path / name).exists()]
+        if not known and vocabulary.exists() and merges.exists():
+            return vocabulary, merges
+        if not known:
+            raise InputError(f"{path}: no tokenizer.json in this folder; give a tokenizer's folder or file")
+        path = known[0]
+    return path, None if path.suffix == ".model" else path.with_name(CONFIG)
+
+
+def _identity(folder: Path, path: Path) -> dict[str, str]:
+    """The hashes of the tokenizer's files by name, or the inputs of the artifact in `folder` if they fit.
+
+    An earlier version recorded every file of a folder by its path, with its size and modification time if
+    they were large; of a file, not the configuration beside it.
+    """
+    main, other = _files(path)
+    files = [file for file in (main, other) if file]
+    if (folder / MANIFEST).exists():
+        recorded = load_artifact(folder).inputs
+        by_path = files if path.is_dir() else [path]
+        if all(str(file) != file.name and recorded.get(str(file)) in _digests(file) for file in by_path):
+            return recorded
+    return {file.name: file_hash(file) for file in files if file.exists()}
+
+
+def _digests(file: Path) -> tuple[str | None, ...]:
+    """What an earlier version may have recorded of a file; None if it is absent."""
+    return (file_hash(file), digest(fingerprint(file))) if file.exists() else (None,)
+
+
 def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
     tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(_path(spec))
     tokenizer.save_pretrained(folder)
@@ -124,8 +156,11 @@ def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
 
 def _bpe_size(spec: str) -> int:
     size = spec.removeprefix("bpe:")
-    if not size.isdecimal() or int(size) < SMALLEST_BPE:
-        raise InputError(f"{spec}: not a size of at least {SMALLEST_BPE} tokens; write for example bpe:8192")
+    if not re.fullmatch(r"\d{1,9}", size) or not SMALLEST_BPE <= int(size) <= LARGEST_BPE:
+        raise InputError(
+            f"{spec[:40]}: not a size of at least {SMALLEST_BPE} and at most {LARGEST_BPE} tokens; write for "
+            "example bpe:8192"
+        )
     return int(size)
 
 
@@ -151,12 +186,11 @@ def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenize
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def _from_hugging_face(file: Path) -> "PreTrainedTokenizerFast":
-    """Read a `tokenizer.json`, with the special tokens that the configuration beside it names.
+def _from_hugging_face(file: Path, config: Path) -> "PreTrainedTokenizerFast":
+    """Read a `tokenizer.json`, with the special tokens that its configuration names, if there is one.
 
     Not read by AutoTokenizer: some of its classes rebuild the tokenizer by rules of their own.
     """
-    config = file.with_name("tokenizer_config.json")
     values = json.loads(config.read_text("utf-8")) if config.exists() else {}
     named = {role: values.get(role) for role in ROLES}
     roles = {
@@ -165,10 +199,7 @@ def _from_hugging_face(file: Path) -> "PreTrainedTokenizerFast":
     return _wrap(Tokenizer.from_file(str(file)), roles)
 
 
-def _from_gpt2(folder: Path) -> "PreTrainedTokenizerFast":
-    vocabulary, merges = folder / "encoder.json", folder / "vocab.bpe"
-    if not (vocabulary.exists() and merges.exists()):
-        raise InputError(f"{folder}: no tokenizer.json in this folder; give a tokenizer's folder or file")
+def _from_gpt2(vocabulary: Path, merges: Path) -> "PreTrainedTokenizerFast":
     tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

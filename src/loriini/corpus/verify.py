@@ -8,7 +8,7 @@ from typing import Any
 
 from loriini.corpus.stages import STAGES, imbalances
 from loriini.errors import InputError, OneLineError
-from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manifest
+from loriini.jobs.artifact import MANIFEST, Artifact, check_unused, load_artifact, read_manifest
 from loriini.progress import Advance, progress
 
 BYTES_AT_ONCE = 1 << 20
@@ -42,6 +42,15 @@ def verify(out: Path) -> int:
     for name, message in imbalances(artifacts):
         raise damaged(out, name, message)
     return len(files)
+
+
+def check_stages(out: Path) -> None:
+    """InputError for other files where a stage belongs, and for a manifest that cannot be read."""
+    read_manifest(out / MANIFEST, CORPUS_PARTS)
+    for stage in STAGES:
+        check_unused(out / stage.name)
+        if (out / stage.name / MANIFEST).exists():
+            load_artifact(out / stage.name)
 
 
 def check_files(out: Path, artifact: Artifact) -> None:

@@ -2,15 +2,19 @@
 
 A stage writes its files into a temporary folder beside the artifact; they are hashed, synced to disk and
 renamed into place together with `manifest.json`. A folder with a manifest is therefore complete, and a stage
-with the same settings and inputs is not run again. What its tasks finish (`loriini.jobs.tasks`) is kept in
-another folder beside it for the next attempt with the same settings and inputs. A digest of these is in both
-folders' names, so that a task of other settings that still runs somewhere cannot write into them.
+with the same settings and inputs is not run again. A folder without one is not ours and never replaced.
+
+What its tasks finish (`loriini.jobs.tasks`) is kept in another folder beside it for the next attempt with the
+same settings and inputs. A digest of these is in both folders' names, so that a task of other settings that
+still runs somewhere cannot write into them. Where the tasks' own names say what they did (`named_parts`), it
+is the same digest for all settings and inputs.
 """
 
 import errno
 import glob
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,8 +83,8 @@ def build_artifact(
             must then identify its result.
 
     Raises:
-        InputError: the disk is full, or a finished artifact has other settings or inputs. Nothing is
-            overwritten.
+        InputError: the disk is full, a finished artifact has other settings or inputs, or other files are at
+            `folder`. Nothing is overwritten.
     """
     wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
     claim: dict[str, Any] = {} if named_parts else wanted
@@ -97,6 +101,7 @@ def build_artifact(
                 )
         _discard_all(folder)
         return artifact
+    check_unused(folder)
     with full_disk_as_input_error(folder), atomic(folder, temporary):
         _discard_all(folder, but=parts_folder(temporary))
         temporary.mkdir(parents=True)
@@ -104,9 +109,17 @@ def build_artifact(
         counts = write(temporary)
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
         write_manifest(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
-        shutil.rmtree(folder, ignore_errors=True)
     _discard_all(folder)
     return load_artifact(folder)
+
+
+def check_unused(folder: Path) -> None:
+    """InputError if there is anything but an artifact or an empty folder at `folder`."""
+    empty = folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir())
+    if os.path.lexists(folder) and not empty and not (folder / MANIFEST).exists():
+        raise InputError(
+            f"{folder}: holds files that are no stage of a corpus; move them, or choose another --out"
+        )
 
 
 def first_few(names: list[str], shown: int = 5) -> str:
@@ -186,7 +199,8 @@ def _not_finite(word: str) -> float:
 
 def _unreadable(path: Path, reason: object) -> InputError:
     return InputError(
-        f"{path}: not a readable manifest ({reason}); remove the folder {path.parent} and make it again"
+        f"{path}: not a readable manifest ({reason}); move or remove the folder {path.parent}, and make it "
+        "again"
     )
 
 

@@ -116,6 +116,20 @@ def is_finished(parts: Path, task: Task) -> bool:
     return (parts / task.name / RESULT).exists()
 
 
+def result_of(task: Task, parts: Path) -> dict[str, Any] | None:
+    """The counts of a task whose results are below `parts`; None for any other."""
+    try:
+        found: dict[str, Any] = json.loads((parts / task.name / RESULT).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def discard_task(task: Task, parts: Path) -> None:
+    """Make a finished task unfinished; `run_tasks` removes its files."""
+    os.rename(parts / task.name, parts / f".{task.name}.{uuid4().hex}")
+
+
 def group_by_size(
     items: Iterable[_Item], size_of: Callable[[_Item], int], size: int
 ) -> Iterator[list[_Item]]:

@@ -17,6 +17,8 @@ class Dropped:
     """The same words for all documents dropped for one reason; they are counted by it."""
     detail: str = ""
     """Details of this document."""
+    is_flaw: bool = False
+    """Whether it would have ended the reading with `on_error="stop"`."""
 
 
 OnDrop = Callable[[Dropped], None]

@@ -38,11 +38,12 @@ def open_binary(path: str | Path) -> IO[bytes]:
 def matching_paths(path: str | Path) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
-    In a URL only `*` makes a pattern. Raises InputError when nothing matches.
+    A broken link among them is listed, so that reading reports it. In a URL only `*` makes a pattern. Raises
+    InputError when nothing matches.
     """
     if not is_remote(path):
         path = local_path(path)
-        found = [path] if os.path.exists(path) else sorted(filter(os.path.exists, glob.glob(path)))
+        found = [path] if os.path.exists(path) else sorted(set(glob.glob(path)) - {path})
         if not found:
             raise InputError(f"{path}: no such file or folder; check the path")
         return found
@@ -65,7 +66,7 @@ def files_at(path: str | Path) -> list[str] | None:
     """
     if not is_remote(path):
         path = local_path(path)
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             raise InputError(f"{path}: no such file or folder; check the path")
         if is_special(path):
             raise InputError(

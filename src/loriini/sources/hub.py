@@ -44,7 +44,7 @@ def read_shard(path: str, shard: tuple[int, int], fields: Fields) -> Records:
         if not found:
             raise _unreachable(path, failure())
         if found["columns"]:
-            fields.among(found["columns"])
+            fields.check_text_column(found["columns"])
         yield from enumerate((BadRecord(TOO_LONG) if row is None else row for row in rows), 1)
         if reason := failure():  # of the network, of any file format, or a crash
             raise BadRecord("unreadable data set", reason, fix="data set")

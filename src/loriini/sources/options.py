@@ -37,7 +37,7 @@ class ReadOptions:
         if self.on_error == "stop" and bad.fix:
             remedy = f"fix the {bad.fix}, or pass --on-error skip to count and skip it"
             raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")
-        self.on_drop(Dropped(None, where, bad.reason, bad.detail))
+        self.on_drop(Dropped(None, where, bad.reason, bad.detail, bool(bad.fix)))
 
     def selected(self, document: Document, where: str, weight: float = 1.0) -> Iterator[Document]:
         """Yield the document unless its length or the sample of a share `weight` excludes it."""

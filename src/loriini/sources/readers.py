@@ -66,7 +66,7 @@ def _read_table(
     rows_before: int = 0,
 ) -> Records:
     with open_columns(path, form, fields.columns, row_groups) as table:
-        fields.among(table.names)
+        fields.check_text_column(table.names)
         batches = (_values(rows) if rows else [BadRecord(TOO_LONG)] for rows in table.batches)
         yield from enumerate((record for batch in batches for record in batch), rows_before + 1)
 
@@ -101,7 +101,7 @@ def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
             yield number, _row(header, row)
         elif row:
             header = [name.strip().removeprefix("\ufeff") for name in row]
-            fields.among(header)
+            fields.check_text_column(header)
 
 
 class _RowLines:

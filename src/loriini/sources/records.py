@@ -1,7 +1,7 @@
 """Records, the rows or objects of a file, and the documents that they hold."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,11 @@ class Fields:
         """The columns of a table that may hold the fields."""
         return {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
 
-    def among(self, columns: list[str]) -> list[str]:
-        """The columns of a table that are needed; BadRecord when the text's is absent."""
-        wanted = self.columns
-        if not wanted.intersection(columns).intersection(_columns(self.text)):
+    def check_text_column(self, columns: Sequence[str]) -> None:
+        """BadRecord when none of a table's columns may hold the text."""
+        if not set(_columns(self.text)).intersection(columns):
             detail = f"{self.text!r} is not among {', '.join(columns)}"
             raise BadRecord("no text column", detail, fix="file or name its text field")
-        return [column for column in columns if column in wanted]
 
 
 def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: str) -> Document:

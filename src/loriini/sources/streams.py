@@ -1,6 +1,7 @@
 """Inputs as streams of documents for tasks, each with an identity for what it reads."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,8 +17,9 @@ from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
-from loriini.sources.files import fingerprint, is_remote
+from loriini.sources.files import fingerprint, is_remote, matching_paths
 from loriini.sources.formats import reader_of
+from loriini.sources.hub import is_data_set
 from loriini.sources.inputs import InputFile, input_files, input_identity, parse_input
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
@@ -40,13 +42,15 @@ class DocumentStream:
     """Documents that one task reads.
 
     `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change. `part` is the part of a large file with which the stream ends, or
-    which it is if the file begins in an earlier stream.
+    the same, even if other streams change; if the stream `stops_at_flaws`, only one that dropped none. `part`
+    is the part of a large file with which the stream ends, or which it is if the file begins in an earlier
+    stream.
     """
 
     read: ReadDocuments
     identity: str
     part: InputFile | None = None
+    stops_at_flaws: bool = False
 
     @property
     def continues(self) -> bool:
@@ -54,25 +58,43 @@ class DocumentStream:
         return self.part is not None and self.part.continues
 
 
-def open_streams(
-    inputs: Sequence[str], out: Path, options: ReadOptions
-) -> tuple[list[DocumentStream], dict[str, str]]:
+def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
+    """InputError for an input that contains the corpus `out`, or lies in one of its `stages`.
+
+    It would be read the next time. A pattern is also refused when `out` would match as soon as it exists.
+    """
+    out = Path(os.path.realpath(out))
+    for path in (parse_input(given).path for given in inputs):
+        if is_remote(path) or is_data_set(path):
+            continue
+        will_match = not os.path.exists(path) and any(
+            folder.match(os.path.abspath(path)) for folder in (out, *out.parents)
+        )
+        for match in map(Path, matching_paths(path)):
+            found = Path(os.path.realpath(match))
+            if will_match or out.is_relative_to(found):
+                raise InputError(f"{out}: lies inside the input {path}; choose another --out")
+            if found != out and found.is_relative_to(out) and found.relative_to(out).parts[0] in stages:
+                raise InputError(f"{match}: lies in a stage of the corpus {out}; choose another --out")
+
+
+def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[DocumentStream], dict[str, str]]:
     """The streams of `inputs`, and their files' digests by path (`input_identity`).
 
-    Raises InputError for an input that is absent or empty, or that contains the output folder `out`.
+    Raises InputError for an input that is absent or empty.
     """
-    files = [file for given in inputs for file in _files_outside(given, out)]
+    files = input_files(inputs)
     before = {file.path: _fingerprint(file) for file in files}
     identity = input_identity(inputs)
     of_all = digest(identity)
     how = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
     for group in _file_groups(files, options.fields):
-        # on_error is not part of it: what was read under "stop" is valid under "skip".
+        # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
         what = [(_described(file), identity.get(file.path, of_all)) for file in group]
         read = partial(_read, group, {file.path: before[file.path] for file in group}, options)
         part = group[-1] if group[-1].is_part else None
-        streams.append(DocumentStream(read, digest([what, how]), part))
+        streams.append(DocumentStream(read, digest([what, how]), part, options.on_error == "stop"))
     return streams, identity
 
 
@@ -139,7 +161,7 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
     """Parts of whole row groups, as if all rows were of one size; the whole file if it cannot be read."""
     try:
         columns, rows = read_row_groups(file.path)
-        fields.among(columns)
+        fields.check_text_column(columns)
     except BadRecord:
         return [file]  # reading it reports the flaw, once
     before = [0, *accumulate(rows)]
@@ -148,14 +170,6 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
         replace(file, row_groups=(group[0], group[-1] + 1), rows_before=before[group[0]]) for group in groups
     ]
     return parts if len(parts) > 1 else [file]
-
-
-def _files_outside(given: str, out: Path) -> list[InputFile]:
-    path = Path(parse_input(given).path)
-    if path.is_dir() and out.resolve().is_relative_to(path.resolve()):
-        # its files would be read the next time
-        raise InputError(f"{out}: lies inside the input {path}; choose another --out")
-    return input_files([given])
 
 
 def _size(file: InputFile) -> int:
