@@ -46,7 +46,10 @@ CLOSE = 0.02
 
 @dataclass(frozen=True)
 class Claim:
-    """That the mean of `values` over seeds lies between `low` and `high`."""
+    """That the mean of `values` over seeds lies between `low` and `high`.
+
+    A single bound of 0 is strict: above 0, or below it. With both bounds 0 the mean is exactly 0.
+    """
 
     says: str
     values: Values
@@ -82,10 +85,16 @@ class Claim:
             return UNDECIDED
         bounds = [found.mean if bound is None else bound for bound in (found.low, found.high)]
         bounds += text or ()
-        if all(self.low <= bound <= self.high for bound in bounds):
-            return HOLDS
-        outside = all(bound < self.low for bound in bounds) or all(bound > self.high for bound in bounds)
-        return FAILS if outside else UNDECIDED
+        if any(map(math.isnan, bounds)):
+            return UNDECIDED
+        sides = {self._side(bound) for bound in bounds}
+        return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
+
+    def _side(self, value: float) -> int:
+        """-1 below the range, 0 within it, 1 above it."""
+        if value < self.low or (value == self.low == 0 and math.isinf(self.high)):
+            return -1
+        return int(value > self.high or (value == self.high == 0 and math.isinf(self.low)))
 
     def to_dict(self) -> dict[str, Any]:
         """The claim with its estimate and verdict as a JSON object; open bounds are null."""
@@ -152,11 +161,13 @@ def estimate_text(found: Mapping[str, Any]) -> str:
 
 
 def range_text(claim: Mapping[str, Any]) -> str:
-    """The range that a claim states: below 0, above 0, between −0.02 and 0.02."""
+    """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
     low, high = claim["wanted"]
     if low is None:
-        return f"at most {number(high)}"
-    return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+        return f"at most {number(high)}" if high else "below 0"
+    if high is None:
+        return f"at least {number(low)}" if low else "above 0"
+    return f"{number(low)} to {number(high)}" if low != high else f"exactly {number(low)}"
 
 
 def number(value: float) -> str:
