@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from loriini.published import published_values
+from loriini.published.items import ITEMS
 from loriini.published.items.aoe import CONFIGURATIONS, NODES
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
@@ -23,6 +25,7 @@ from loriini.reproduce.claims import (
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import ROUTER_FREE
 from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import paper_run
 
 KEPT = 0.71
 """The share of the accuracy that the paper's worse model keeps at its best node."""
@@ -163,6 +166,7 @@ def losses(m: Measured) -> Iterator[Chart]:
     yield c.loss_chart(m, list(m.rows))
 
 
+LOAD_RANGE = "highest less lowest load"
 LOAD_PAIRS = (("9 AoE 256", "1 MoE"), ("10 AoE 256 + aux", "2 MoE + aux"))
 
 
@@ -186,12 +190,13 @@ def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
 
 
 def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Entropies, and the largest less the smallest load summed over layers."""
+    """Entropies, and the largest less the smallest load, means over layers; the paper prints a sum."""
+    printed = {value.column: value.value for value in published_values("aoe-fig3", row)}
+    layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
-        "highest less lowest load": {
-            seed: sum(values) for seed, values in m.per_layer(row, "load_range").items()
-        },
+        "highest less lowest load, mean": c.layer_mean(m.per_layer(row, "load_range")),
+        "the same as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
         "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
     }
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from loriini.analyze.curves import column, routed_steps, utilisation
+from loriini.analyze.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
-from loriini.compare.measures import last_part, mean_or_none
+from loriini.compare.measures import last_part, learning_curve, mean_or_none
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, evaluate, token_losses
 from loriini.evaluate.runs import RouterFree
@@ -31,9 +31,10 @@ from loriini.model.labels import labels_of
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.texts import waiting_lock
 from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import Run
 
 POINTS = 60
-"""Points of a curve over training."""
+"""Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
 DIGITS = 6
@@ -57,35 +58,28 @@ class Setting:
     skip: int
 
 
-def training(folder: Path) -> dict[str, Any]:
-    """Loss and use of experts over a run's training: at most POINTS means or values of each.
+def training(trial: Trial) -> dict[str, Any]:
+    """Loss and use of experts over a run's training: values of at most POINTS steps or windows of each.
 
     - `training_loss`: mean of the last tenth of the steps, in nats a token.
-    - `curve`: means of the loss over windows of steps, and tokens at their end.
-    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1).
+    - `curve`: `compare.measures.learning_curve` over tokens.
+    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
+      `active_long`: in a tenth of the training. `segments` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, alike.
-    - `load_entropy`, `confidence_entropy`: by layer, means of the last tenth of the steps.
     """
-    metrics = read_metrics(folder / METRICS)
-    loss, tokens = column(metrics, "loss"), column(metrics, "tokens")
-    windows = np.array_split(np.arange(len(loss)), min(POINTS, len(loss)))
+    metrics = read_metrics(trial.folder / METRICS)
+    tokens = column(metrics, "tokens")
     measured: dict[str, Any] = {
-        "state": run_state(folder),
+        "state": run_state(trial.folder),
         "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
         "steps": len(metrics),
         "tokens": float(tokens[-1]),
         "seconds": sum(training_seconds(metrics)),
-        "curve": {
-            "tokens": [float(tokens[window[-1]]) for window in windows],
-            "loss": [float(np.nanmean(loss[window])) for window in windows],
-        },
+        "curve": learning_curve(column(metrics, "loss"), {"tokens": tokens}),
     }
     if routed := routed_steps(metrics):
-        ends, shares = utilisation(routed)
-        measured["active"] = {"tokens": ends.tolist(), "shares": thinned(shares.tolist())}
-        measured["active"]["tokens"] = thinned(ends.tolist())
-        for key in ("load_entropy", "confidence_entropy"):
-            measured[key] = column(last_part(list(routed)), key).mean(0).tolist()  # type: ignore[arg-type]
+        measured["active"] = active(trial.cell.run, routed, UTILISATION_WINDOW)
+        measured["active_long"] = active(trial.cell.run, routed, max(1, len(routed) // 10))
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
             if recorded:
@@ -94,6 +88,19 @@ def training(folder: Path) -> dict[str, Any]:
                     "values": [m[key] for m in recorded],
                 }
     return measured
+
+
+def active(run: Run, routed: Metrics, window: int) -> dict[str, Any]:
+    """Share of experts active at least once in windows of so many steps, and the units that these route."""
+    ends, shares = utilisation(routed, window)
+    unit = {"token": 1, "segment": run.routing.segment_length}.get(run.routing.unit, run.length)
+    steps = min(window, len(routed))
+    return {
+        "tokens": thinned(ends.tolist()),
+        "shares": thinned(shares.tolist()),
+        "steps": steps,
+        "segments": steps * run.batch_size * (run.length // unit),
+    }
 
 
 def thinned(values: Sequence[Any]) -> list[Any]:
@@ -195,7 +202,7 @@ def measure(
 
     `text` gives the held-out text and that of other kinds as instances of a model's tokenizer.
     """
-    found: dict[str, Any] = {"training": training(trial.folder)}
+    found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
         return found
     routed = trial.cell.run.model.num_experts > 1
