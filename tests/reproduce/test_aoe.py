@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loriini.reproduce.aoe_rows import norms_alike
+from loriini.reproduce.aoe_rows import load_columns, norms_alike
 from loriini.reproduce.claims import FAILS, HOLDS
 from loriini.reproduce.measured import Measured
 
@@ -20,3 +20,13 @@ def test_norms_catch_up_only_where_they_are_more_alike_at_the_end(
     seeds = {seed: {"training": norms} for seed in range(3)}
     *_, catches_up = norms_alike(Measured(dict.fromkeys(("9 AoE 256", "10 AoE 256 + aux"), seeds)))
     assert catches_up.verdict == verdict
+
+
+def test_loads_are_means_over_layers_here_and_as_published() -> None:
+    """The paper prints a sum over twelve layers."""
+    layers = [{"load_range": 0.1, "load_entropy": 2.0, "confidence_entropy": {"birds": 1.0}}] * 4
+    row = "2 MoE + aux"
+    found = load_columns(Measured({row: {0: {"routes": {"layers": layers}}}}), row)
+    assert found["highest less lowest load, mean"] == {0: pytest.approx(0.1)}
+    assert found["the same as published"] == {0: pytest.approx(1.49 / 12)}
+    assert not load_columns(Measured({}), "1 MoE")["the same as published"]
