@@ -66,18 +66,24 @@ def item_results(
     }
 
 
+SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "training losses"}
+"""What stands behind the name of a row whose experts depend on later tokens, and what is not comparable."""
+
+
 def later_tokens(cells: Iterable[Cell]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
-    marks = dict.fromkeys(mark(describe_causality(placed)) for placed, _ in cells)
-    for found in filter(None, marks):
-        yield f"losses of rows marked{found} compare with each other alone, not with those of causal models"
+    marks = {mark(describe_causality(placed)) for placed, _ in cells}
+    for found, losses in SEES.items():
+        if found in marks:
+            yield f"{losses} of rows marked{found} do not compare with those of causal models"
 
 
 def mark(cell: Mapping[str, Any]) -> str:
-    """What stands behind the name of a cell's row: that its experts depend on later tokens; else empty."""
+    """What stands behind the name of a cell's row; empty for a causal one."""
+    always, in_training = SEES
     if cell.get("causality") == "none":
-        return " (sees later tokens)"
-    return " (sees later tokens in training)" if cell.get("training_causality") == "none" else ""
+        return always
+    return in_training if cell.get("training_causality") == "none" else ""
 
 
 def describe_causality(placed: Placed) -> dict[str, str]:
