@@ -169,7 +169,8 @@ def read_items(folder: Path) -> dict[str, dict[str, Any]]:
 def outdated(found: Mapping[str, Any]) -> str:
     """How an item's trainings differ from those of today's scale of that name; empty where they do not.
 
-    Single settings of a part that were not there yet, or are no longer, are not compared.
+    Single settings of a part that were not there yet, or are no longer, are not compared; nor are those that
+    follow from the text, the number of experts that are routed to by label.
     """
     row, scale = ROWS[found["item"]], find_scale(found["scale"])
     runs = {**row.runs, **row.further_runs}
@@ -181,7 +182,9 @@ def outdated(found: Mapping[str, Any]) -> str:
         if missing := sorted(wanted.keys() - cell["settings"].keys()):
             return f"{row.item}: it is not recorded with which {missing[0]} {name} was trained"
         then, today = flat(cell["settings"]), flat(wanted)
-        changed = [key for key in then if key in today and then[key] != today[key]]
+        from_text = {"model.num_experts"} if today["routing.scorer"] == "label" else set()
+        shared = [key for key in then if key in today and key not in from_text]
+        changed = [key for key in shared if then[key] != today[key]]
         if changed:
             old, new = (", ".join(f"{key} {of[key]}" for key in changed[:MOST_NAMED]) for of in (then, today))
             return f"{row.item}: trained with {old}, but scale {scale.name} has {new} today ({name})"
