@@ -1,4 +1,4 @@
-"""Claims of the AoE paper's items."""
+"""Claims about the experts of AoE: activation norms over training, and loads."""
 
 import numpy as np
 import pytest
