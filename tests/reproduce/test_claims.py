@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from loriini.reproduce.claims import (
@@ -9,13 +10,19 @@ from loriini.reproduce.claims import (
     HOLDS,
     UNDECIDED,
     Claim,
+    OnText,
     below,
     close,
     difference,
+    estimate_text,
     exactly,
+    extreme,
+    mean_of,
     overall,
+    ratio,
     sentence,
 )
+from loriini.reproduce.measured import Measured
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,75 @@ from loriini.reproduce.claims import (
 )
 def test_a_claim_is_decided_by_its_interval(values: tuple[float, ...], verdict: str) -> None:
     assert Claim("x", dict(enumerate(values)), high=0.0).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.0, math.inf, FAILS),
+        (-math.inf, 0.0, FAILS),
+        (0.0, 0.0, HOLDS),
+        (-0.1, 0.0, HOLDS),
+        (0.0, 0.1, HOLDS),
+    ],
+)
+def test_a_tie_is_neither_above_nor_below(low: float, high: float, verdict: str) -> None:
+    assert Claim("x", dict.fromkeys(range(3), 0.0), low, high).verdict == verdict
+
+
+def on_text(*resamples: float, value: float = -1.0) -> OnText:
+    """A quantity with the same value and resamples for three seeds, apart from noise of one per cent."""
+    values = {seed: value * (1 + seed / 100) for seed in range(3)}
+    return OnText(values, lambda: {seed: np.array(resamples) for seed in values})
+
+
+@pytest.mark.parametrize(
+    ("quantity", "verdict"),
+    [
+        (on_text(-1.2, -0.8), HOLDS),
+        (on_text(-1.2, 0.8), UNDECIDED),
+        (on_text(math.nan, math.nan), UNDECIDED),
+        (on_text(0.8, 1.2, value=1.0), FAILS),
+        (on_text(-0.2, 1.2, value=1.0), UNDECIDED),
+    ],
+)
+def test_what_is_measured_on_text_is_decided_by_both_intervals(quantity: OnText, verdict: str) -> None:
+    claim = Claim("x", quantity, high=0.0)
+    assert claim.verdict == verdict == claim.to_dict()["verdict"]
+
+
+def losses(domain: str, shift: float) -> Measured:
+    """Losses of 40 instances for three seeds, which differ by a common shift."""
+    noise = np.random.default_rng(0).normal(5, 1, (3, 40))
+    found = {"heldout": {"instance_losses": {domain: (noise + shift).tolist()[0]}}}
+    return Measured({"row": dict.fromkeys(range(3), found)})
+
+
+def test_resamples_are_the_same_for_all_models() -> None:
+    one, other = (losses("birds", shift).loss("row") for shift in (0.0, 0.1))
+    lower = difference(one, other)
+    assert isinstance(lower, OnText)
+    assert Claim("x", one).text_interval != pytest.approx((np.mean([*one.values()]),) * 2, abs=0.05)
+    assert Claim("x", lower).text_interval == pytest.approx((-0.1, -0.1))
+
+
+def test_quantities_are_combined_alike_on_resampled_text() -> None:
+    one, other = on_text(1.0, 4.0, value=2.0), on_text(2.0, 2.0, value=4.0)
+    for combine, expected in (
+        (difference, [-1.0, 2.0]),
+        (ratio, [0.5, 2.0]),
+        (lambda *pair: mean_of(pair), [1.5, 3.0]),
+        (lambda *pair: extreme(pair, min), [1.0, 2.0]),
+        (lambda *pair: extreme(pair, max), [2.0, 4.0]),
+    ):
+        found = combine(one, other)
+        assert isinstance(found, OnText)
+        assert found.resamples()[0].tolist() == expected
+
+
+def test_both_intervals_are_printed() -> None:
+    said = estimate_text(Claim("x", on_text(-1.5, -1.5)).to_dict())
+    assert said.startswith("−1.01 (seeds −1.03 to −0.985, text −1.5 to −1.5)")
 
 
 def test_the_interval_is_students() -> None:

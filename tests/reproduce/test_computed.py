@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import pytest
 
+from loriini.published import published_values
 from loriini.reproduce import job, sent, sent_rows, toy_rows
 from loriini.reproduce.claims import HOLDS
+from loriini.reproduce.computed_rows import slower_and_larger
+from loriini.reproduce.items import ROWS
 from loriini.reproduce.job import ReproduceSettings
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Plan
@@ -79,3 +82,24 @@ def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:
     named = {claim.says.partition(":")[0] for claim in claims} & studies.keys()
     alike = {row for row, s in toy_rows.STUDIES.items() if s.width == s.expert_width}
     assert named == alike - {toy_rows.MAIN}
+
+
+def test_throughput_is_in_the_unit_of_the_table() -> None:
+    """Thousands of tokens per second, as the brackets beside it."""
+    measured = Measured({}, "", {"rates": {"MoE": [51_000.0]}, "memory": {"MoE": 1.0}})
+    assert ROWS["aoe-table4"].columns(measured, "MoE")["throughput"] == {0: 51.0}
+    assert {v.unit for v in published_values("aoe-table4") if v.column == "throughput"} == {
+        "thousand tokens/s/GPU"
+    }
+
+
+def test_every_rank_is_slower_than_the_mixture() -> None:
+    rates = {"MoE": 100.0, "AoE 64": 97.0, "AoE 128": 105.0, "AoE 256": 94.0, "AoE 512": 90.0}
+    extra = {
+        "rates": {row: [rate, rate + 0.1, rate - 0.1] for row, rate in rates.items()},
+        "memory": dict.fromkeys(rates, 2.0) | {"MoE": 1.0},
+    }
+    found = {claim.says: claim.verdict for claim in slower_and_larger(Measured({}, "", extra))}
+    assert [says for says, verdict in found.items() if verdict != HOLDS] == [
+        "throughput of AoE 128 over that of MoE"
+    ]

@@ -18,11 +18,13 @@ from loriini.reproduce.findings import (
     MOST_PICTURES,
     digest,
     findings_page,
+    rates,
     read_scales,
     shown_charts,
     write_findings,
 )
-from loriini.reproduce.results import RESULTS, read_items
+from loriini.reproduce.report import headline
+from loriini.reproduce.results import RESULTS, outdated, read_items
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +75,62 @@ def test_long_lists_of_claims_are_folded(reproduced: Path, page: Path) -> None:
     assert 0 < long == page.read_text().count("<details") == page.read_text().count("</details>")
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("optimizer.learning_rate", 1.0, "trained with optimizer.learning_rate 1.0, but scale tiny has"),
+        ("optimizer.warmup", 0.5, "trained with optimizer.warmup 0.5, but"),
+        ("warmup.dense_share", 0.5, "trained with warmup.dense_share 0.5, but"),
+        ("model.hidden_size", 8, "trained with model.hidden_size 8, but"),
+        ("routing.top_k", 7, "trained with routing.top_k 7, but"),
+        ("precision", "bf16", "trained with precision bf16, but"),
+        ("optimizer", None, "it is not recorded with which optimizer"),
+    ],
+)
+def test_every_setting_of_a_training_is_compared_with_todays(
+    reproduced: Path, setting: str, value: Any, reason: str
+) -> None:
+    found = items_of(reproduced)["lory-fig3"]
+    assert not outdated(found)
+    *parts, name = setting.split(".")
+    settings = found["cells"][0]["settings"]
+    for part in parts:
+        settings = settings[part]
+    settings[name] = value
+    if value is None:
+        del settings[name]
+    assert reason in outdated(found)
+
+
+def test_rates_are_those_of_the_trainings(reproduced: Path) -> None:
+    items = {name: items_of(reproduced)[name] for name in ("lory-fig3", "lory-table4")}
+    assert rates(items) == " Learning rates: 0.004 at width 16."
+    cell = items["lory-fig3"]["cells"][0]["settings"]
+    cell["model"]["hidden_size"], cell["optimizer"]["learning_rate"] = 32, 0.002
+    assert rates(items) == " Learning rates: 0.004 at width 16; 0.002 at width 32."
+
+
+def test_computed_findings_are_counted_apart_and_one_experiment_once(reproduced: Path) -> None:
+    items = items_of(reproduced)
+    chosen = {name: items[name] for name in ("lory-table4", "lory-fig3", "lory-table6")}
+    chosen["lory-table9"] = {**chosen["lory-table6"], "item": "lory-table9", "source": "table 9"}
+    assert headline(chosen) == "Of 2 measured findings 2 are undecided; of 1 computed finding 1 holds"
+    page = findings_page([chosen], "findings")
+    assert "The same experiment as [table 6; appendix G.2](#lory-table6-tiny): undecided." in page
+    alone = findings_page([{"lory-table9": chosen["lory-table9"]}], "findings")
+    claims = [page.count(claim["says"]) for claim in chosen["lory-table6"]["claims"]]
+    assert claims == [alone.count(claim["says"]) for claim in chosen["lory-table6"]["claims"]]
+    assert all(claims)
+
+
+def test_rows_that_see_later_tokens_are_marked(reproduced: Path, page: Path) -> None:
+    differs = items_of(reproduced)["lory-fig3"]["differs"]
+    assert "losses of rows marked (sees later tokens) do not compare with those of causal models" in differs
+    assert "| SMEAR (sees later tokens) |" in page.read_text()
+    assert "| prefix routing |" in page.read_text()
+    assert "SMEAR (sees later tokens)" in (reproduced / "lory-fig3" / "report.html").read_text()
+
+
 @pytest.fixture
 def with_older(reproduced: Path, tmp_path: Path) -> Path:
     """Two items, one of them trained when its scale was defined otherwise."""
@@ -94,15 +152,13 @@ def test_results_of_another_definition_of_the_scale_are_left_out(
     assert "{ #lory-fig3-tiny }" in text
     assert "1 seed, 2 steps of 48 tokens, on 20" in text
     assert "lory-fig6" not in text
-    said = (
-        "lory-fig6: trained for 7 steps of 2 x 24 tokens, but scale tiny has 2 steps of 2 x 24 tokens today"
-    )
+    said = "lory-fig6: trained with steps 7, but scale tiny has steps 2 today (0.3B/8E)"
     assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_results_of_another_definition_of_the_scale_are_not_kept(with_older: Path, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
-    with pytest.raises(InputError, match=r"lory-fig6: trained for 7 steps of .* has 2 steps of"):
+    with pytest.raises(InputError, match=r"lory-fig6: trained with steps 7, .* has steps 2 today"):
         script("findings").keep(with_older, tmp_path / "kept")
     assert not list((tmp_path / "kept").iterdir())
     shutil.rmtree(with_older / "lory-fig6")

@@ -1,6 +1,8 @@
 """What is measured of a model: questions."""
 
+import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.perplexity import HeldOut
 from loriini.reproduce import measures
-from loriini.reproduce.measures import Setting, questions
+from loriini.reproduce.measures import Setting, kept_measure, questions
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
@@ -42,4 +44,18 @@ def test_a_question_is_answered_by_the_likeliest_passage(setting: Setting) -> No
             losses = torch.nn.functional.cross_entropy(logits[0], asked[0, 1:], reduction="none")
             scores.append(-losses[context - 1 :].mean().item())
         right += scores[0] == max(scores)
-    assert questions(setting)["accuracy"]["birds"] == pytest.approx(right / 6)
+    found = questions(setting)
+    assert found["accuracy"]["birds"] == pytest.approx(right / 6)
+    assert sum(found["right"]["birds"]) == right
+    assert fmean(found["log_likelihoods"]["birds"]) == pytest.approx(
+        found["log_likelihood"]["birds"], rel=1e-5
+    )
+
+
+def test_a_measure_of_an_older_form_is_measured_again(tmp_path: Path) -> None:
+    path = tmp_path / "heldout.json"
+    assert kept_measure(path) is None
+    path.write_text(json.dumps({"perplexity": {"birds": 7.0}}))
+    assert kept_measure(path) is None
+    path.write_text(json.dumps({"form": measures.FORM, "perplexity": {"birds": 7.0}}))
+    assert kept_measure(path) == {"perplexity": {"birds": 7.0}}

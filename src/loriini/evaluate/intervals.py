@@ -83,30 +83,41 @@ def _samples(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike
         a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        rng = np.random.default_rng([SEED, crc32(domain.encode())])  # domains are drawn independently
-        means = np.stack([a.mean(), b.mean()])
-        samples[domain] = _Sample(len(a), np.exp(means), np.exp(_resampled_means(a, b, rng)))
+        means_2R = resampled_means(np.stack([a, b]), domain)
+        samples[domain] = _Sample(len(a), np.exp([a.mean(), b.mean()]), np.exp(means_2R))
     return samples
 
 
-def _resampled_means(a_N: _Floats, b_N: _Floats, rng: np.random.Generator) -> _Floats:
-    """Mean losses of both models over each resample (2, R)."""
-    means_2R = np.empty((2, RESAMPLES))
-    rows = max(1, INDICES_AT_ONCE // len(a_N))
+def resampled_means(values_MN: ArrayLike, domain: str) -> NDArray[np.float64]:
+    """Means of M quantities of the same N instances over each resample of these (M, R).
+
+    Domains are drawn independently; those of the same name and number of instances are drawn alike.
+    """
+    values_MN = np.asarray(values_MN, np.float64)
+    measured, instances = values_MN.shape
+    rng = np.random.default_rng([SEED, crc32(domain.encode())])
+    means_MR = np.empty((measured, RESAMPLES))
+    rows = max(1, INDICES_AT_ONCE // instances)
     for start in range(0, RESAMPLES, rows):
         stop = min(start + rows, RESAMPLES)
-        drawn = rng.integers(len(a_N), size=(stop - start, len(a_N)), dtype=np.int32)
-        means_2R[0, start:stop] = a_N[drawn].mean(1)
-        means_2R[1, start:stop] = b_N[drawn].mean(1)
-    return means_2R
+        drawn = rng.integers(instances, size=(stop - start, instances), dtype=np.int32)
+        for means_R, values_N in zip(means_MR, values_MN, strict=True):
+            means_R[start:stop] = values_N[drawn].mean(1)
+    return means_MR
+
+
+def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95 % interval of a quantity, from its values over resamples."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled_R, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def _difference(domains: Sequence[_Sample]) -> Difference:
     """The difference of the means over some domains."""
     a, b = np.mean([sample.measured for sample in domains], axis=0)
-    low, high = np.nan, np.nan
+    low, high = nan, nan
     if min(sample.instances for sample in domains) > 1:
         a_R, b_R = np.mean([sample.resampled for sample in domains], axis=0)
-        tail = (1 - CONFIDENCE) / 2
-        low, high = np.quantile(b_R / a_R - 1, [tail, 1 - tail])
-    return Difference(float(b / a - 1), float(low), float(high))
+        low, high = percentile_interval(b_R / a_R - 1)
+    return Difference(float(b / a - 1), low, high)

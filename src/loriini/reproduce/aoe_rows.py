@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from loriini.published import published_values
+from loriini.published.items import ITEMS
 from loriini.published.items.aoe import CONFIGURATIONS, NODES
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
@@ -23,9 +25,12 @@ from loriini.reproduce.claims import (
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import ROUTER_FREE
 from loriini.reproduce.rows import Row
+from loriini.reproduce.scales import paper_run
 
 KEPT = 0.71
 """The share of the accuracy that the paper's worse model keeps at its best node."""
+EARLY = (0.2, 0.36)
+"""Part of training that is called early: the first fifth of what follows a warm-up of a fifth."""
 AUTONOMOUS = tuple(row for row in CONFIGURATIONS if "AoE" in row)
 TRADITIONAL = tuple(row for row in CONFIGURATIONS if "AoE" not in row)
 QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
@@ -161,6 +166,7 @@ def losses(m: Measured) -> Iterator[Chart]:
     yield c.loss_chart(m, list(m.rows))
 
 
+LOAD_RANGE = "highest less lowest load"
 LOAD_PAIRS = (("9 AoE 256", "1 MoE"), ("10 AoE 256 + aux", "2 MoE + aux"))
 
 
@@ -184,12 +190,13 @@ def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
 
 
 def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Entropies, and the largest less the smallest load summed over layers."""
+    """Entropies, and the largest less the smallest load, means over layers; the paper prints a sum."""
+    printed = {value.column: value.value for value in published_values("aoe-fig3", row)}
+    layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
-        "highest less lowest load": {
-            seed: sum(values) for seed, values in m.per_layer(row, "load_range").items()
-        },
+        "highest less lowest load, mean": c.layer_mean(m.per_layer(row, "load_range")),
+        "the same as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
         "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
     }
 
@@ -208,8 +215,8 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
     for row in ("9 AoE 256", "10 AoE 256 + aux"):
         says = f"lowest over highest norm of a layer's experts at the end, {row}"
         yield Claim(says, norm_ratio(m, row, -1), low=0.5)
-    end, lowest = norm_ratio(m, "9 AoE 256", -1), lowest_norm_ratio(m, "9 AoE 256")
-    yield above("that ratio without balancing, at the end less its lowest", end, lowest, unit="")
+    end, early = norm_ratio(m, "9 AoE 256", -1), early_norm_ratio(m, "9 AoE 256")
+    yield above("that ratio without balancing, at the end less early in training", end, early, unit="")
 
 
 def norms_SLE(m: Measured, row: str) -> dict[int, np.ndarray]:
@@ -225,19 +232,21 @@ def norm_ratio(m: Measured, row: str, step: int) -> Values:
     }
 
 
-def lowest_norm_ratio(m: Measured, row: str) -> Values:
-    """The lowest over training of `norm_ratio`."""
-    return {
-        seed: float((norms.min(-1) / norms.max(-1)).mean(-1).min())
-        for seed, norms in norms_SLE(m, row).items()
-    }
+def early_norm_ratio(m: Measured, row: str) -> Values:
+    """The mean of `norm_ratio` over the steps of the part EARLY of training."""
+    found = {}
+    for seed, norms in norms_SLE(m, row).items():
+        first = min(int(EARLY[0] * len(norms)), len(norms) - 1)
+        early = norms[first : max(first + 1, round(EARLY[1] * len(norms)))]
+        found[seed] = float((early.min(-1) / early.max(-1)).mean())
+    return found
 
 
 def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """The ratio at the end and at its lowest."""
+    """The ratio at the end and early in training."""
     return {
         "lowest over highest norm at the end": norm_ratio(m, row, -1),
-        "the same at its lowest": lowest_norm_ratio(m, row),
+        "the same early in training": early_norm_ratio(m, row),
     }
 
 

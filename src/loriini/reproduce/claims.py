@@ -1,20 +1,37 @@
 """A finding as claims over measurements: a quantity for each seed, and the range that it should lie in.
 
-The mean over seeds has Student's t interval. A claim holds where the whole interval lies in the range, does
-not hold where none of it does, and is undecided otherwise and with a single seed. What is computed instead of
-measured is exact: a single value without an interval decides.
+The mean over seeds has Student's t interval; what is measured on held-out text has a second one, over the
+choice of this text, by a bootstrap that draws the same instances for all models. A claim holds where all of
+its intervals lie in the range, does not hold where none of them touches it, and is undecided otherwise and
+with a single seed. What is computed instead of measured is exact: a single value without an interval decides.
+
+Axes: R resamples.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from loriini.compare.seeds import Estimate, over_seeds
+from loriini.evaluate.intervals import percentile_interval
 
 Values = Mapping[int, float]
 """A quantity by seed, or by round where rounds are repeated instead of trainings."""
+Resamples = Mapping[int, NDArray[np.float64]]
+"""By seed, what a quantity is on every resample of the held-out text (R,)."""
+
+
+class OnText(dict[int, float]):
+    """A quantity by seed that is measured on held-out text; `resamples` tells it on resamples of the text."""
+
+    def __init__(self, values: Values, resamples: Callable[[], Resamples]) -> None:
+        super().__init__(values)
+        self.resamples = resamples
+
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 VERBS = {
@@ -29,7 +46,10 @@ CLOSE = 0.02
 
 @dataclass(frozen=True)
 class Claim:
-    """That the mean of `values` over seeds lies between `low` and `high`."""
+    """That the mean of `values` over seeds lies between `low` and `high`.
+
+    A single bound of 0 is strict: above 0, or below it. With both bounds 0 the mean is exactly 0.
+    """
 
     says: str
     values: Values
@@ -49,27 +69,47 @@ class Claim:
         return over_seeds(self.finite) if self.finite else None
 
     @property
+    def text_interval(self) -> tuple[float, float] | None:
+        """The interval over the choice of held-out text, seeds averaged; None where no text is measured."""
+        if not isinstance(self.values, OnText) or not self.values:
+            return None
+        return percentile_interval(np.mean([*self.values.resamples().values()], axis=0))
+
+    @property
     def verdict(self) -> str:
         """Whether the claim holds."""
-        found = self.estimate
+        return self._judged(self.estimate, self.text_interval)
+
+    def _judged(self, found: Estimate | None, text: tuple[float, float] | None) -> str:
         if found is None or (found.low is None and not self.exact):
             return UNDECIDED
-        low, high = (found.mean if bound is None else bound for bound in (found.low, found.high))
-        if self.low <= low and high <= self.high:
-            return HOLDS
-        return FAILS if high < self.low or low > self.high else UNDECIDED
+        bounds = [found.mean if bound is None else bound for bound in (found.low, found.high)]
+        bounds += text or ()
+        if any(map(math.isnan, bounds)):
+            return UNDECIDED
+        sides = {self._side(bound) for bound in bounds}
+        return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
+
+    def _side(self, value: float) -> int:
+        """-1 below the range, 0 within it, 1 above it."""
+        if value < self.low or (value == self.low == 0 and math.isinf(self.high)):
+            return -1
+        return int(value > self.high or (value == self.high == 0 and math.isinf(self.low)))
 
     def to_dict(self) -> dict[str, Any]:
         """The claim with its estimate and verdict as a JSON object; open bounds are null."""
-        found = self.estimate or Estimate(math.nan)
+        found, text = self.estimate or Estimate(math.nan), self.text_interval
+        text_low, text_high = map(rounded, text or (None, None))
         return {
             "says": self.says,
             **{name: rounded(value) for name, value in found.to_dict().items()},
+            "text_low": text_low,
+            "text_high": text_high,
             "wanted": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
             "unit": self.unit,
             "seeds": len(self.finite),
             "exact": self.exact,
-            "verdict": self.verdict,
+            "verdict": self._judged(self.estimate, text),
         }
 
 
@@ -107,22 +147,27 @@ def in_words(claim: Mapping[str, Any]) -> str:
 
 
 def estimate_text(found: Mapping[str, Any]) -> str:
-    """A mean with its interval: −0.031 (−0.050 to −0.012) nats."""
+    """A mean with its intervals: −0.031 (seeds −0.050 to −0.012, text −0.040 to −0.022) nats."""
     if found["mean"] is None:
         return "not measured"
     unit = f" {found['unit']}" if found.get("unit") else ""
     mean = number(found["mean"])
     if found["low"] is None:
         return f"{mean}{unit}" + ("" if found.get("exact") else ", one seed")
-    return f"{mean} ({number(found['low'])} to {number(found['high'])}){unit}"
+    interval = f"{number(found['low'])} to {number(found['high'])}"
+    if found.get("text_low") is not None:
+        interval = f"seeds {interval}, text {number(found['text_low'])} to {number(found['text_high'])}"
+    return f"{mean} ({interval}){unit}"
 
 
 def range_text(claim: Mapping[str, Any]) -> str:
-    """The range that a claim states: below 0, above 0, between −0.02 and 0.02."""
+    """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
     low, high = claim["wanted"]
     if low is None:
-        return f"at most {number(high)}"
-    return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+        return f"at most {number(high)}" if high else "below 0"
+    if high is None:
+        return f"at least {number(low)}" if low else "above 0"
+    return f"{number(low)} to {number(high)}" if low != high else f"exactly {number(low)}"
 
 
 def number(value: float) -> str:
@@ -142,26 +187,42 @@ def rounded_estimate(values: Values) -> dict[str, float | None]:
     return {name: rounded(value) for name, value in over_seeds(list(values.values())).to_dict().items()}
 
 
+def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, float]:
+    """A function of several quantities, for the seeds that all have; on resampled text alike.
+
+    `of` takes the quantities' values, each a number or an array (R,).
+    """
+    shared = sorted(set.intersection(*(set(values) for values in several))) if several else []
+    found = {seed: float(of([values[seed] for values in several])) for seed in shared}
+    if not any(isinstance(values, OnText) for values in several):
+        return found
+
+    def resamples() -> Resamples:
+        drawn = [values.resamples() if isinstance(values, OnText) else values for values in several]
+        return {seed: of([values[seed] for values in drawn]) for seed in shared}
+
+    return OnText(found, resamples)
+
+
 def difference(one: Values, other: Values) -> dict[int, float]:
     """One less the other, for the seeds that both have."""
-    return {seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())}
+    return combined(lambda pair: pair[0] - pair[1], (one, other))
 
 
 def ratio(one: Values, other: Values) -> dict[int, float]:
-    """One divided by the other, for the seeds that both have."""
-    return {seed: one[seed] / other[seed] for seed in sorted(one.keys() & other.keys()) if other[seed]}
+    """One divided by the other, for the seeds that both have; NaN where that is 0."""
+    return combined(lambda pair: pair[0] / np.where(pair[1] == 0, math.nan, pair[1]), (one, other))
 
 
 def mean_of(several: Sequence[Values]) -> dict[int, float]:
     """The mean of several quantities, for the seeds that all have."""
-    seeds = set.intersection(*(set(values) for values in several)) if several else set()
-    return {seed: fmean(values[seed] for values in several) for seed in sorted(seeds)}
+    return combined(lambda values: np.mean(values, axis=0), several)
 
 
 def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
     """The largest or smallest (`best` is max or min) of several quantities, for the seeds that all have."""
-    seeds = set.intersection(*(set(values) for values in several)) if several else set()
-    return {seed: best(values[seed] for values in several) for seed in sorted(seeds)}
+    pick = {max: np.max, min: np.min}[best]
+    return combined(lambda values: pick(values, axis=0), several)
 
 
 def below(what: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:

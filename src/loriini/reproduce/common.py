@@ -6,7 +6,7 @@ import numpy as np
 
 from loriini.published.values import OUR_NAMES
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.reproduce.claims import Values, mean_of
+from loriini.reproduce.claims import Values, combined
 from loriini.reproduce.measured import Measured
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
@@ -47,23 +47,17 @@ def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean accuracy over the domains' questions, between 0 and 1."""
-    return _mean_over_domains(m, row, measure, "accuracy")
+    return m.on_text(row, *measure.split("/"), "right")
 
 
 def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean log-likelihood of the right answers, in nats a token."""
-    return _mean_over_domains(m, row, measure, "log_likelihood")
-
-
-def _mean_over_domains(m: Measured, row: str, measure: str, key: str) -> Values:
-    found = m.each(row, *measure.split("/"), key)
-    domains = sorted(next(iter(found.values()), {}))
-    return mean_of([{seed: values[d] for seed, values in found.items()} for d in domains])
+    return m.on_text(row, *measure.split("/"), "log_likelihoods")
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:
     """Values times a factor."""
-    return {seed: factor * value for seed, value in values.items()}
+    return combined(lambda one: factor * one[0], (values,))
 
 
 def loss_chart(m: Measured, rows: Sequence[str], x: str = "training tokens") -> Chart:

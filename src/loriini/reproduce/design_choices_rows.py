@@ -142,7 +142,7 @@ def recovered(m: Measured, row: str) -> Values:
 def stays_in_use(m: Measured) -> Iterator[Claim]:
     """Every expert of every layer keeps a share of the choices."""
     (row,) = m.rows
-    yield Claim("share of collapsed experts at the end", collapsed(m, row), high=0.0)
+    yield Claim("share of collapsed experts at the end", collapsed(m, row), 0.0, 0.0)
     yield Claim("smallest load relative to the even share", least_load(m, row), low=UNUSED)
 
 

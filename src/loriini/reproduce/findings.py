@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +14,20 @@ from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims import counted, estimate_text, range_text
-from loriini.reproduce.items import FIRST
-from loriini.reproduce.report import caption, cell, claim_rows, command, published_cell, trained_for
+from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.report import (
+    caption,
+    cell,
+    claim_rows,
+    command,
+    headline,
+    in_unit,
+    marked,
+    published_cell,
+    repeats,
+    trained_for,
+)
 from loriini.reproduce.results import RESULTS, outdated, read_items
-from loriini.reproduce.scales import find_scale
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -84,7 +95,7 @@ def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
     """The charts of the page by name."""
     for items in scales:
         for name in FIRST:
-            yield from charts_of(items[name]) if name in items else ()
+            yield from charts_of(items[name]) if name in items and not repeats(name, items) else ()
 
 
 def charts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
@@ -115,14 +126,17 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     yield (
         "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
         "holds if every one of its claims does, and does not hold if one claim does not; a claim is "
-        "undecided where its 95 % interval over seeds crosses the bound. Each interval stands for itself: of "
-        "many claims some are decided by chance. See [Reproduce](reproduce.md) for the scales."
+        "undecided where a 95 % interval crosses the bound: the one over seeds or, of what is measured on "
+        "held-out text, the one over this text. Each interval stands for itself: of many claims some are "
+        "decided by chance. See [Reproduce](reproduce.md) for the scales."
     )
     for items in scales:
         yield from _overview(items)
     for items in scales:
         for name in FIRST:
-            if name in items:
+            if name in items and (other := repeats(name, items)):
+                yield from _repeated(items[name], items[other])
+            elif name in items:
                 yield from _item(items[name], pictures)
 
 
@@ -131,28 +145,44 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    verdicts = counted(found["verdict"] for found in items.values())
-    yield f"Of {len(items)} findings {verdicts}.{one_rate(first)}"
+    yield f"{headline(items)}.{rates(items)}"
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
         (
             [f"[{found['title']}](#{anchor(found)})", found["finding"], found["verdict"]]
             for name in FIRST
-            if (found := items.get(name))
+            if (found := items.get(name)) and not repeats(name, items)
         ),
     )
 
 
-def one_rate(found: Mapping[str, Any]) -> str:
-    """That the rate is the same for all sizes, unless the papers' own recipes were run."""
-    scale = find_scale(found["scale"])
-    if not scale.shapes:
-        return ""
-    return (
-        f" Models of all sizes are trained with one learning rate, {scale.learning_rate:g}, which may suit "
-        "the smaller ones better than the larger: compare sizes with care."
+def rates(items: Items) -> str:
+    """The learning rates of the items' own trainings, by the models' width."""
+    found = defaultdict[int, set[float]](set)
+    for name, item in items.items():
+        own = (trained["settings"] for trained in item["cells"] if trained["row"] in ROWS[name].runs)
+        for settings in own:
+            found[settings["model"]["hidden_size"]].add(settings["optimizer"]["learning_rate"])
+    distinct = set().union(*found.values())
+    if len(found) > 1 and len(distinct) == 1:
+        return (
+            f" Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
+            "the smaller ones better than the larger: compare sizes with care."
+        )
+    by_width = "; ".join(
+        f"{', '.join(f'{rate:g}' for rate in sorted(of_width))} at width {width}"
+        for width, of_width in sorted(found.items())
     )
+    return f" Learning rates: {by_width}." if by_width else ""
+
+
+def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """An item that is another's experiment."""
+    yield ""
+    yield f"### {found['title']} ({found['source']}) {{ #{anchor(found)} }}"
+    yield ""
+    yield f"The same experiment as [{other['source']}](#{anchor(other)}): {other['verdict']}."
 
 
 def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
@@ -224,9 +254,17 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
     yield ""
     place = f" on text in the place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)
-    yield f"Measured{place}" + ("; in brackets as published, at the papers' scale." if bracketed else ".")
+    brackets = "; in brackets as published, at the papers' scale, with the unit" if bracketed else ""
+    yield f"Measured{place}{brackets}."
     yield ""
-    yield from _table(["", *columns], ([row, *(both(row, column) for column in columns)] for row in measured))
+    units = {
+        column: in_unit(printed, column) * any("[" in both(row, column) for row in measured)
+        for column in columns
+    }
+    head = ["", *(f"{column}{unit}" for column, unit in units.items())]
+    yield from _table(
+        head, ([marked(found, row), *(both(row, column) for column in columns)] for row in measured)
+    )
 
 
 def _table(head: Sequence[str], rows: Any) -> Iterator[str]:

@@ -92,7 +92,7 @@ def stronger_balancing(runs: Runs) -> Reason:
     name = f"{row}, balancing weight 0.1"
 
     def claims(m: Measured) -> Iterator[Claim]:
-        yield Claim("share of collapsed experts with that weight", choices.collapsed(m, name), high=0.0)
+        yield Claim("share of collapsed experts with that weight", choices.collapsed(m, name), 0.0, 0.0)
         low = choices.UNUSED
         yield Claim("smallest load relative to the even share", choices.least_load(m, name), low=low)
 

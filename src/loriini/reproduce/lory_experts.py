@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from loriini.published import published_values
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart
 from loriini.reproduce.claims import Claim, Values, above, below
@@ -11,6 +12,13 @@ from loriini.reproduce.measured import Measured
 
 LATE = 0.67
 """Where the last third of training begins."""
+SECOND_THIRD = (0.33, LATE)
+TEN, LONG = "active", "active_long"
+"""Windows of ten steps and of a tenth of training, as `measures.training` calls them."""
+PAPER_SEGMENTS = next(
+    round(value.value) for value in published_values("lory-fig9") if value.column == "segments"
+)
+"""In ten of the paper's steps."""
 SPECIALISED = 0.02
 """Adjusted mutual information above which experts are called specialised."""
 
@@ -69,10 +77,10 @@ def agreement_columns(m: Measured, row: str) -> Mapping[str, Values]:
     return {f"layer {i}": c.layer_values(found, i) for i in range(layers)}
 
 
-def active_share(m: Measured, row: str, start: float, stop: float = 1.0) -> Values:
-    """Mean share of experts active in ten steps, over a part of the training."""
+def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window: str = TEN) -> Values:
+    """Mean share of experts active in windows of steps, over a part of the training."""
     found = {}
-    for seed, active in m.each(row, "training", "active").items():
+    for seed, active in m.each(row, "training", window).items():
         shares = np.array(active["shares"]).mean(1)
         first = min(int(start * len(shares)), len(shares) - 1)
         found[seed] = float(shares[first : max(first + 1, round(stop * len(shares)))].mean())
@@ -88,17 +96,43 @@ def warmup_helps(m: Measured) -> Iterator[Claim]:
 
 
 def utilisation(m: Measured) -> Iterator[Claim]:
-    """Most of 8 and 16 experts are active early; of 32 the share grows."""
+    """Of 32 experts the share that is active grows; most of 8 and 16 are active early.
+
+    Windows of fewer segments have fewer active experts, so a share is claimed only where they hold as many as
+    the paper's.
+    """
     for experts in (8, 16):
-        says = f"share of {experts} experts that are active, second tenth of training"
-        yield Claim(says, active_share(m, f"1.5B/{experts}E", 0.1, 0.2), low=0.5)
-    early, late = (active_share(m, "1.5B/32E", *part) for part in ((0.1, 0.43), (LATE, 1.0)))
+        if segments(m, LONG) >= PAPER_SEGMENTS:
+            says = f"share of {experts} experts that are active, second tenth of training"
+            yield Claim(says, active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG), low=0.5)
+    early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     yield above("share of 32 experts that are active, last third less the second", late, early, unit="")
 
 
+def segments(m: Measured, window: str) -> int:
+    """Segments in a window of steps; 0 where no mixture was trained."""
+    found = (active["segments"] for row in m.rows for active in m.each(row, "training", window).values())
+    return next(found, 0)
+
+
+def windows_differ(m: Measured) -> Iterator[str]:
+    """How many segments the windows of steps hold, here and in the paper."""
+    if segments(m, TEN):
+        yield (
+            f"ten steps hold {segments(m, TEN):,} segments and a tenth of training {segments(m, LONG):,}, "
+            f"but the paper's ten steps {PAPER_SEGMENTS:,}; an expert that few segments choose is active in "
+            "windows of many alone, so shares are compared with each other, not with the paper's"
+        )
+
+
 def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """Loss, and the share of active experts at the end."""
-    return {"training loss": m.training_loss(row), "active at the end, share": active_share(m, row, LATE)}
+    """Loss, and shares of active experts in ten steps and in a tenth of training."""
+    return {
+        "training loss": m.training_loss(row),
+        "active in ten steps at the end, share": active_share(m, row, LATE),
+        "active in the second tenth of training, share": active_share(m, row, 0.1, 0.2, LONG),
+        "active in the last tenth of training, share": active_share(m, row, 0.9, 1.0, LONG),
+    }
 
 
 def loss_and_activity(m: Measured) -> Iterator[Chart]:

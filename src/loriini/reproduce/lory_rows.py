@@ -31,13 +31,17 @@ def training_by_size(m: Measured) -> Iterator[Claim]:
 
 
 def tokens_to_reach(m: Measured, row: str, wanted: Values) -> Values:
-    """The share of training after which the smoothed loss stays at or below a value; 1 if it never does."""
+    """The share of training after which the smoothed loss stays at or below a value; 1 if it never does.
+
+    Where it always was, the share is that of the curve's first point.
+    """
     found = {}
     for seed, loss in m.curve(row).items():
         if seed in wanted:
             smooth = np.array(band(m.curve(row, "tokens"), {seed: loss}, SMOOTHING)["y"], np.float64)
             above_ = np.flatnonzero(smooth > wanted[seed])
-            found[seed] = 1.0 if not len(above_) else min(1.0, (above_[-1] + 2) / len(smooth))
+            reached = above_[-1] + 1 if len(above_) else 0
+            found[seed] = min(1.0, float(reached + 1) / len(smooth))
     return found
 
 
@@ -110,7 +114,9 @@ def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
     """Dense less Lory over training, by seed."""
     dense, lory = m.curve(f"0.3B ({order} batch)"), m.curve(f"0.3B/8E ({order} batch)")
     return {
-        seed: [a - b for a, b in zip(dense[seed], lory[seed], strict=False)] for seed in dense if seed in lory
+        seed: np.subtract(*np.array([dense[seed], lory[seed]], np.float64)).tolist()
+        for seed in dense
+        if seed in lory
     }
 
 
@@ -273,9 +279,10 @@ LORY_ROWS = (
             ("prompt", "segment", "questions", "questions by segment"),
             inference_columns,
             inference_chart,
+            same_as=same_as,
             note=QUESTIONS,
         )
-        for number in (6, 9)
+        for number, same_as in ((6, ""), (9, "lory-table6"))
     ),
     Row("lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, perplexities, more_runs=SMALLER),
     Row(
@@ -293,16 +300,17 @@ LORY_ROWS = (
         charts=losses,
         more_runs=SMALLER,
     ),
-    Row(
-        "lory-fig10",
-        of_experts.warmup_helps,
-        columns=of_experts.active_columns,
-        charts=of_experts.loss_and_activity,
-    ),
-    Row(
-        "lory-fig9",
-        of_experts.utilisation,
-        columns=of_experts.active_columns,
-        charts=of_experts.loss_and_activity,
+    *(
+        Row(
+            item,
+            claims,
+            columns=of_experts.active_columns,
+            charts=of_experts.loss_and_activity,
+            remarks=of_experts.windows_differ,
+        )
+        for item, claims in (
+            ("lory-fig10", of_experts.warmup_helps),
+            ("lory-fig9", of_experts.utilisation),
+        )
     ),
 )

@@ -1,12 +1,16 @@
 """What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
-from loriini.reproduce.claims import Values
+import numpy as np
+from numpy.typing import NDArray
+
+from loriini.evaluate.intervals import RESAMPLES, resampled_means
+from loriini.reproduce.claims import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
 """What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
@@ -37,14 +41,22 @@ class Measured:
         """Mean training loss of the last tenth of the steps, in nats a token."""
         return self.of(row, "training", "training_loss")
 
-    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> dict[int, float]:
+    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> OnText:
         """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
-        found = self.each(row, measure, "perplexity")
-        return {
-            seed: math.log(p[domain]) if domain else fmean(map(math.log, p.values()))
-            for seed, p in found.items()
-            if domain is None or domain in p
+        return self.on_text(row, measure, "instance_losses", domain=domain)
+
+    def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
+        """The mean over domains of what is measured of each held-out instance, or that of one domain.
+
+        At the path of keys are lists by domain, one value an instance.
+        """
+        of_seed = {
+            seed: {name: values for name, values in found.items() if domain in (None, name)}
+            for seed, found in self.each(row, *path).items()
+            if domain is None or domain in found
         }
+        means = {seed: fmean(map(fmean, found.values())) for seed, found in of_seed.items()}
+        return OnText(means, partial(resampled, of_seed))
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
         """Perplexity of a domain's held-out text by seed."""
@@ -69,6 +81,19 @@ class Measured:
     def finished(self, rows: Sequence[str]) -> list[str]:
         """Those of some rows that have a measurement."""
         return [row for row in rows if self.rows.get(row)]
+
+
+def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]]) -> Resamples:
+    """By seed, the mean over domains on every resample of their instances; NaN with a single instance."""
+
+    def of_domain(domain: str) -> NDArray[np.float64]:
+        values_SN = [found[domain] for found in of_seed.values()]
+        if len(values_SN[0]) < 2:
+            return np.full((len(values_SN), RESAMPLES), np.nan)
+        return resampled_means(values_SN, domain)
+
+    means_SR = np.mean([of_domain(domain) for domain in next(iter(of_seed.values()))], axis=0)
+    return dict(zip(of_seed, means_SR, strict=True))
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

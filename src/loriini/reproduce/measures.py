@@ -6,8 +6,8 @@ run's model is loaded once for all that are missing.
 Axes: B questions, L tokens of a context and an answer.
 """
 
-import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -18,23 +18,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from loriini.analyze.curves import column, routed_steps, utilisation
+from loriini.analyze.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
-from loriini.compare.measures import last_part, mean_or_none
+from loriini.compare.measures import last_part, learning_curve, mean_or_none
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, evaluate, token_losses
 from loriini.evaluate.runs import RouterFree
+from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.texts import waiting_lock
 from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.run import Run
 
 POINTS = 60
-"""Points of a curve over training."""
+"""Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
+DIGITS = 6
+"""Of what is kept of every instance."""
+FORM = 2
+"""Of a measure's file; those of another form are measured again."""
 ROUTER_FREE = "router-free"
 NO_ROUTES = ("routes", "topics")
 """Measures that a dense model does not have."""
@@ -52,35 +58,28 @@ class Setting:
     skip: int
 
 
-def training(folder: Path) -> dict[str, Any]:
-    """Loss and use of experts over a run's training: at most POINTS means or values of each.
+def training(trial: Trial) -> dict[str, Any]:
+    """Loss and use of experts over a run's training: values of at most POINTS steps or windows of each.
 
     - `training_loss`: mean of the last tenth of the steps, in nats a token.
-    - `curve`: means of the loss over windows of steps, and tokens at their end.
-    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1).
+    - `curve`: `compare.measures.learning_curve` over tokens.
+    - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
+      `active_long`: in a tenth of the training. `segments` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, alike.
-    - `load_entropy`, `confidence_entropy`: by layer, means of the last tenth of the steps.
     """
-    metrics = read_metrics(folder / METRICS)
-    loss, tokens = column(metrics, "loss"), column(metrics, "tokens")
-    windows = np.array_split(np.arange(len(loss)), min(POINTS, len(loss)))
+    metrics = read_metrics(trial.folder / METRICS)
+    tokens = column(metrics, "tokens")
     measured: dict[str, Any] = {
-        "state": run_state(folder),
+        "state": run_state(trial.folder),
         "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
         "steps": len(metrics),
         "tokens": float(tokens[-1]),
         "seconds": sum(training_seconds(metrics)),
-        "curve": {
-            "tokens": [float(tokens[window[-1]]) for window in windows],
-            "loss": [float(np.nanmean(loss[window])) for window in windows],
-        },
+        "curve": learning_curve(column(metrics, "loss"), {"tokens": tokens}),
     }
     if routed := routed_steps(metrics):
-        ends, shares = utilisation(routed)
-        measured["active"] = {"tokens": ends.tolist(), "shares": thinned(shares.tolist())}
-        measured["active"]["tokens"] = thinned(ends.tolist())
-        for key in ("load_entropy", "confidence_entropy"):
-            measured[key] = column(last_part(list(routed)), key).mean(0).tolist()  # type: ignore[arg-type]
+        measured["active"] = active(trial.cell.run, routed, UTILISATION_WINDOW)
+        measured["active_long"] = active(trial.cell.run, routed, max(1, len(routed) // 10))
         for name, key in (("load", "load"), ("norms", "activation_norms")):
             recorded = thinned([m for m in routed if key in m])
             if recorded:
@@ -91,6 +90,19 @@ def training(folder: Path) -> dict[str, Any]:
     return measured
 
 
+def active(run: Run, routed: Metrics, window: int) -> dict[str, Any]:
+    """Share of experts active at least once in windows of so many steps, and the units that these route."""
+    ends, shares = utilisation(routed, window)
+    unit = {"token": 1, "segment": run.routing.segment_length}.get(run.routing.unit, run.length)
+    steps = min(window, len(routed))
+    return {
+        "tokens": thinned(ends.tolist()),
+        "shares": thinned(shares.tolist()),
+        "steps": steps,
+        "segments": steps * run.batch_size * (run.length // unit),
+    }
+
+
 def thinned(values: Sequence[Any]) -> list[Any]:
     """At most POINTS of the values, evenly spaced, the last among them."""
     kept = np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).round().astype(int))
@@ -98,9 +110,22 @@ def thinned(values: Sequence[Any]) -> list[Any]:
 
 
 def perplexity(s: Setting, routing: EvaluationRouting = "training") -> dict[str, Any]:
-    """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment."""
-    found = evaluate(s.model, s.heldout, s.skip, precision=run_precision(s.run), routing=routing, shown=False)
-    return {key: found[key] for key in ("perplexity", "bits_per_byte", "tokens", "skip", "causality")}
+    """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment.
+
+    `instance_losses` are those of `evaluate`, with DIGITS digits.
+    """
+    precision = run_precision(s.run)
+    found = evaluate(
+        s.model, s.heldout, s.skip, precision=precision, routing=routing, shown=False, per_instance=True
+    )
+    losses = {domain: digits(values) for domain, values in found["instance_losses"].items()}
+    kept = ("perplexity", "bits_per_byte", "tokens", "skip", "causality")
+    return {**{key: found[key] for key in kept}, "instance_losses": losses}
+
+
+def digits(values: Sequence[float]) -> list[float]:
+    """Values with DIGITS digits."""
+    return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def routes(s: Setting, topics: bool = False) -> dict[str, Any]:
@@ -115,10 +140,11 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
 
     The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. The text before
     is one and a half segments long: shorter, and routing it by segment would be routing it by prompt.
-    `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token.
+    `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token; `right`
+    (1 or 0) and `log_likelihoods` are those of every question.
     """
     context = s.skip + s.skip // 2
-    measured: dict[str, Any] = {"accuracy": {}, "log_likelihood": {}, "questions": {}}
+    measured = defaultdict[str, dict[str, Any]](dict)
     precision = run_precision(s.run)
     for domain, text in s.heldout.items():
         ids_BL = text.ids[:, : context + ANSWER]
@@ -136,9 +162,12 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
             losses_BL = token_losses(s.model, asked_BL, precision, labels_B, **inference)
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         scores_BC = torch.stack(scores, dim=1)
-        measured["accuracy"][domain] = (scores_BC.argmax(1) == 0).double().mean().item()
-        measured["log_likelihood"][domain] = scores_BC[:, 0].mean().item()
+        right_B, likelihoods_B = scores_BC.argmax(1) == 0, scores_BC[:, 0]
+        measured["accuracy"][domain] = right_B.double().mean().item()
+        measured["log_likelihood"][domain] = likelihoods_B.mean().item()
         measured["questions"][domain] = len(ids_BL)
+        measured["right"][domain] = right_B.int().tolist()
+        measured["log_likelihoods"][domain] = digits(likelihoods_B.tolist())
     return measured
 
 
@@ -173,7 +202,7 @@ def measure(
 
     `text` gives the held-out text and that of other kinds as instances of a model's tokenizer.
     """
-    found: dict[str, Any] = {"training": training(trial.folder)}
+    found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
         return found
     routed = trial.cell.run.model.num_experts > 1
@@ -184,12 +213,20 @@ def measure(
         if routed or name not in NO_ROUTES
     }
     with waiting_lock(folder):
-        missing = {name: path for name, path in paths.items() if not path.exists()}
+        done = {name: kept for name, path in paths.items() if (kept := kept_measure(path)) is not None}
+        missing = [name for name in paths if name not in done]
         if missing:
             setting = Setting(trial.folder, load_model(trial.folder)[0], *text(trial.folder), skip)
-            for name, path in missing.items():
-                write_json(path, measure_one(name, setting))
-    return found | {name: json.loads(path.read_text()) for name, path in paths.items()}
+            for name in missing:
+                done[name] = measure_one(name, setting)
+                write_json(paths[name], {"form": FORM, **done[name]})
+    return found | done
+
+
+def kept_measure(path: Path) -> dict[str, Any] | None:
+    """A measure's file; None where it is absent or of another form. InputError for a damaged one."""
+    kept = read_object(path, "remove it") if path.exists() else {}
+    return kept if kept.pop("form", None) == FORM else None
 
 
 def measure_one(name: str, setting: Setting) -> dict[str, Any]:

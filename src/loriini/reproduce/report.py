@@ -1,6 +1,6 @@
 """The pages of a reproduction: one for each item, and an overview; each made from results alone."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims import counted, estimate_text, number, range_text
-from loriini.reproduce.results import RESULTS, read_items
+from loriini.reproduce.items import ROWS
+from loriini.reproduce.results import RESULTS, mark, read_items
 
 Results = Mapping[str, Any]
 NOTHING = "–"
@@ -45,7 +46,9 @@ def remarks(results: Results) -> Iterable[str]:
     yield (
         "The finding holds if every claim does, and does not hold if one claim does not. A claim holds where "
         "the 95 % interval over seeds (Student's t, differences paired by seed) lies in the range that it "
-        "states. Each interval stands for itself: among many claims some are decided by chance."
+        "states, and so does the one over held-out text (bootstrap, the same instances for all models) where "
+        "the claim is about such text. Each interval stands for itself: among many claims some are decided "
+        "by chance."
     )
 
 
@@ -106,7 +109,10 @@ def comparison(results: Results) -> Html | None:
     for text, measured in results["measured"].items():
         columns = list(dict.fromkeys(name for row in measured.values() for name in row))
         if columns:
-            rows = [[row, *(cell(of_row.get(name)) for name in columns)] for row, of_row in measured.items()]
+            rows = [
+                [marked(results, row), *(cell(of_row.get(name)) for name in columns)]
+                for row, of_row in measured.items()
+            ]
             tables += [
                 p.element("h3", f"Measured{f', in the place of {text}' if text else ''}"),
                 p.table(["", *columns], rows),
@@ -116,8 +122,20 @@ def comparison(results: Results) -> Html | None:
         columns = list(dict.fromkeys(value["column"] for value in printed))
         names = list(dict.fromkeys(value["row"] for value in printed))
         rows = [[name, *(published_cell(printed, name, column) for column in columns)] for name in names]
-        tables += [p.element("h3", "Published"), p.table(["", *columns], rows)]
+        head = [f"{name}{in_unit(printed, name)}" for name in columns]
+        tables += [p.element("h3", "Published"), p.table(["", *head], rows)]
     return p.join(*tables) if tables else None
+
+
+def marked(results: Results, row: str) -> str:
+    """A row's name, and whether its routing sees later tokens."""
+    return row + next((mark(cell) for cell in results["cells"] if cell["row"] == row), "")
+
+
+def in_unit(printed: Sequence[Mapping[str, Any]], column: str) -> str:
+    """The unit of the published values of a column, in brackets; empty for counts."""
+    units = dict.fromkeys(v["unit"] for v in printed if v["column"] == column and v["unit"])
+    return f" [{', '.join(units)}]" if units else ""
 
 
 def cell(found: Mapping[str, float | None] | None) -> str:
@@ -184,6 +202,29 @@ def command(results: Results) -> str:
     return told + " --reasons" * bool(results.get("reasons"))
 
 
+def headline(items: Mapping[str, Results]) -> str:
+    """How many findings hold, those that are computed apart from those that are measured."""
+    single = [found for name, found in items.items() if not repeats(name, items)]
+    computed = [found for found in single if is_computed(found)]
+    parts = {"measured": [found for found in single if found not in computed], "computed": computed}
+    return "; ".join(
+        f"of {len(several)} {name} finding{'s' * (len(several) != 1)} "
+        f"{counted(found['verdict'] for found in several)}"
+        for name, several in parts.items()
+        if several
+    ).capitalize()
+
+
+def is_computed(found: Results) -> bool:
+    """Whether an item's claims are about sizes, formulas and bytes alone, which no seed changes."""
+    return bool(found["claims"]) and all(claim["exact"] for claim in found["claims"])
+
+
+def repeats(item: str, items: Collection[str]) -> str:
+    """The item among some of which this one is the same experiment; empty without one."""
+    return ROWS[item].same_as if ROWS[item].same_as in items else ""
+
+
 def write_overview(out: Path) -> Path:
     """Write `results.json`, the results of all items of a folder without their charts, and `report.html`."""
     items = read_items(out)
@@ -202,7 +243,7 @@ def write_overview(out: Path) -> Path:
     ]
     opening = p.join(
         p.element("p", "Loriini · the four papers, reproduced", class_="kicker"),
-        p.element("h1", f"Of {len(items)} findings {counted(found['verdict'] for found in items.values())}"),
+        p.element("h1", headline(items)),
     )
     sections = {"Findings": p.table(["", "item", "verdict", "measured"], rows)}
     return write_page(out / REPORT, "Loriini: findings of four papers", opening, sections.items())

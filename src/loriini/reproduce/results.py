@@ -14,8 +14,11 @@ from loriini.reproduce.plan import Placed
 from loriini.reproduce.reasons import run_at
 from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import find_scale
+from loriini.train.run import Run
 
 RESULTS = "results.json"
+MOST_NAMED = 3
+"""Settings that the reason for leaving an item out names."""
 Cell = tuple[Placed, Mapping[str, Any]]
 """A training of an item and what was measured of it."""
 
@@ -33,7 +36,9 @@ def item_results(
     """
     item = row.published
     claims, tables, charts = [], {}, []
-    for measured in by_text(cells, extra):
+    remarks = [row.note, extra.get("remark"), *later_tokens(cells)]
+    for i, measured in enumerate(by_text(cells, extra)):
+        remarks += () if i else row.remarks(measured)
         for claim in row.claims(measured):
             claims.append({"text": measured.text, **claim.to_dict()})
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
@@ -48,7 +53,7 @@ def item_results(
         "source": item.source,
         "finding": item.finding,
         "open_in_the_paper": item.note,
-        "differs": "; ".join(filter(None, (row.note, extra.get("remark")))),
+        "differs": "; ".join(filter(None, remarks)),
         **about,
         "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
         "published": [asdict(value) for value in published_values(row.item)],
@@ -59,6 +64,32 @@ def item_results(
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
+
+
+SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "training losses"}
+"""What stands behind the name of a row whose experts depend on later tokens, and what is not comparable."""
+
+
+def later_tokens(cells: Iterable[Cell]) -> Iterable[str]:
+    """What to know of rows whose routing sees later tokens."""
+    marks = {mark(describe_causality(placed)) for placed, _ in cells}
+    for found, losses in SEES.items():
+        if found in marks:
+            yield f"{losses} of rows marked{found} do not compare with those of causal models"
+
+
+def mark(cell: Mapping[str, Any]) -> str:
+    """What stands behind the name of a cell's row; empty for a causal one."""
+    always, in_training = SEES
+    if cell.get("causality") == "none":
+        return always
+    return in_training if cell.get("training_causality") == "none" else ""
+
+
+def describe_causality(placed: Placed) -> dict[str, str]:
+    """A cell's causality in evaluation and in training."""
+    cell = placed.trial.cell
+    return {"causality": cell.causality, "training_causality": cell.training_causality}
 
 
 def judged_reasons(row: Row, cells: Iterable[Cell]) -> list[dict[str, Any]]:
@@ -92,7 +123,6 @@ def has_data(chart: Mapping[str, Any]) -> bool:
 def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
     """A cell: row, text, run, settings and seed, and its numbers; curves are in the charts."""
     run = placed.trial.cell.run
-    settings = {name: value for name, value in run.to_dict().items() if name in ("model", "routing")}
     return {
         "row": placed.row,
         "text": placed.text,
@@ -100,17 +130,21 @@ def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
         "seed": run.seed,
         "folder": placed.trial.folder.name,
         "state": measures.get("training", {}).get("state", "failed"),
-        "settings": {
-            **settings,
-            "steps": run.steps,
-            "batch_size": run.batch_size,
-            "length": run.length,
-            "learning_rate": run.optimizer.learning_rate,
-            "dense_share": run.warmup.dense_share,
-            "precision": run.precision,
-            "corpus": [path.name for path in run.corpus],
-        },
+        **describe_causality(placed),
+        "settings": {**trained_with(run), "corpus": [path.name for path in run.corpus]},
         "measures": numbers(measures),
+    }
+
+
+def trained_with(run: Run) -> dict[str, Any]:
+    """What decides a training beside its corpus and seed."""
+    parts = ("model", "routing", "optimizer", "warmup")
+    return {
+        **{name: value for name, value in run.to_dict().items() if name in parts},
+        "steps": run.steps,
+        "batch_size": run.batch_size,
+        "length": run.length,
+        "precision": run.precision,
     }
 
 
@@ -133,21 +167,36 @@ def read_items(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def outdated(found: Mapping[str, Any]) -> str:
-    """How an item's trainings differ from those of today's scale of that name; empty where they do not."""
+    """How an item's trainings differ from those of today's scale of that name; empty where they do not.
+
+    Single settings of a part that were not there yet, or are no longer, are not compared; nor are those that
+    follow from the text, the number of experts that are routed to by label.
+    """
     row, scale = ROWS[found["item"]], find_scale(found["scale"])
     runs = {**row.runs, **row.further_runs}
     for cell in found["cells"]:
-        settings, name = cell["settings"], cell["row"]
-        then = trained_on(settings["steps"], settings["batch_size"], settings["length"])
+        name = cell["row"]
         if name not in runs:
             return f"{row.item}: {name} is no run of this item today"
-        run = run_at(runs[name], scale)
-        today = trained_on(run.steps, run.batch_size, run.length)
-        if then != today:
-            return f"{row.item}: trained for {then}, but scale {scale.name} has {today} today ({name})"
+        wanted = trained_with(run_at(runs[name], scale))
+        if missing := sorted(wanted.keys() - cell["settings"].keys()):
+            return f"{row.item}: it is not recorded with which {missing[0]} {name} was trained"
+        then, today = flat(cell["settings"]), flat(wanted)
+        from_text = {"model.num_experts"} if today["routing.scorer"] == "label" else set()
+        shared = [key for key in then if key in today and key not in from_text]
+        changed = [key for key in shared if then[key] != today[key]]
+        if changed:
+            old, new = (", ".join(f"{key} {of[key]}" for key in changed[:MOST_NAMED]) for of in (then, today))
+            return f"{row.item}: trained with {old}, but scale {scale.name} has {new} today ({name})"
     return ""
 
 
-def trained_on(steps: int, batch_size: int, length: int) -> str:
-    """The lengths of a training in words."""
-    return f"{steps:,} steps of {batch_size} x {length:,} tokens"
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings by dotted names, as JSON has them."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": part for inner, part in flat(value).items()}
+        else:
+            found[key] = list(value) if isinstance(value, tuple) else value
+    return found

@@ -21,6 +21,11 @@ def no_columns(measured: Measured, row: str) -> Mapping[str, Values]:
     return {}
 
 
+def no_remarks(measured: Measured) -> Sequence[str]:
+    """Nothing more to say."""
+    return ()
+
+
 def no_charts(measured: Measured) -> Sequence[Chart]:
     """Nothing to draw."""
     return ()
@@ -47,8 +52,12 @@ class Row:
     """Kind of text in place of the item's."""
     only_first_text: tuple[str, ...] = ()
     """Runs that are trained on the item's first text alone."""
+    same_as: str = ""
+    """The item that is the same experiment; a page prints it once."""
     note: str = ""
     """What differs from the paper at every scale."""
+    remarks: Callable[[Measured], Iterable[str]] = no_remarks
+    """What differs from the paper, with numbers of what was measured."""
     reasons: tuple[Reason, ...] = ()
     """Why the finding may not hold at a scale, the most likely first."""
 
