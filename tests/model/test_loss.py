@@ -37,6 +37,17 @@ def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool,
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("block", ["llama", "phimoe"])
+def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
+    model = tiny_model("lory", block=block, lm_head_bias=True).train()
+    torch.nn.init.normal_(model.lm_head.bias, std=2.0)
+    targets = random_ids()
+    naive, expected = trained_once(model, targets)
+    fused, actual = trained_once(model, targets, skip_logits=True)
+    torch.testing.assert_close(fused, naive, rtol=1e-6, atol=0)
+    assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     model = tiny_model("lory").train()
     model.config.routing = model.config.routing.__class__(
@@ -47,12 +58,14 @@ def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
 
 
-def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32() -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: bool) -> None:
     states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
+    bias = torch.randn(61) if biased else None
     targets = torch.randint(61, (2, 40))
     with torch.autocast("cpu", torch.bfloat16):
-        loss = fused_loss(states, head, targets, targets.numel())
-    expected = fused_loss(states, head, targets, targets.numel())
+        loss = fused_loss(states, head, targets, targets.numel(), bias)
+    expected = fused_loss(states, head, targets, targets.numel(), bias)
     assert loss.dtype == torch.float32
     assert loss.item() != expected.item()
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)

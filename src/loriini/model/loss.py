@@ -19,10 +19,16 @@ def has_fused_loss() -> bool:
     return hasattr(nn.functional, "linear_cross_entropy")
 
 
-def fused_loss(states_BLD: Tensor, head_VD: Tensor, targets_BL: Tensor, num_items: Tensor | int) -> Tensor:
+def fused_loss(
+    states_BLD: Tensor,
+    head_VD: Tensor,
+    targets_BL: Tensor,
+    num_items: Tensor | int,
+    bias_V: Tensor | None = None,
+) -> Tensor:
     """Cross-entropy of next tokens, summed and divided by `num_items`, without holding the logits (B, L, V).
 
-    Its naive twin is the head followed by transformers' loss.
+    Its naive twin is the head, with its bias, followed by transformers' loss.
     """
     options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined, unused-ignore]
     fused: Any = nn.functional.linear_cross_entropy  # type: ignore[attr-defined, unused-ignore]
@@ -30,10 +36,17 @@ def fused_loss(states_BLD: Tensor, head_VD: Tensor, targets_BL: Tensor, num_item
     if torch.is_autocast_enabled(device):  # autocast does not cover this function
         dtype = torch.get_autocast_dtype(device)
         states_BLD, head_VD = states_BLD.to(dtype), head_VD.to(dtype)
+        bias_V = None if bias_V is None else bias_V.to(dtype)
     targets_M = targets_BL.flatten()
     # Summed in float32: torch's own mean has the states' dtype, with the three digits of bfloat16.
     losses_M = fused(
-        states_BLD.flatten(0, 1), head_VD, targets_M, reduction="none", ignore_index=IGNORED, options=options
+        states_BLD.flatten(0, 1),
+        head_VD,
+        targets_M,
+        linear_bias=bias_V,
+        reduction="none",
+        ignore_index=IGNORED,
+        options=options,
     )
     total: Tensor = losses_M.float().sum()
     return total / num_items

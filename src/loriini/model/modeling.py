@@ -316,7 +316,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if items is None:
             items = (targets_BL != IGNORED).sum().clamp(min=1)
         if logits_BLV is None:
-            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items)
+            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items, self.lm_head.bias)
         loss: Tensor = self.loss_function(
             logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
         )
