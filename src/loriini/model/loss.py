@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from loriini.model.configuration import LoriiniConfig
+
 IGNORED = -100
 """The target of positions that the loss leaves out, as in transformers."""
 
@@ -12,6 +14,13 @@ IGNORED = -100
 def next_tokens(labels: Tensor) -> Tensor:
     """Labels (B, L) as the targets of each position: shifted by one, ignored for the last."""
     return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+
+
+def skipped_positions(config: LoriiniConfig) -> int:
+    """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
+    design = config.routing
+    skips = design.segmented and design.first_segment == "skip_loss" and config.num_experts > 1
+    return design.segment_length if skips else 0
 
 
 def has_fused_loss() -> bool:

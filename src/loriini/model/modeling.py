@@ -20,7 +20,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import routing_context
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
-from loriini.model.loss import IGNORED, fused_loss, next_tokens
+from loriini.model.loss import IGNORED, fused_loss, next_tokens, skipped_positions
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
@@ -324,8 +324,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
 
     def _targets(self, targets_BL: Tensor, context: RoutingContext) -> Tensor:
         """The targets, those of segment 1 ignored where the design leaves it out of the training loss."""
-        design = self.config.routing
-        skips = design.segmented and design.first_segment == "skip_loss" and self.config.num_experts > 1
-        if self.training and skips:
-            targets_BL = targets_BL.masked_fill(context.new_positions() < design.segment_length, IGNORED)
+        if self.training and (skipped := skipped_positions(self.config)):
+            targets_BL = targets_BL.masked_fill(context.new_positions() < skipped, IGNORED)
         return targets_BL.contiguous()
