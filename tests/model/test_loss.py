@@ -76,6 +76,27 @@ def test_a_given_number_of_items_divides_the_sum() -> None:
     torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets, 8))
 
 
+@pytest.mark.parametrize("skip_logits", [False, True])
+def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> None:
+    """As transformers' Trainer calls a model with accumulation: of targets each counts once, of auxiliary
+    losses each call's by its share of targets."""
+    model = tiny_model("mixtral").train()
+    ids = random_ids(4, 12)
+    targets = ids.clone()
+    targets[:3, 6:] = IGNORED
+    items = (targets != IGNORED).sum()
+    calls = [
+        model(x, shift_labels=y, num_items_in_batch=items, skip_logits=skip_logits)
+        for x, y in zip(ids.split([3, 1]), targets.split([3, 1]), strict=True)
+    ]
+    with torch.no_grad():
+        logits = model(ids).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    shares = [18 / 30, 12 / 30]
+    expected += sum(share * call.auxiliary_loss for share, call in zip(shares, calls, strict=True))
+    torch.testing.assert_close(sum(call.loss for call in calls), expected, rtol=1e-5, atol=0)
+
+
 def test_logits_are_never_kept() -> None:
     model = tiny_model("dense", num_experts=1, vocab_size=4096).train()
     ids = random_ids(8, 64)

@@ -222,6 +222,11 @@ def _given(argument: bool | None, default: bool) -> bool:
     return default if argument is None else argument
 
 
+def _share(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
+    """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
+    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORED).sum() / items)
+
+
 class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     """The language model: a decoder of mixtures and an output head."""
 
@@ -267,7 +272,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
         - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
           losses of a batch that is distributed over several.
-        - `num_items_in_batch`: divides the summed loss instead of the number of targets.
+        - `num_items_in_batch`: divides the summed loss instead of the number of targets; auxiliary losses
+          then weigh as this call's share of these items, so that calls of one batch add up.
         """
         shift_labels: Tensor | None = kwargs.pop("shift_labels", None)
         out = self.model(
@@ -298,7 +304,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training:
-                loss = loss + auxiliary
+                loss = loss + _share(auxiliary, shift_labels, num_items_in_batch)
         output = LoriiniOutput(
             loss=loss,
             logits=logits,
