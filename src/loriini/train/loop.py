@@ -113,7 +113,7 @@ def train_to_end(
             record(metrics, measured.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position, run.document_mask)
+                write_skipped(out, step, batches, position, run.length, run.document_mask)
                 check_skips(out, step, state.progress.skips, run.guard)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
