@@ -255,6 +255,15 @@ def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
             f"and block={c.block} has none; use block=llama",
         ),
         (
+            c.hidden_act != "silu" or c.mlp_bias,
+            f"hidden_act is {c.hidden_act!r} and mlp_bias {c.mlp_bias}; experts have SiLU and no biases, and "
+            "those of block=gpt2 GELU and biases: leave both out",
+        ),
+        (
+            gpt2 and bool(c.attention_dropout),
+            f"attention_dropout is {c.attention_dropout}; with block=gpt2 dropout is that of attention too",
+        ),
+        (
             not gpt2 and c.dropout != 0,
             f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2",
         ),
