@@ -160,7 +160,7 @@ def test_a_run_is_measured_once_and_its_checkpoints_scored(
     assert [entry["step"] for entry in measured] == [5, 10, 12]
     assert measured[-1]["loss"] < measured[0]["loss"]
     state = json.loads((out / "checkpoints" / "step-00000012" / "state.json").read_text())
-    assert state["loss"] == measured[-1]["loss"]
+    assert state["score"] == measured[-1]["loss"]
 
 
 @pytest.mark.parametrize("name", RESUMED)
