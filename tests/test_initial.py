@@ -218,6 +218,7 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
         ("llama", ["--model.low_rank", "8"], "experts of low_rank=8 are not copies"),
         ("mixtral", ["--warmup.dense_share", "0.5"], "is a mixture, .*; set --warmup.dense_share 0"),
         ("mixtral", ["--routing", "deepseek-v3"], "num_shared_experts 1: .* has 0"),
+        ("mixtral", ["--routing", "aoe"], "not factorised, .* low_rank would be 8; .* --routing.node gate"),
         ("gpt2", ["--length", "64"], "64 tokens is longer than the model's 32 learned positions"),
         ("gpt2", ["--routing", "aoe"], "need experts with a gate"),
     ],

@@ -124,7 +124,7 @@ STATES = {
     "no hashes": edited("sha256", value={}),
     "hashes of a list": edited("sha256", value=["a"]),
     "hashes that lead outside": edited("sha256", value={"../../../documents.jsonl": "0" * 64}),
-    "a loss of text": edited("loss", value="low"),
+    "a score of text": edited("score", value="low"),
 }
 SHARDS = {
     "that is no safetensors": replaced(b"\xff" * 999),
@@ -222,7 +222,7 @@ def passed_over() -> Iterator[Row]:
         **{f"a shard {name}": shard(harm) for name, harm in SHARDS.items()},
     }
     for i, (name, damage) in enumerate(damages.items()):
-        if name.endswith("a loss of text"):
+        if name.endswith("a score of text"):
             continue
         harm = both(unfinished, at(f"checkpoints/{STEPS[0]}", damage))
         yield Row(
@@ -250,10 +250,10 @@ def passed_over() -> Iterator[Row]:
             drill=i % 5 != 2,
         )
     yield Row(
-        "resume: state.json has a loss of text",
+        "resume: state.json has a score of text",
         RESUME,
         "run/model",
-        both(unfinished, at(f"checkpoints/{STEPS[1]}/state.json", STATES["a loss of text"])),
+        both(unfinished, at(f"checkpoints/{STEPS[1]}/state.json", STATES["a score of text"])),
         code=0,
         drill=True,
     )

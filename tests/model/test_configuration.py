@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM, RoutingConfig
 from loriini.model.configuration import resolve_routing
 from tiny import EVERY, over_blocks, tiny_config
 
+aten = torch.ops.aten
 AT_LEAST_ONE = [
     "vocab_size",
     "hidden_size",
@@ -182,6 +184,10 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
         ({"block": "gpt2", "low_rank": 8}, "need experts with a gate, and block=gpt2 has none"),
         ({"dropout": 0.1}, "dropout is 0.1, but block=llama has none"),
         ({"block": "olmoe", "dropout": 0.1}, "dropout is 0.1, but block=olmoe has none"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu' and mlp_bias False; experts have SiLU and no biases"),
+        ({"mlp_bias": True}, "hidden_act is 'silu' and mlp_bias True; .* leave both out"),
+        ({"block": "gpt2", "hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"block": "gpt2", "attention_dropout": 0.5}, "attention_dropout is 0.5; with block=gpt2 dropout is"),
         ({"block": "olmoe", "head_dim": 6}, "head_dim is 6, but qk_norm=all needs heads of"),
         ({"block": "olmoe", "qk_norm": "head"}, "block=olmoe has qk_norm=all; use block=llama"),
         ({"block": "gpt2", "head_dim": 6}, "head_dim is 6, but heads of block=gpt2 have"),
@@ -233,6 +239,42 @@ def test_what_a_block_lacks_is_refused(changes: dict[str, Any], reason: str) -> 
 def test_fields_out_of_range_are_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         tiny_config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("block", "node"),
+    [*(("llama", node) for node in ("low_rank", "gate", "up", "activated_gate", "hidden", "output"))]
+    + [("gpt2", node) for node in ("up", "hidden", "output")],
+)
+def test_a_node_costs_every_expert_what_lies_below_it(block: str, node: str) -> None:
+    """Against products counted in the layers of a model: two operations a weight and token."""
+    design = replace(DESIGNS["aoe"], node=node)
+    few, all_four = (tiny_config(replace(design, top_k=k), block=block) for k in (1, 4))
+    operations = []
+    for config in (few, all_four):
+        model, ids = LoriiniForCausalLM(config).eval(), torch.full((1, 6), 5)
+        with torch.no_grad(), CountedProducts() as counted:
+            model(ids)
+        operations.append(counted.weights / ids.numel())
+    actives = [config.parameters()[1] for config in (few, all_four)]
+    others = few.num_hidden_layers * (4 - 1)  # experts that are selected besides
+    biases = others * few.hidden_size if block == "gpt2" and node != "output" else 0
+    assert operations[1] - operations[0] == actives[1] - actives[0] - biases
+
+
+class CountedProducts(TorchDispatchMode):
+    """While inside, counts the weights by which rows are multiplied, but not the choice of a bias of 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (aten.mm, aten.bmm, aten.addmm, aten._grouped_mm):
+            inner = args[func.overloadpacket == aten.addmm].shape[-1]
+            self.weights += 0 if inner == 4 else out.numel() * inner
+        return out
 
 
 def test_designs_that_do_not_fit_are_refused() -> None:

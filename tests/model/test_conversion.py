@@ -185,3 +185,8 @@ def test_a_mixture_in_another_design_has_new_routers_and_the_same_experts(name: 
 def test_shared_experts_come_from_no_other_design() -> None:
     with pytest.raises(ValueError, match="num_shared_experts is 1, but the mixture has 0"):
         change_design(tiny_model("mixtral"), tiny_config("deepseek-v3"))
+
+
+def test_factorised_experts_come_from_no_others() -> None:
+    with pytest.raises(ValueError, match="low_rank is 8, but the mixture's is None"):
+        change_design(tiny_model("mixtral"), tiny_config("aoe"))

@@ -37,6 +37,17 @@ def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool,
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("block", ["llama", "phimoe"])
+def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
+    model = tiny_model("lory", block=block, lm_head_bias=True).train()
+    torch.nn.init.normal_(model.lm_head.bias, std=2.0)
+    targets = random_ids()
+    naive, expected = trained_once(model, targets)
+    fused, actual = trained_once(model, targets, skip_logits=True)
+    torch.testing.assert_close(fused, naive, rtol=1e-6, atol=0)
+    assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     model = tiny_model("lory").train()
     model.config.routing = model.config.routing.__class__(
@@ -47,12 +58,14 @@ def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
 
 
-def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32() -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: bool) -> None:
     states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
+    bias = torch.randn(61) if biased else None
     targets = torch.randint(61, (2, 40))
     with torch.autocast("cpu", torch.bfloat16):
-        loss = fused_loss(states, head, targets, targets.numel())
-    expected = fused_loss(states, head, targets, targets.numel())
+        loss = fused_loss(states, head, targets, targets.numel(), bias)
+    expected = fused_loss(states, head, targets, targets.numel(), bias)
     assert loss.dtype == torch.float32
     assert loss.item() != expected.item()
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
@@ -61,6 +74,27 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32() -> Non
 def test_a_given_number_of_items_divides_the_sum() -> None:
     states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
     torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets, 8))
+
+
+@pytest.mark.parametrize("skip_logits", [False, True])
+def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> None:
+    """As transformers' Trainer calls a model with accumulation: of targets each counts once, of auxiliary
+    losses each call's by its share of targets."""
+    model = tiny_model("mixtral").train()
+    ids = random_ids(4, 12)
+    targets = ids.clone()
+    targets[:3, 6:] = IGNORED
+    items = (targets != IGNORED).sum()
+    calls = [
+        model(x, shift_labels=y, num_items_in_batch=items, skip_logits=skip_logits)
+        for x, y in zip(ids.split([3, 1]), targets.split([3, 1]), strict=True)
+    ]
+    with torch.no_grad():
+        logits = model(ids).logits
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    shares = [18 / 30, 12 / 30]
+    expected += sum(share * call.auxiliary_loss for share, call in zip(shares, calls, strict=True))
+    torch.testing.assert_close(sum(call.loss for call in calls), expected, rtol=1e-5, atol=0)
 
 
 def test_logits_are_never_kept() -> None:

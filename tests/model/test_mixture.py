@@ -172,6 +172,19 @@ def test_cropped_tokens_were_never_there(name: str, mode: str, block: str, wrong
         torch.testing.assert_close(found[b], whole(model, row, prompt, mode)[prompt + 2 :], **CLOSE)
 
 
+@pytest.mark.parametrize("name", ["lory", "smear", "sequence-top2"])
+@torch.no_grad()
+def test_cropped_tokens_of_a_prompt_are_passed_again(name: str) -> None:
+    """The decision stays that of the whole prompt."""
+    model, ids, prompt = tiny_model(name), random_ids(2, 9), 6
+    cache = DynamicCache()
+    model(ids[:, :prompt], past_key_values=cache)
+    cache.crop(-2)
+    found = model(ids[:, prompt - 2 :], past_key_values=cache).logits
+    for b, row in enumerate(ids):
+        torch.testing.assert_close(found[b], whole(model, row, prompt, "prompt")[prompt - 2 :], **CLOSE)
+
+
 @pytest.mark.parametrize("emptied", ["crop", "reset"])
 @torch.no_grad()
 def test_an_emptied_cache_takes_a_new_prompt(emptied: str) -> None:

@@ -160,7 +160,7 @@ def test_a_run_is_measured_once_and_its_checkpoints_scored(
     assert [entry["step"] for entry in measured] == [5, 10, 12]
     assert measured[-1]["loss"] < measured[0]["loss"]
     state = json.loads((out / "checkpoints" / "step-00000012" / "state.json").read_text())
-    assert state["loss"] == measured[-1]["loss"]
+    assert state["score"] == measured[-1]["loss"]
 
 
 @pytest.mark.parametrize("name", RESUMED)
@@ -208,6 +208,17 @@ def test_a_mesh_that_does_not_divide_is_refused(
     config = tiny_config(**{"routing": "lory", **changes})
     with pytest.raises(InputError, match=message):
         check_mesh(mesh, world_size, 4, config)
+
+
+@pytest.mark.parametrize("design", ["lory", "prefix", "smear"])
+def test_documents_apart_are_refused_where_processes_share_merged_experts(design: str) -> None:
+    """Each process has as many units as documents or their segments, and a group gathers equal numbers."""
+    run = tiny_run(design, document_mask=True, parallel=EXPERTS)
+    with pytest.raises(InputError, match=r"^parallel.experts is 2, and with document_mask .* set parallel"):
+        run.check(processes=2)
+    run.check(processes=1)
+    replace(run, document_mask=False).check(processes=2)
+    replace(run, parallel=FSDP).check(processes=2)
 
 
 def test_one_process_needs_no_mesh() -> None:

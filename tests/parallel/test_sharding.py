@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from loriini.estimate.communication import (
 )
 from loriini.estimate.memory import others_states
 from loriini.hardware import autocast
+from loriini.model.experts import Experts
+from loriini.parallel import sharding
 from loriini.parallel.counting import SentBytes
 from loriini.parallel.mesh import Parallel, ParallelConfig, ShareExperts, join_mesh
 from loriini.parallel.sharding import (
@@ -28,7 +31,8 @@ from loriini.parallel.sharding import (
     reduce_gradients,
     share_experts,
 )
-from tiny import SEGMENT, assert_same_gradients, label_arguments, tiny_config
+from loriini.routing.scorer import ScorerModule
+from tiny import SEGMENT, assert_same_gradients, gradients, label_arguments, tiny_config
 from together import in_one_group, job
 
 FSDP, EXPERTS = ParallelConfig(), ParallelConfig(experts=2)
@@ -64,6 +68,8 @@ SELECTED = [
     tiny_config(design, num_experts=6)
     for design in (SOFT, "mixtral", "sequence-top1", "aoe", "label", "ec-segment")
 ]
+ROUTED = [tiny_config(design) for design in ("lory", "segment-then-token")]
+ROUTED.append(tiny_config(replace(DESIGNS["lory"], scorer="mlp", segment_length=SEGMENT)))
 KEEPING = [tiny_config(design, hidden_size=64) for design in ("lory", "smear", "mixtral", "label")]
 
 
@@ -171,7 +177,33 @@ def saved_more(configs: list[LoriiniConfig], mesh: ParallelConfig) -> list[int]:
     return more
 
 
+def weights_in_bf16(configs: list[LoriiniConfig]) -> list[dict[str, Any]]:
+    """What routers and experts compute on where layers compute in bfloat16, and the gradients of a batch."""
+    results = []
+    parallel = join_mesh(FSDP)
+    for config in configs:
+        torch.manual_seed(0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sharding, "layer_dtype", lambda precision: torch.bfloat16)
+            model = build_model(config, parallel, "bf16")
+        seen: dict[str, Any] = {}
+        for name, module in model.named_modules():
+            if isinstance(module, ScorerModule | Experts):
+                module.register_forward_pre_hook(partial(keep_weights, seen, name))
+        ids = batch(config).chunk(parallel.world_size)[parallel.rank]
+        backward(model, ids, {}, parallel, "bf16")
+        gradients = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters()}
+        results.append({"seen": seen, "gradients": gradients})
+    return results
+
+
+def keep_weights(seen: dict[str, Any], name: str, module: torch.nn.Module, _: Any) -> None:
+    for weight, value in module.named_parameters():
+        seen[f"{name}.{weight}"] = str(value.dtype), value.detach().clone().float().numpy()
+
+
 TWO_PROCESSES = {
+    "bf16": (weights_in_bf16, ROUTED),
     "fsdp": (sharded_gradients, CONFIGURATIONS[::4], FSDP),
     "experts": (sharded_gradients, CONFIGURATIONS, EXPERTS),
     "whole": (sharded_gradients, SELECTING[::2], WHOLE),
@@ -212,6 +244,25 @@ def test_so_are_those_of_whole_experts_in_any_mesh_of_four() -> None:
     for configs, results in zip(shares, job(4, in_one_group, tasks)[0], strict=True):
         for config, found in zip(configs, results, strict=True):
             assert_those_of_a_single_process(config, 4, *found)
+
+
+def test_routers_compute_on_float32_weights_where_layers_are_in_bf16(two_processes: dict[str, Any]) -> None:
+    """As in one process, where routing is float32 and autocast casts what it casts as it is used."""
+    for config, found in zip(ROUTED, two_processes["bf16"], strict=True):
+        torch.manual_seed(0)
+        model = LoriiniForCausalLM(config).train()
+        weights, routers = model.state_dict(), 0
+        for name, (dtype, value) in found["seen"].items():
+            router = ".router." in name
+            assert dtype == ("torch.float32" if router else "torch.bfloat16")
+            assert torch.equal(torch.from_numpy(value), weights[name]) == router
+            routers += router
+        assert routers == sum(".router." in name for name in weights)
+        backward(model, batch(config), {}, Parallel(), "bf16")
+        for name, gradient in gradients(model).items():
+            if ".router." in name:
+                actual = torch.from_numpy(found["gradients"][name])
+                assert (actual - gradient).norm() < 0.05 * gradient.norm()
 
 
 def test_gradients_are_clipped_to_their_norm(two_processes: dict[str, Any]) -> None:

@@ -3,21 +3,26 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from loriini import RoutingConfig
 from loriini.batches.dataset import InstanceDataset
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
+from loriini.parallel.mesh import ParallelConfig, join_mesh
+from loriini.parallel.sharding import build_model, full_tensor
 from loriini.train.checkpoint import RunProgress
 from loriini.train.loop import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from loriini.train.optimizer import make_optimizer
 from loriini.train.run import Run
 from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
 from tiny import assert_same_gradients, gradients
+from together import in_one_group, job
 
 DESIGNS = ["lory", "smear", "mixtral", "aoe", "segment-then-token", "dense"]
 
@@ -52,6 +57,74 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
     assert training_step(state, run, partial(read_batch, run, batches))["loss"] == pytest.approx(
         expected.item(), abs=1e-5
     )
+
+
+SKIPPING = replace(
+    tiny_run("lory", document_mask=True, batch_size=6, length=20),
+    routing=RoutingConfig(segment_length=8, first_segment="skip_loss", router_z=0.1),
+)
+"""Instances have different numbers of targets, since segment 1 of every document has none."""
+
+
+def skipping_batch() -> Batch:
+    source = Pattern(length=SKIPPING.length)
+    tokens, ids, _ = BatchLoader(source, SKIPPING.batch_size).at(Position())
+    return Batch(torch.from_numpy(tokens), positions_BL=torch.from_numpy(source.positions(ids)))
+
+
+def part_of(batch: Batch, part: slice) -> Batch:
+    return Batch(batch.tokens_BL[part], positions_BL=batch.positions_BL[part])
+
+
+def step_of_one_process(micro_batch_size: int) -> tuple[float, float, dict[str, Tensor]]:
+    """The mean loss of all targets, the mean auxiliary loss of micro-batches, and their gradients."""
+    model, batch = skipping_model(), skipping_batch()
+    inputs_BL, positions_BL = batch.tokens_BL[:, :-1], batch.positions_BL[:, :-1]
+    targets_BL = batch.tokens_BL[:, 1:].masked_fill(positions_BL < 8, -100)
+    assert len(set((targets_BL >= 0).sum(1).tolist())) > 1
+    outs = [
+        model(ids, position_ids=positions, shift_labels=ids)
+        for ids, positions in zip(
+            inputs_BL.split(micro_batch_size), positions_BL.split(micro_batch_size), strict=True
+        )
+    ]
+    loss = cross_entropy(torch.cat([out.logits for out in outs]).flatten(0, 1), targets_BL.flatten())
+    added = torch.stack([out.auxiliary_loss for out in outs]).mean()
+    (loss + added).backward()
+    return loss.item(), added.item(), gradients(model)
+
+
+def skipping_model() -> LoriiniForCausalLM:
+    torch.manual_seed(0)
+    return LoriiniForCausalLM(SKIPPING.config(VOCABULARY, EOS)).train()
+
+
+@pytest.mark.parametrize("micro_batch_size", [1, 3])
+def test_targets_weigh_the_same_where_instances_have_different_numbers(micro_batch_size: int) -> None:
+    expected, auxiliary, wanted = step_of_one_process(micro_batch_size)
+    model, run = skipping_model(), replace(SKIPPING, micro_batch_size=micro_batch_size)
+    loss, added, _ = accumulate_gradients(model, skipping_batch(), run)
+    assert (loss.item(), added.item()) == pytest.approx((expected, auxiliary), rel=1e-5)
+    assert_same_gradients(gradients(model), wanted, rtol=1e-3, atol=1e-6)
+
+
+def step_of_this_process() -> tuple[float, float, dict[str, Any]]:
+    """The losses of a step, and this process's gradients, all of them gathered."""
+    parallel = join_mesh(ParallelConfig())
+    model = build_model(SKIPPING.config(VOCABULARY, EOS), parallel, "fp32", lambda config: skipping_model())
+    share = SKIPPING.batch_size // parallel.world_size
+    own = part_of(skipping_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
+    loss, added, _ = accumulate_gradients(model, own, SKIPPING, parallel)
+    found = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None}
+    return loss.item(), added.item(), found
+
+
+def test_so_do_they_in_several_processes() -> None:
+    expected, auxiliary, wanted = step_of_one_process(3)
+    for ((loss, added, found),) in job(2, in_one_group, [(step_of_this_process,)]):
+        assert (loss, added) == pytest.approx((expected, auxiliary), rel=1e-5)
+        actual = {name: torch.from_numpy(gradient) for name, gradient in found.items()}
+        assert_same_gradients(actual, wanted, rtol=1e-3, atol=1e-6)
 
 
 def without_losses(run: Run) -> Run:

@@ -103,10 +103,23 @@ def test_skips_in_a_row_are_counted_over_an_interruption(
         loop.train(run, corpus, tmp_path / "run")
 
 
+@pytest.mark.parametrize("document_mask", [False, True])
+def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_path: Path) -> None:
+    """Of as many as its length, whatever the corpus's and the longest that the model is configured for."""
+    run = tiny_run("lory", length=16, document_mask=document_mask)
+    batches = BatchLoader(Pattern(), 4)
+    path = loop.write_skipped(tmp_path, 7, batches, Position(8), run.length, document_mask)
+    model = LoriiniForCausalLM(replace(run, length=64).config(VOCABULARY, EOS)).train()
+    batch, _ = loop.read_batch(run, batches, Position(8))
+    expected, _, _ = loop.accumulate_gradients(model, batch, run)
+    losses = [found.loss for found in replay(model, path)]
+    assert sum(losses) / len(losses) == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_a_replay_names_the_instance_and_the_parameters(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    run = tiny_run("lory")
-    path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), Position(8))
-    model = LoriiniForCausalLM(replace(run, length=16).config(VOCABULARY, EOS))
+    run = tiny_run("lory", length=16)
+    path = loop.write_skipped(tmp_path, 7, BatchLoader(Pattern(), 4), Position(8), run.length)
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS))
     whole = replay(model, path)
     assert [r.instance for r in whole] == BatchLoader(Pattern(), 4).at(Position(8))[1].tolist()
     assert all(abs(r.loss - math.log(VOCABULARY)) < 0.3 and r.gradient_norm > 0 for r in whole)

@@ -19,7 +19,7 @@ class RoutedCacheLayer(DynamicLayer):
 
     - `kept`: the last decision, `logits` and `gates` (B, E); `prompt_lengths` (B,) in the first layer only.
     - `merged`: the FFNs (B, …) merged by that decision, by the names of their weights.
-    - `decided_at`: how many tokens must stay for that decision to hold; 0: there is none.
+    - `decided_at`: how many tokens must stay for that decision to hold, 1 for a prompt's; 0: there is none.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
     """
 
@@ -55,9 +55,11 @@ class RoutedCacheLayer(DynamicLayer):
             self.history.select(function)
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Remove the last tokens; a decision stays while the tokens that it came from do.
+        """Remove the last tokens; a segment's decision stays while the tokens that it came from do.
 
-        ValueError where the history holds only sums of tokens that would be the last.
+        A prompt's stays as long as any token does: of the prompt, those that are removed must be passed
+        again, as an assistant model of transformers does with the last one. ValueError where the history
+        holds only sums of tokens that would be the last.
         """
         length = self.get_seq_length() - abs(tokens_to_remove)
         if self.history is not None and length > 0:

@@ -9,6 +9,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
 from loriini.fields import Count, Fraction, FractionBelowOne, mismatch
+from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
@@ -79,7 +80,7 @@ class LoriiniConfig(LlamaConfig):
         for name, hint in FIELDS.items():
             if wanted := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"{name} is {value!r}; it must be {wanted}")
-        for refused, reason in _conflicts(self):
+        for refused, reason in conflicts(self):
             if refused:
                 raise ValueError(reason)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
@@ -166,9 +167,8 @@ class LoriiniConfig(LlamaConfig):
         routers = layers if self.routing.scope == "layer" else 1
         rest += routers * router_parameters(self.router_settings(layer=0))
         active = sizes.expert * self.experts_per_token
-        if self._scored_by_low_rank():  # AoE's unselected experts compute this much too
-            low = (self.low_rank or 0) * self.hidden_size
-            active += low * (self.num_experts - self.experts_per_token)
+        if self.scored_by_norm:  # unselected experts compute up to their node too
+            active += node_parameters(self) * (self.num_experts - self.experts_per_token)
         return rest + layers * sizes.expert * self.num_experts, rest + round(layers * active)
 
     def flops_per_token(self, length: int) -> float:
@@ -209,80 +209,6 @@ FIELDS: dict[str, Any] = {
     "attention_dropout": FractionBelowOne | None,
 }
 """What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""
-
-
-def _conflicts(c: LoriiniConfig) -> list[tuple[bool, str]]:
-    """(refused, reason) for every combination of fields that has no meaning, beyond those of routing."""
-    routing, gpt2 = c.routing, c.block == "gpt2"
-    gated = ("low_rank", "gate", "activated_gate")
-    names = c.label_names or []
-    heads, key_value_heads = c.num_attention_heads, c.num_key_value_heads or c.num_attention_heads
-    width = c.hidden_size // heads
-    return [
-        (
-            c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None),
-            f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}",
-        ),
-        (
-            heads % key_value_heads != 0,
-            f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}",
-        ),
-        (
-            routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
-            f"routing.top_k is {routing.top_k}; it must be at most num_experts, which is {c.num_experts}",
-        ),
-        (
-            routing.selection == "expert_choice" and routing.capacity_factor > c.num_experts > 1,
-            f"routing.capacity_factor is {routing.capacity_factor:g}; it must be at most num_experts, which "
-            f"is {c.num_experts}",
-        ),
-        (
-            c.low_rank is not None and c.expert_width < 1,
-            f"low_rank is {c.low_rank}; experts of the same parameters would have no width: give less",
-        ),
-        (
-            c.routed_by_label and len(names) > c.num_experts,
-            f"every label needs an expert of its own, but num_experts is {c.num_experts} and there are "
-            f"{len(names)} labels: {', '.join(names)}",
-        ),
-        (
-            c.low_rank is not None and c.scored_by_norm and routing.node != "low_rank",
-            f"node={routing.node} is a node of ordinary experts; set low_rank to None",
-        ),
-        (
-            gpt2 and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
-            f"low_rank and routing.node={routing.node} need experts with a gate, "
-            f"and block={c.block} has none; use block=llama",
-        ),
-        (
-            not gpt2 and c.dropout != 0,
-            f"dropout is {c.dropout}, but block={c.block} has none; use block=gpt2",
-        ),
-        (
-            gpt2 and c.head_dim not in (None, width),
-            f"head_dim is {c.head_dim}, but heads of block=gpt2 have hidden_size / num_attention_heads",
-        ),
-        (
-            gpt2 and key_value_heads != heads,
-            f"num_key_value_heads is {key_value_heads}, but block=gpt2 has no grouped heads; use block=llama",
-        ),
-        (
-            gpt2 and (c.qk_norm is not None or c.attention_bias or bool(c.attention_out_bias)),
-            "qk_norm, attention_bias and attention_out_bias are not for block=gpt2; use block=llama",
-        ),
-        (
-            not gpt2 and (c.head_dim or width) % 2 != 0,
-            f"a head is {c.head_dim or width} wide; rotary positions need an even width: change head_dim",
-        ),
-        (
-            c.block == "olmoe" and c.qk_norm == "head",
-            "block=olmoe has qk_norm=all; use block=llama with qk_norm=head",
-        ),
-        (
-            (c.block == "olmoe" or c.qk_norm == "all") and c.head_dim not in (None, width),
-            f"head_dim is {c.head_dim}, but qk_norm=all needs heads of hidden_size / num_attention_heads",
-        ),
-    ]
 
 
 @dataclass(frozen=True)
@@ -336,3 +262,13 @@ BLOCK_SIZES: dict[str, Callable[[LoriiniConfig], BlockSizes]] = {
     "phimoe": phimoe_sizes,
     "gpt2": gpt2_sizes,
 }
+
+
+def node_parameters(c: LoriiniConfig) -> int:
+    """Parameters of an expert below the node by whose norm it is scored."""
+    d, f, node = c.hidden_size, c.expert_width, c.routing.node
+    if node == "output":
+        return BLOCK_SIZES[c.block](c).expert
+    if node == "low_rank":
+        return (c.low_rank or 0) * d
+    return d * f + f if c.block == "gpt2" else d * f * (2 if node == "hidden" else 1)

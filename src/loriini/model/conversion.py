@@ -44,9 +44,11 @@ def change_design(mixture: LoriiniForCausalLM, config: LoriiniConfig) -> Loriini
     """A mixture's weights in another design, for further training.
 
     Routers are kept where `keeps_routers`, as from soft to top-k selection, else newly initialised.
-    ValueError for another number of shared experts.
+    ValueError for another number of shared experts or another low rank.
     """
     theirs, ours = mixture.config.routing, config.routing
+    if config.low_rank != mixture.config.low_rank:
+        raise ValueError(f"low_rank is {config.low_rank}, but the mixture's is {mixture.config.low_rank}")
     if theirs.num_shared_experts != ours.num_shared_experts:
         raise ValueError(
             f"routing.num_shared_experts is {ours.num_shared_experts}, "

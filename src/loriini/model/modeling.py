@@ -20,7 +20,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import routing_context
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
-from loriini.model.loss import IGNORED, fused_loss, next_tokens
+from loriini.model.loss import IGNORED, fused_loss, next_tokens, skipped_positions
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
@@ -222,6 +222,11 @@ def _given(argument: bool | None, default: bool) -> bool:
     return default if argument is None else argument
 
 
+def _share(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
+    """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
+    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORED).sum() / items)
+
+
 class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     """The language model: a decoder of mixtures and an output head."""
 
@@ -267,7 +272,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
         - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
           losses of a batch that is distributed over several.
-        - `num_items_in_batch`: divides the summed loss instead of the number of targets.
+        - `num_items_in_batch`: divides the summed loss instead of the number of targets; auxiliary losses
+          then weigh as this call's share of these items, so that calls of one batch add up.
         """
         shift_labels: Tensor | None = kwargs.pop("shift_labels", None)
         out = self.model(
@@ -298,7 +304,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training:
-                loss = loss + auxiliary
+                loss = loss + _share(auxiliary, shift_labels, num_items_in_batch)
         output = LoriiniOutput(
             loss=loss,
             logits=logits,
@@ -316,7 +322,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         if items is None:
             items = (targets_BL != IGNORED).sum().clamp(min=1)
         if logits_BLV is None:
-            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items)
+            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items, self.lm_head.bias)
         loss: Tensor = self.loss_function(
             logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
         )
@@ -324,8 +330,6 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
 
     def _targets(self, targets_BL: Tensor, context: RoutingContext) -> Tensor:
         """The targets, those of segment 1 ignored where the design leaves it out of the training loss."""
-        design = self.config.routing
-        skips = design.segmented and design.first_segment == "skip_loss" and self.config.num_experts > 1
-        if self.training and skips:
-            targets_BL = targets_BL.masked_fill(context.new_positions() < design.segment_length, IGNORED)
+        if self.training and (skipped := skipped_positions(self.config)):
+            targets_BL = targets_BL.masked_fill(context.new_positions() < skipped, IGNORED)
         return targets_BL.contiguous()

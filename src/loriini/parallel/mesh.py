@@ -104,13 +104,24 @@ class Parallel:
 SINGLE_PROCESS = Parallel()
 
 
-def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: LoriiniConfig) -> None:
-    """Raise InputError for processes, a batch or a model that this mesh does not divide."""
+def check_mesh(
+    config: ParallelConfig,
+    world_size: int,
+    batch_size: int,
+    model: LoriiniConfig,
+    document_mask: bool = False,
+) -> None:
+    """Raise InputError for processes, a batch or a model that this mesh does not divide.
+
+    With `document_mask` the units of merged experts are each process's documents or their segments, which
+    differ in number; a group that shares the width gathers as many from each of its processes.
+    """
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
         shard = experts = 1
     whole = experts > 1 and config.share_experts == "whole"
     width, routing = model.expert_width, model.routing
+    merges = routing.combination == "parameters" and model.num_experts > 1
     refusals = [
         (
             shard > world_size or world_size % shard != 0,
@@ -131,7 +142,7 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
             f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
         ),
         (
-            whole and (routing.combination == "parameters" or model.num_experts == 1),
+            whole and (merges or model.num_experts == 1),
             "parallel.share_experts=whole sends tokens to experts that they select, and this model selects "
             "none; set it to width",
         ),
@@ -139,6 +150,11 @@ def check_mesh(config: ParallelConfig, world_size: int, batch_size: int, model: 
             whole and model.num_experts % experts != 0,
             f"num_experts is {model.num_experts}, not a multiple of parallel.experts {experts}; change one, "
             "or set parallel.share_experts to width",
+        ),
+        (
+            experts > 1 and merges and document_mask,
+            f"parallel.experts is {experts}, and with document_mask the processes that share merged experts "
+            "have different numbers of units; set parallel.experts to 1, or document_mask to false",
         ),
         (
             experts > 1 and model.scored_by_norm and routing.node != "low_rank",

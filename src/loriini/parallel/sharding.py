@@ -6,6 +6,7 @@ over `experts`, along their width or whole, and these parts by FSDP over (replic
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from loriini.hardware import autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts import Experts
+from loriini.model.mixture import Mixture
 from loriini.parallel.distributed_experts import DistributedExperts
 from loriini.parallel.expertwise import SLICED
 from loriini.parallel.mesh import Parallel
@@ -73,13 +75,11 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
     a group shares are reduced over fewer processes than the rest, but are part of the same mean.
 
     On a GPU layers compute on bfloat16 copies where `precision` asks for it, which halves what is gathered.
-    Master weights, reductions, the residual stream, the embeddings and the head stay float32.
+    Master weights, reductions, the residual stream, routers, the embeddings and the head stay float32.
     """
-    policy = MixedPrecisionPolicy(
-        param_dtype=autocast_dtype(precision) if pick_device().type == "cuda" else None,
-        reduce_dtype=torch.float32,
-        cast_forward_inputs=False,
-    )
+    dtype = layer_dtype(precision)
+    policy = MixedPrecisionPolicy(dtype, torch.float32, cast_forward_inputs=False)
+    exact = replace(policy, param_dtype=None)
     # Routing decisions are views, and nothing changes them in place.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
     expert_mesh, mesh = parallel.fsdp_meshes
@@ -88,12 +88,28 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
         place = expert_placement(mixture.experts, expert_mesh if shared else mesh)
         if shared:
             fully_shard(mixture.experts, mesh=expert_mesh, mp_policy=policy, shard_placement_fn=place)
+        if dtype is not None and (scorer := scorer_with_weights(mixture)):
+            fully_shard(scorer, mesh=mesh, mp_policy=exact)
         fully_shard(layer, mesh=mesh, mp_policy=policy, shard_placement_fn=place)
     fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
             module.set_gradient_divide_factor(1.0)
+
+
+def layer_dtype(precision: str) -> torch.dtype | None:
+    """The dtype of the copies of weights that layers compute on; None: of the weights themselves."""
+    return autocast_dtype(precision) if pick_device().type == "cuda" else None
+
+
+def scorer_with_weights(mixture: Mixture) -> nn.Module | None:
+    """What holds the parameters of a layer's router; None where there are none.
+
+    FSDP finds the tensors that it returns, for the backward pass, but not those in a router's `Routing`.
+    """
+    scorer = None if mixture.router is None else mixture.router.scorer
+    return scorer if scorer is not None and list(scorer.parameters()) else None
 
 
 def expert_placement(experts: Experts, mesh: DeviceMesh) -> Callable[[nn.Parameter], Shard | None]:

@@ -94,22 +94,24 @@ def with_segment_before(
 def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments: int | None = None) -> Tensor:
     """Mean state of each segment of the history (B, N, D); 0 for an empty one.
 
-    N is `segments`, by default as many as H tokens of one document fill.
+    N is `segments`, by default as many as H tokens of one document fill. Sums and counts are at least
+    float32: one that grows by 1 in bfloat16 stays at 256.
     """
     B, H, D = states_BHD.shape
+    dtype, wide = states_BHD.dtype, torch.promote_types(states_BHD.dtype, torch.float32)
     segments = segments or -(-H // T)
     if context.positions_BH is None:
         filled = pad(states_BHD, (0, 0, 0, segments * T - H)).view(B, segments, T, D)
         counts_N1 = torch.full((segments, 1), T, device=filled.device)
         counts_N1[-1] = H - (segments - 1) * T
-        return filled.sum(2) / counts_N1
+        return (filled.sum(2, dtype=wide) / counts_N1).to(dtype)
     index_BH = context.segments(T)
     index_BH = torch.where(index_BH < 0, segments, index_BH)
-    sums = states_BHD.new_zeros(B, segments + 1, D)
-    sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD)
-    counts = states_BHD.new_zeros(B, segments + 1)
-    counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=states_BHD.dtype))
-    return (sums / counts.clamp(min=1)[..., None])[:, :segments]
+    sums = states_BHD.new_zeros(B, segments + 1, D, dtype=wide)
+    sums = sums.scatter_add(1, index_BH[..., None].expand(-1, -1, D), states_BHD.to(wide))
+    counts = states_BHD.new_zeros(B, segments + 1, dtype=wide)
+    counts = counts.scatter_add(1, index_BH, torch.ones_like(index_BH, dtype=wide))
+    return (sums / counts.clamp(min=1)[..., None])[:, :segments].to(dtype)
 
 
 def segment_sums(

@@ -112,7 +112,7 @@ class CheckpointWriter:
         self.wait()
         final = self.folder / f"step-{progress.step:08d}"
         written = write_tensors(unfinished(final), tensors_of(model, optimizer, self.parallel), self.parallel)
-        state = {"progress": asdict(progress), "loss": score, "run": self.settings}
+        state = {"progress": asdict(progress), "score": score, "run": self.settings}
         self._pending = self._thread.submit(self._finish, written, final, state)
 
     def _finish(self, written: Future[Any], final: Path, state: dict[str, Any]) -> None:
@@ -162,19 +162,24 @@ def superseded(written: Path, keep: int) -> list[Path]:
     Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
     found = sorted(path for path in written.parent.glob("step-*") if path <= written)
-    scores = {path: read_state(path).get("loss") for path in found}
+    scores = {path: score_of(read_state(path)) for path in found}
     scored = [(score, path) for path, score in scores.items() if isinstance(score, float)]
     best = min(scored)[1] if scored else None
     return [path for path in found[:-keep] if path != best]
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint's `state.json`; empty where it cannot be read. Its `loss` is the evaluation's score."""
+    """A checkpoint's `state.json`; empty where it cannot be read."""
     try:
         state = json.loads((path / STATE).read_text())
     except UNREADABLE:
         return {}
     return state if isinstance(state, dict) else {}
+
+
+def score_of(state: Mapping[str, Any]) -> Any:
+    """The evaluation's score in a `state.json`; earlier versions called it `loss`."""
+    return state.get("score", state.get("loss"))
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:

@@ -28,20 +28,22 @@ class GuardConfig:
 
 
 def write_skipped(
-    out: Path, step: int, batches: BatchLoader, position: Position, document_mask: bool = False
+    out: Path, step: int, batches: BatchLoader, position: Position, length: int, document_mask: bool = False
 ) -> Path:
     """Save this rank's share of the batch at `position`, which `step` skipped, for `replay`.
 
     `skipped/step-N.rank-R.npz` holds `instances` (B,), their `tokens` (B, L+1), `labels` (B,) and
-    `positions` (B, L+1): those in the document with `document_mask`, else in the instance.
+    `positions` (B, L+1): those in the document with `document_mask`, else in the instance. L is `length`, the
+    run's, of which a corpus may have longer instances.
     """
     tokens_BL, instances_B, _ = batches.at(position)
+    tokens_BL = tokens_BL[:, : length + 1]
     path = out / SKIPPED / f"step-{step:08d}.rank-{batches.rank}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     labels_B = batches.instances.labels(instances_B)
     positions_BL = np.broadcast_to(np.arange(tokens_BL.shape[1]), tokens_BL.shape)
     if document_mask:
-        positions_BL = batches.instances.positions(instances_B)
+        positions_BL = batches.instances.positions(instances_B)[:, : length + 1]
     with atomic(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(
             file, instances=instances_B, tokens=tokens_BL, labels=labels_B, positions=positions_BL
@@ -84,9 +86,8 @@ def _replay_one(
     positions_L: NDArray[np.int64],
 ) -> Replay:
     model.zero_grad()
-    length = model.config.max_position_embeddings
-    ids_BL = torch.from_numpy(tokens_L)[None, : length + 1].to(model.device)
-    positions_BL = torch.from_numpy(positions_L)[None, :length].to(model.device)[:, : ids_BL.shape[1] - 1]
+    ids_BL = torch.from_numpy(tokens_L)[None].to(model.device)
+    positions_BL = torch.from_numpy(positions_L)[None, :-1].to(model.device)
     labels_B = torch.tensor([int(label)], device=model.device)
     out = model(
         ids_BL[:, :-1], position_ids=positions_BL, shift_labels=ids_BL[:, 1:], routing_labels=labels_B

@@ -235,6 +235,11 @@ def check_start(run: Run, initial: InitialModel) -> None:
         raise InputError(
             f"{initial.name} is a dense model: {problem}; choose another design, as --routing lory"
         )
+    if not initial.dense and config.low_rank != initial.config.low_rank:
+        raise InputError(
+            f"{initial.name} in this design: its experts are not factorised, and their low_rank would be "
+            f"{config.low_rank}; score them by another node, as --routing.node gate"
+        )
     theirs, ours = initial.config.routing, run.routing
     if not initial.dense and theirs.num_shared_experts != ours.num_shared_experts:
         raise InputError(

@@ -19,6 +19,7 @@ from loriini.errors import Unfinished
 from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.loss import skipped_positions
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
@@ -112,7 +113,7 @@ def train_to_end(
             record(metrics, measured.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
-                write_skipped(out, step, batches, position, run.document_mask)
+                write_skipped(out, step, batches, position, run.length, run.document_mask)
                 check_skips(out, step, state.progress.skips, run.guard)
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
@@ -268,17 +269,19 @@ def accumulate_gradients(
     """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
 
     The losses are float64 scalars on the device. They are means and sums over all processes, and so are the
-    gradients once the step is taken.
+    gradients once the step is taken: cross-entropies weigh as their targets, auxiliary losses as instances.
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
     labels_B = batch.labels_B if model.config.routed_by_label else None  # a dense phase asks for none
+    weights_B = target_weights(batch, model.config, parallel)
     cross_entropy = auxiliary = torch.zeros((), dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
     for first in range(0, batch_size, size):
         here = slice(first, first + size)
         tokens_BL = batch.tokens_BL[here]
         share = len(tokens_BL) / batch_size
+        weight = share if weights_B is None else weights_B[here].sum()
         with autocast(run.precision):
             out = model(
                 tokens_BL[:, :-1],
@@ -288,14 +291,27 @@ def accumulate_gradients(
                 skip_logits=run.speed.fuses_loss,
                 average=parallel.mean,
             )
-        loss, added, routings = out.loss, out.auxiliary_loss, out.routings
+        routings = out.routings
+        added = torch.zeros_like(out.loss) if out.auxiliary_loss is None else out.auxiliary_loss
+        loss = out.loss - added
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        (loss * (share / parallel.world_size)).backward()
-        added = torch.zeros_like(loss) if added is None else added.detach()
-        cross_entropy = cross_entropy + share * (loss.detach() - added)
-        auxiliary = auxiliary + share * added
+        (loss * (weight / parallel.world_size) + added * (share / parallel.world_size)).backward()
+        cross_entropy = cross_entropy + weight * loss.detach()
+        auxiliary = auxiliary + share * added.detach()
         uses.append(expert_use(routings))
     use = add_up(uses)
     total = parallel.sum(torch.cat([torch.stack([cross_entropy, auxiliary]), use.flat()]))
     return total[0] / parallel.world_size, total[1] / parallel.world_size, use.like(total[2:])
+
+
+def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
+    """Each instance's targets that count, over a process's mean number (B,); None where all have as many.
+
+    Where the loss leaves out segment 1 of every document, they are the fewer the more documents there are.
+    """
+    skipped = skipped_positions(config)
+    if batch.positions_BL is None or not skipped:
+        return None
+    targets_B = (batch.positions_BL[:, :-1] >= skipped).sum(1).double()
+    return targets_B / parallel.mean(targets_B.sum()).clamp(min=1)

@@ -212,7 +212,7 @@ class Run:
             config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
-        check_mesh(self.parallel, processes, self.batch_size, config)
+        check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
     def _refusals(self) -> list[tuple[bool, str]]:
         """(refused, reason) for sections that are wrong together, though each is right alone."""
