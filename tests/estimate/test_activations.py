@@ -29,11 +29,12 @@ VARYING = {"top_p", "positive"}
 """Selections whose number of experts depends on the input: the estimate counts all."""
 
 
-def config(design: str, block: str = "llama") -> LoriiniConfig:
+def config(design: str, block: str = "llama", width: int = 176, low_rank: int | None = None) -> LoriiniConfig:
     return LoriiniConfig(
         vocab_size=512,
         hidden_size=64,
-        intermediate_size=176,
+        intermediate_size=width,
+        low_rank=low_rank,
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_experts=1 if design == "dense" else 4,
@@ -90,9 +91,26 @@ def test_so_are_those_of_autonomous_experts() -> None:
     assert_counted("aoe", "llama", torch.float32)
 
 
-def assert_counted(design: str, block: str, dtype: torch.dtype) -> None:
-    real = measured(LoriiniForCausalLM(config(design, block)).train(), dtype)
-    counted = count_activations(config(design, block), BATCH, LENGTH, dtype)
+@pytest.mark.parametrize(
+    ("design", "width", "low_rank", "dtype"),
+    [
+        ("mixtral", 100, None, torch.bfloat16),
+        ("ec-segment", 50, None, torch.float32),
+        ("aoe", 176, 4, torch.bfloat16),
+    ],
+)
+def test_so_are_those_of_widths_that_the_grouped_kernel_does_not_take(
+    design: str, width: int, low_rank: int | None, dtype: torch.dtype
+) -> None:
+    assert_counted(design, "llama", dtype, width, low_rank)
+
+
+def assert_counted(
+    design: str, block: str, dtype: torch.dtype, width: int = 176, low_rank: int | None = None
+) -> None:
+    shape = config(design, block, width, low_rank)
+    real = measured(LoriiniForCausalLM(shape).train(), dtype)
+    counted = count_activations(shape, BATCH, LENGTH, dtype)
     assert counted.kept(LAYERS) == pytest.approx(real, rel=0.02)
 
 
