@@ -121,6 +121,15 @@ def test_experts_whose_number_varies_are_all_counted(design: str) -> None:
     assert real < counted < 2 * real
 
 
+@pytest.mark.parametrize("unit", ["segment", "sequence"])
+def test_so_are_those_of_longer_units(unit: str) -> None:
+    shape = config("mixtral")
+    shape.routing = replace(shape.routing, unit=unit, segment_length=32, selection="top_p", top_p=1.0)
+    real = measured(LoriiniForCausalLM(shape).train(), torch.float32)
+    counted = count_activations(shape, BATCH, LENGTH, torch.float32).kept(LAYERS)
+    assert counted == pytest.approx(real, rel=0.02)
+
+
 def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:
     real = measured(LoriiniForCausalLM(config("label")).train(), torch.float32)
     counted = count_activations(config("label"), BATCH, LENGTH, torch.float32).kept(LAYERS)
@@ -223,7 +232,7 @@ def test_so_is_that_of_the_papers_shape(experts: int, again: bool, fused: bool) 
     run = RECIPES["0.3b-dense" if experts == 1 else f"0.3b-lory-{experts}e"]
     shape = run.config(32_000, 0)
     shape.num_hidden_layers, shape.recompute_merge = 3, again
-    with FakeTensorMode(), KnownShapes(0):
+    with FakeTensorMode(), KnownShapes():
         ids = torch.zeros(2, run.length, dtype=torch.long)
         arguments = {"input_ids": ids, "shift_labels": ids, "skip_logits": fused}
         real = peak_of_step(LoriiniForCausalLM(shape).train(), torch.bfloat16, arguments)
