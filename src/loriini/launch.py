@@ -83,15 +83,19 @@ def train_recipe(
         if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
+        run = with_heldout(run, heldout)
         refuse_unused(run, overrides, world_size())
         check_sinks(run.watch.sinks)
-        if heldout:
-            paths = tuple(path.resolve() for path in heldout)
-            run = replace(run, evaluate=replace(run.evaluate, heldout=paths))
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
         return train_run(run, out, minutes)
+
+
+def with_heldout(run: Run, paths: Sequence[Path]) -> Run:
+    """The run with held-out documents, its own where none are given."""
+    heldout = tuple(path.resolve() for path in paths) or run.evaluate.heldout
+    return replace(run, evaluate=replace(run.evaluate, heldout=heldout))
 
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
@@ -146,9 +150,10 @@ def dry_run(
     cluster: GpuCluster,
     vocab_size: int | None = None,
     init: str | None = None,
+    heldout: Sequence[Path] = (),
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
-    run = recipe(name, overrides, init)
+    run = with_heldout(recipe(name, overrides, init), heldout)
     refuse_unused(run, overrides, cluster.gpus)
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
