@@ -85,19 +85,22 @@ def train_recipe(
         if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
+        run = with_heldout(run, heldout, on_error)
         refuse_unused(run, overrides, world_size())
         check_sinks(run.watch.sinks)
-        if heldout:
-            inputs = tuple(map(absolute_input, heldout))
-            run = replace(run, evaluate=replace(run.evaluate, heldout=inputs))
-        if on_error:
-            if not run.evaluate.heldout:
-                raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
-            run = replace(run, evaluate=replace(run.evaluate, on_error=on_error))
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
         return train_run(run, out, minutes)
+
+
+def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None) -> Run:
+    """The run with held-out documents, its own where none are given; InputError for `on_error` without any."""
+    heldout = tuple(map(absolute_input, inputs)) or run.evaluate.heldout
+    if on_error and not heldout:
+        raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
+    evaluate = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
+    return replace(run, evaluate=evaluate)
 
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
@@ -152,9 +155,10 @@ def dry_run(
     cluster: GpuCluster,
     vocab_size: int | None = None,
     init: str | None = None,
+    heldout: Sequence[Path] = (),
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
-    run = recipe(name, overrides, init)
+    run = with_heldout(recipe(name, overrides, init), heldout)
     refuse_unused(run, overrides, cluster.gpus)
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 

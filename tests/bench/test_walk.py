@@ -1,13 +1,17 @@
 """Bytes and FLOPs of a step, beside what a pencil says."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from tinybench import TINY
 
+from loriini.bench import models
 from loriini.bench.models import bench_run, run_config
 from loriini.bench.operations import Machine, Operation, fused
+from loriini.bench.parts import merged_steps, sparse_steps
+from loriini.bench.sizes import BENCH_SIZES
 from loriini.bench.walk import seconds_by_group, walk_step
 
 SIZE = replace(TINY, vocab_size=96, shape=replace(TINY.shape, num_hidden_layers=3))
@@ -18,10 +22,15 @@ LAYERS = SIZE.shape.num_hidden_layers
 
 
 def totals(
-    design: str, experts: int, one_pass: bool = False, casts_once: bool = True, **model: bool
+    design: str,
+    experts: int,
+    one_pass: bool = False,
+    casts_once: bool = True,
+    vocab_size: int = SIZE.vocab_size,
+    **model: bool,
 ) -> dict[str, tuple[float, float]]:
     """Bytes and FLOPs of a step by group."""
-    config = run_config(bench_run(SIZE, design, experts, **model))
+    config = run_config(bench_run(replace(SIZE, vocab_size=vocab_size), design, experts, **model))
     step = walk_step(
         config,
         INSTANCES,
@@ -94,6 +103,26 @@ def test_the_optimizer_reads_and_writes_every_parameter() -> None:
     moved = totals("lory", E)["optimizer"][0]
     norm, adamw = 1, 8  # the kernel writes the gradients as it scaled them
     assert moved == pytest.approx(4 * (norm + adamw) * config.parameters()[0], rel=0.01)
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_no_vocabulary_is_taken_for_tokens_or_pairs(pairs: int) -> None:
+    other = totals("mixtral", E)
+    same = totals("mixtral", E, vocab_size=pairs * INSTANCES * SIZE.length)
+    assert (same["attention"], same["FFN"]) == (other["attention"], other["FFN"])
+
+
+@pytest.mark.parametrize("key", [key for key in BENCH_SIZES if key != ("cuda", True)], ids=str)
+def test_every_design_that_is_measured_has_a_bound(
+    key: tuple[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "autocast_dtype", lambda precision: torch.bfloat16)
+    size = BENCH_SIZES[key]
+    compared = (*merged_steps(size), *sparse_steps(size))
+    cases = {case.name: case for each in compared for case in (each.baseline, *each.cases)}
+    bounds = [case.least(Machine(1e10, 1e12)) for case in cases.values() if case.least]
+    assert len(bounds) == 5
+    assert all(0 < bound < math.inf for bound in bounds)
 
 
 def test_a_compiler_moves_only_what_enters_and_leaves_a_run() -> None:

@@ -29,11 +29,12 @@ VARYING = {"top_p", "positive"}
 """Selections whose number of experts depends on the input: the estimate counts all."""
 
 
-def config(design: str, block: str = "llama") -> LoriiniConfig:
+def config(design: str, block: str = "llama", width: int = 176, low_rank: int | None = None) -> LoriiniConfig:
     return LoriiniConfig(
         vocab_size=512,
         hidden_size=64,
-        intermediate_size=176,
+        intermediate_size=width,
+        low_rank=low_rank,
         num_hidden_layers=LAYERS,
         num_attention_heads=4,
         num_experts=1 if design == "dense" else 4,
@@ -90,9 +91,26 @@ def test_so_are_those_of_autonomous_experts() -> None:
     assert_counted("aoe", "llama", torch.float32)
 
 
-def assert_counted(design: str, block: str, dtype: torch.dtype) -> None:
-    real = measured(LoriiniForCausalLM(config(design, block)).train(), dtype)
-    counted = count_activations(config(design, block), BATCH, LENGTH, dtype)
+@pytest.mark.parametrize(
+    ("design", "width", "low_rank", "dtype"),
+    [
+        ("mixtral", 100, None, torch.bfloat16),
+        ("ec-segment", 50, None, torch.float32),
+        ("aoe", 176, 4, torch.bfloat16),
+    ],
+)
+def test_so_are_those_of_widths_that_the_grouped_kernel_does_not_take(
+    design: str, width: int, low_rank: int | None, dtype: torch.dtype
+) -> None:
+    assert_counted(design, "llama", dtype, width, low_rank)
+
+
+def assert_counted(
+    design: str, block: str, dtype: torch.dtype, width: int = 176, low_rank: int | None = None
+) -> None:
+    shape = config(design, block, width, low_rank)
+    real = measured(LoriiniForCausalLM(shape).train(), dtype)
+    counted = count_activations(shape, BATCH, LENGTH, dtype)
     assert counted.kept(LAYERS) == pytest.approx(real, rel=0.02)
 
 
@@ -101,6 +119,15 @@ def test_experts_whose_number_varies_are_all_counted(design: str) -> None:
     real = measured(LoriiniForCausalLM(config(design)).train(), torch.float32)
     counted = count_activations(config(design), BATCH, LENGTH, torch.float32).kept(LAYERS)
     assert real < counted < 2 * real
+
+
+@pytest.mark.parametrize("unit", ["segment", "sequence"])
+def test_so_are_those_of_longer_units(unit: str) -> None:
+    shape = config("mixtral")
+    shape.routing = replace(shape.routing, unit=unit, segment_length=32, selection="top_p", top_p=1.0)
+    real = measured(LoriiniForCausalLM(shape).train(), torch.float32)
+    counted = count_activations(shape, BATCH, LENGTH, torch.float32).kept(LAYERS)
+    assert counted == pytest.approx(real, rel=0.02)
 
 
 def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:
@@ -205,7 +232,7 @@ def test_so_is_that_of_the_papers_shape(experts: int, again: bool, fused: bool) 
     run = RECIPES["0.3b-dense" if experts == 1 else f"0.3b-lory-{experts}e"]
     shape = run.config(32_000, 0)
     shape.num_hidden_layers, shape.recompute_merge = 3, again
-    with FakeTensorMode(), KnownShapes(0):
+    with FakeTensorMode(), KnownShapes():
         ids = torch.zeros(2, run.length, dtype=torch.long)
         arguments = {"input_ids": ids, "shift_labels": ids, "skip_logits": fused}
         real = peak_of_step(LoriiniForCausalLM(shape).train(), torch.bfloat16, arguments)

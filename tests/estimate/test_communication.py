@@ -64,10 +64,12 @@ def test_expert_wise_moves_states_and_gates_and_no_expert(design: str, gated: in
     received = expert_wise(config, WORK, 2, 2, 2)
     exchanges = 2 * TOKENS * D * 2 + gated * EXPERTS * 4  # states in, outputs out; gates in
     assert received.activations == 5 * LAYERS * 2 * exchanges  # forward and backward, from one other rank
-    here = count_parameters(
-        config
-    )  # the group is all there is, so that slices of experts stay where they are
+    here = count_parameters(config)
+    # The group is all there is, so that slices of experts stay where they are.
     assert received.parameters == pytest.approx(5 / 2 * (2 * 2 * here.layers + 4 * here.root))
+    low = LAYERS * EXPERTS * (config.low_rank or 0) * D
+    summed = 2 * low * 2 / 2  # in bfloat16, to one other rank and back
+    assert received.gradients == pytest.approx(5 * (1 / 2 * 4 * (here.layers + here.root) + summed))
     many = tiny_config(design, num_experts=2 * EXPERTS)
     assert received.activations < expert_wise(many, WORK, 2, 2, 2).activations < 1.5 * received.activations
 

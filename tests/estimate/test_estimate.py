@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from covering import one_of_each
+from loriini import DESIGNS
 from loriini.cli.estimate import estimate_text
 from loriini.errors import InputError
-from loriini.estimate.estimate import Estimate, estimate, rank_step
+from loriini.estimate.estimate import Estimate, by_parallelism, estimate, rank_step
 from loriini.estimate.memory import (
     GIB,
     GpuCluster,
@@ -18,10 +19,11 @@ from loriini.estimate.memory import (
     rank_memory,
 )
 from loriini.launch import dry_run
-from loriini.parallel.mesh import ParallelConfig
+from loriini.parallel.mesh import ParallelConfig, ShareExperts
 from loriini.recipes import RECIPES
 from loriini.train.run import Run
 from runs import tiny_run
+from tiny import tiny_config
 
 TINY = tiny_run("lory", batch_size=8)
 
@@ -65,6 +67,45 @@ def test_gradients_reduced_once_a_step_are_held_whole() -> None:
     assert gradients(once, 2) == total / 2 + total
     assert gradients(ParallelConfig(experts=2, reduce_once=True), 2) < gradients(once, 2)
     assert rank_step(replace(TINY, parallel=once), 2, 2).reduce_once
+
+
+def test_several_ranks_with_whole_copies_gather_and_accumulate_as_fsdp_does() -> None:
+    config = TINY.config(64, 0)
+    counted = micro_batch_activations(TINY, config, 2)
+    whole, sharded = (
+        rank_memory(
+            replace(TINY, parallel=ParallelConfig(shard, reduce_once=True)), config, 2, 2, False, counted
+        )
+        for shard in (1, 2)
+    )
+    assert whole.gathered == sharded.gathered > 0
+    total = 4 * config.parameters()[0]
+    assert (whole.gradients, sharded.gradients) == (total + total, total / 2 + total)
+
+
+@pytest.mark.parametrize("share_experts", ["width", "whole"])
+def test_a_group_holds_all_low_projections_on_every_rank(share_experts: ShareExperts) -> None:
+    run = tiny_run("aoe", batch_size=8)
+    config = run.config(64, 0)
+    low = 2 * 3 * (config.low_rank or 0) * 32
+    apart, together = (
+        rank_memory(replace(run, parallel=ParallelConfig(4, n, share_experts)), config, 4, 2, False)
+        for n in (1, 2)
+    )
+    assert together.parameters - apart.parameters == 4 * (low / 2 - low / 4)
+    experts = 2 * 3 * 3 * 32 * 48
+    assert apart.gathered - together.gathered == pytest.approx(2 / 2 * 4 * (experts - low) / 2, rel=0.2)
+
+
+def test_parallelisms_that_the_mesh_would_refuse_are_left_out() -> None:
+    step = rank_step(TINY, 2, 4)
+    widths = {
+        width: by_parallelism(tiny_config(intermediate_size=width), step, 4, 4, 4) for width in (48, 50)
+    }
+    assert widths[48]["expert_wise"] is not None
+    assert widths[50]["expert_wise"] is None
+    by_gate = tiny_config(replace(DESIGNS["aoe"], node="gate"), num_experts=4)
+    assert [name for name, sent in by_parallelism(by_gate, step, 4, 4, 4).items() if sent] == ["fsdp"]
 
 
 def test_options_begin_with_the_runs_own_and_shrink() -> None:

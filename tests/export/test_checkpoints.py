@@ -1,6 +1,7 @@
 """A checkpoint of an unfinished run is exported as the model that it holds."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from loriini.errors import InputError
 from loriini.export.checkpoints import load_checkpoint
 from loriini.export.export import ExportSettings, export_run
 from loriini.model.loading import load_model
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoint import STATE, CheckpointConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from loriini.train.run import read_run
@@ -34,6 +35,23 @@ def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -
     assert "- **steps**: 6 of 10\n- **training tokens**: 768\n" in (out / "README.md").read_text()
     dense = export_run(unfinished, ExportSettings("llama", step=COPIED_AT), tmp_path / "dense")
     assert json.loads((dense / "config.json").read_text())["model_type"] == "llama"
+
+
+def test_a_step_of_a_run_made_again_is_not_taken_for_the_one_that_was_exported(
+    unfinished: Path, tmp_path: Path
+) -> None:
+    settings, run, out = ExportSettings("hf", step=2), tmp_path / "run", tmp_path / "two"
+    shutil.copytree(unfinished, run)
+    written = export_run(run, settings, out)
+    before = (written / "config.json").stat().st_mtime_ns
+    assert export_run(run, settings, out) == written
+    assert (written / "config.json").stat().st_mtime_ns == before
+    state = next(run.glob("checkpoints/step-*2")) / STATE
+    recorded = json.loads(state.read_text())
+    recorded["sha256"] = dict.fromkeys(recorded["sha256"], "0" * 64)
+    state.write_text(json.dumps(recorded))
+    with pytest.raises(InputError, match=r"holds another export \(different: source\)"):
+        export_run(run, settings, out)
 
 
 def test_the_last_step_is_the_final_model(unfinished: Path, tmp_path: Path) -> None:

@@ -36,10 +36,16 @@ def test_rate_stays_or_falls_at_the_end() -> None:
     constant = OptimizerConfig(schedule="constant")
     assert {learning_rate_factor(constant, step, 200) for step in range(10, 201)} == {1.0}
     late = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.1, decay=0.2, final_rate=0.0)
-    rates = [learning_rate_factor(late, step, 100) for step in range(101)]
-    assert set(rates[9:82]) == {1.0}
-    assert rates[91] == pytest.approx(0.5)
-    assert rates[100] == pytest.approx(0.0)
+    rates = [learning_rate_factor(late, step, 100) for step in range(100)]
+    assert set(rates[9:80]) == {1.0}
+    assert rates[80:] == pytest.approx([i / 20 for i in reversed(range(20))])
+
+
+def test_the_fall_takes_its_share_of_all_steps_whatever_the_warm_up() -> None:
+    late = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.5, decay=0.2, final_rate=0.1)
+    rates = [learning_rate_factor(late, step, 100) for step in range(100)]
+    assert [step for step in range(50, 100) if rates[step] < 1] == list(range(80, 100))
+    assert rates[-1] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])

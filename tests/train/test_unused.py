@@ -21,6 +21,16 @@ from loriini.train.unused import NEEDS, refuse_unused
         ("tiny-lory", ["--micro_batch_size", "99"], "at most --batch_size"),
         ("tiny-lory", ["--parallel.shard", "2"], "several processes"),
         ("tiny-mixtral", ["--parallel.share_experts", "whole"], "several processes"),
+        ("tiny-lory", ["--parallel.reduce_once", "true"], "several processes"),
+        ("tiny-lory", ["--evaluate.every", "5"], "held-out text"),
+        ("tiny-lory", ["--evaluate.instances", "5"], "held-out text"),
+        ("tiny-dense", ["--model.recompute_merge", "true"], "a design that merges experts"),
+        ("tiny-mixtral", ["--model.recompute_merge", "true"], "a design that merges experts"),
+        ("tiny-dense", ["--model.block", "gpt2", "--model.rope_theta", "5e5"], "a block that is not gpt2"),
+        ("tiny-dense", ["--model.block", "gpt2", "--model.rms_norm_eps", "1e-4"], "a block that is not gpt2"),
+        ("tiny-lory", ["--model.layer_norm_epsilon", "1e-4"], "--model.block gpt2"),
+        ("tiny-aoe", ["--optimizer.router_rate", "2"], "a mixture with a router that is trained"),
+        ("tiny-dense", ["--per_expert_every", "2"], "a mixture"),
     ],
 )
 def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str], needed: str) -> None:
@@ -38,6 +48,12 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
         ("tiny-lory", ["--parallel.shard", "2"], 2),
         ("tiny-mixtral", ["--parallel.experts", "2", "--parallel.share_experts", "whole"], 2),
         ("tiny-lory", ["--parallel.shard", "1"], 1),
+        ("tiny-lory", ["--parallel.reduce_once", "true"], 2),
+        ("tiny-lory", ["--evaluate.every", "5", "--evaluate.heldout", '["text"]'], 1),
+        ("tiny-lory", ["--model.recompute_merge", "true"], 1),
+        ("tiny-dense", ["--model.recompute_merge", "false"], 1),
+        ("tiny-lory", ["--model.rms_norm_eps", "1e-4", "--optimizer.router_rate", "2"], 1),
+        ("tiny-lory", ["--model.block", "gpt2", "--model.layer_norm_epsilon", "1e-4"], 1),
     ],
 )
 def test_an_override_with_an_effect_is_not(recipe: str, overrides: list[str], processes: int) -> None:

@@ -21,7 +21,8 @@ class BenchSize:
     sparse_batch_size: int
     """Instances of a training step of designs that select experts, in one micro-batch."""
     low_ranks: tuple[int, ...]
-    """AoE's, scaled to `intermediate_size` as the paper's 64 and 256 are to 2816."""
+    """AoE's, scaled to `intermediate_size` as the paper's 64 and 256 are to 2816; multiples of 8, whose rows
+    grouped products take in bfloat16."""
     swept_segments: tuple[int, ...] = (128, 512)
     """Segment lengths measured besides `segment_length`, with the fewest experts."""
     swept_micro_batches: tuple[int, ...] = ()
@@ -77,7 +78,7 @@ QUICK = BenchSize(
     batch_size=4,
     micro_batch_sizes=(2,),
     sparse_batch_size=2,
-    low_ranks=(4, 16),
+    low_ranks=(8, 16),
     swept_segments=(32,),
     rounds=2,
     experts=(4, 8),

@@ -50,9 +50,11 @@ def walk_step(
     - `compiled`: as `fused`.
     - `casts_once`: experts are cast once a step (`experts_cast_once`), else by autocast wherever used.
     - `one_pass`: both gradients of a merge are one kernel's (`merge_kernels`), as on a GPU with Triton.
+
+    Operations are told apart by shapes: a vocabulary of as many rows as there are tokens, or pairs of a token
+    and an expert, counts with a row or two more.
     """
-    if config.vocab_size == instances * length:
-        raise ValueError("operations are told apart by shapes: the vocabulary has as many rows as tokens")
+    config = _with_distinct_vocabulary(config, instances * length)
     one, two = (_walk(config, n, instances, length, dtype, fused_loss, casts_once, one_pass) for n in (1, 2))
     if compiled:
         one, two = fused(one), fused(two)
@@ -71,6 +73,13 @@ def seconds_by_group(step: Iterable[tuple[Operation, int]], machine: Machine) ->
     return totals
 
 
+def _with_distinct_vocabulary(config: LoriiniConfig, tokens: int) -> LoriiniConfig:
+    distinct = copy(config)
+    while distinct.vocab_size in (tokens, round(tokens * config.experts_per_token)):
+        distinct.vocab_size += 1
+    return distinct
+
+
 def _walk(
     config: LoriiniConfig,
     layers: int,
@@ -84,10 +93,9 @@ def _walk(
     """The operations of a later micro-batch of a shallow model, and those once a step."""
     shallow = copy(config)
     shallow.num_hidden_layers = layers
-    pairs = round(instances * length * config.experts_per_token)
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
     walk = Walk(shallow, one_pass)
-    with FakeTensorMode(), KnownShapes(pairs), ExitStack() as step:
+    with FakeTensorMode(), KnownShapes(), ExitStack() as step:
         model = LoriiniForCausalLM(shallow).train()
         optimizer = make_optimizer(model, OptimizerConfig())
         ids = torch.zeros(instances, length, dtype=torch.long)

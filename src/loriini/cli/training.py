@@ -152,7 +152,14 @@ def _dry_run(arguments: argparse.Namespace) -> None:
         raise InputError("--dry-run needs a recipe; see `loriini recipes`")
     memory = None if arguments.memory is None else parse_memory(arguments.memory)
     cluster = GpuCluster(1 if arguments.gpus is None else arguments.gpus, memory)
-    estimate = dry_run(arguments.recipe, arguments.overrides, cluster, arguments.vocab_size, arguments.init)
+    estimate = dry_run(
+        arguments.recipe,
+        arguments.overrides,
+        cluster,
+        arguments.vocab_size,
+        arguments.init,
+        arguments.heldout,
+    )
     print(json.dumps(estimate.to_dict(), indent=1) if arguments.json else estimate_text(estimate))
 
 

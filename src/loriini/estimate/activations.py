@@ -146,9 +146,8 @@ def _saved_at_depth(
     shallow.num_hidden_layers = layers
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")
-    pairs = round(instances * length * config.experts_per_token)
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
-    with FakeTensorMode(), KnownShapes(pairs), cast:
+    with FakeTensorMode(), KnownShapes(), cast:
         model = LoriiniForCausalLM(shallow).train()
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name and not shallow.tie_word_embeddings:
@@ -160,19 +159,18 @@ def _saved_at_depth(
 class KnownShapes(TorchFunctionMode):
     """Replaces operations whose shapes depend on values by others that save as much, of known shapes.
 
-    `pairs` is the number of (token, expert) pairs that selection makes.
+    A selection of any number of experts selects all.
     """
-
-    def __init__(self, pairs: int) -> None:
-        super().__init__()
-        self.pairs = pairs
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is Tensor.nonzero:
-            return tuple(torch.zeros(self.pairs, dtype=torch.long) for _ in range(args[0].dim()))
+            return tuple(torch.zeros(args[0].numel(), dtype=torch.long) for _ in range(args[0].dim()))
         if func is torch._grouped_mm:  # as if all rows belonged to one expert
             return args[0] @ args[1][0]
+        if func is Tensor.tensor_split:  # likewise, where the kernel does not support the dtype or the widths
+            x_PD, ends = args
+            return x_PD, *(x_PD[:0] for _ in ends)
         if func is scaled_dot_product_attention:  # causal attention needs no mask in training
             kwargs = {**kwargs, "attn_mask": None, "is_causal": True}
         return func(*args, **kwargs)

@@ -45,11 +45,17 @@ class ParameterCounts:
     experts: int
     layers: int
     root: int
+    replicated: int = 0
+    """The part of `experts` that every rank of a group that shares them holds: AoE's W_down."""
 
     @property
     def total(self) -> int:
         """All parameters."""
         return self.experts + self.layers + self.root
+
+    def experts_in(self, group: int) -> float:
+        """Of the experts, what each rank of a group of `group` holds or gathers."""
+        return (self.experts - self.replicated) / group + self.replicated
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ def count_parameters(config: LoriiniConfig) -> ParameterCounts:
     embeddings = config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2)
     root = embeddings + sizes.positions + sizes.norm
     experts = config.num_hidden_layers * config.num_experts * sizes.expert
-    return ParameterCounts(experts, config.parameters()[0] - experts - root, root)
+    low = config.num_hidden_layers * config.num_experts * (config.low_rank or 0) * config.hidden_size
+    return ParameterCounts(experts, config.parameters()[0] - experts - root, root, replicated=low)
 
 
 def fsdp(config: LoriiniConfig, step: RankStep, ranks: int, shard: int) -> Communication:
@@ -171,14 +178,19 @@ def expert_parallel_bytes(
 def _sliced_experts(
     config: LoriiniConfig, step: RankStep, ranks: int, shard: int, group: int
 ) -> Communication:
-    """Parameters and gradients alone, where a group shares the experts."""
+    """Parameters and gradients alone, where a group shares the experts.
+
+    Gradients of replicated parameters are first summed over the group, in the dtype that they have.
+    """
     counts = count_parameters(config)
-    experts = _fsdp(counts.experts // group, 0, step, ranks // group, shard // group)
+    experts = _fsdp(counts.experts_in(group), 0, step, ranks // group, shard // group)
     rest = _fsdp(counts.layers, counts.root, step, ranks, shard)
-    return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients, 0)
+    sums, itemsize = (1, FLOAT32) if step.reduce_once else (step.micro_batches, step.itemsize)
+    summed = sums * 2 * (group - 1) / group * counts.replicated * itemsize
+    return Communication(experts.parameters + rest.parameters, experts.gradients + rest.gradients + summed, 0)
 
 
-def _fsdp(layers: int, root: int, step: RankStep, ranks: int, shard: int) -> Communication:
+def _fsdp(layers: float, root: int, step: RankStep, ranks: int, shard: int) -> Communication:
     """FSDP of `layers` parameters in the layers and `root` outside them."""
     others, replicas = (shard - 1) / shard, ranks // shard
     gathered = others * (2 * layers * step.itemsize + root * FLOAT32)

@@ -156,13 +156,16 @@ def by_parallelism(
 ) -> dict[str, Communication | None]:
     """What a rank receives in a step, by parallelism; None for one that the design does not admit.
 
-    Expert parallelism works in smaller groups where there are fewer experts.
+    Expert parallelism works in smaller groups where there are fewer experts. Experts that are scored by a
+    node of their whole width cannot be shared, nor a width that the group does not divide.
     """
     whole = gcd(group, config.num_experts)
+    shared = not config.scored_by_norm or config.routing.node == "low_rank"
+    sliced = shared and config.expert_width % group == 0
     return {
         "fsdp": fsdp(config, step, gpus, shard),
-        "expert_parallel": expert_parallel(config, step, gpus, shard, whole),
-        "expert_wise": expert_wise(config, step, gpus, shard, group),
+        "expert_parallel": expert_parallel(config, step, gpus, shard, whole) if shared else None,
+        "expert_wise": expert_wise(config, step, gpus, shard, group) if sliced else None,
     }
 
 

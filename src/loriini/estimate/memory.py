@@ -114,15 +114,16 @@ def rank_memory(
     share_width = run.parallel.share_experts == "width"
     others = others_states(config, group, micro_batch_size, run.length) * itemsize if share_width else 0
     kept_layers = 1 if checkpointing else layers
-    master = FLOAT32 * counts.total / shard
-    if shard == 1:
+    experts = counts.experts_in(group)
+    master = FLOAT32 * (group * experts + counts.layers + counts.root) / shard
+    if gpus == 1:
         gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
     else:
-        layer = (counts.experts / group + counts.layers) / layers
+        layer = (experts + counts.layers) / layers
         gathered = 2 * layer * itemsize + counts.root * FLOAT32
     kept, transient = counted.peak(layers, checkpointing)
-    whole = counts.experts / group + counts.layers + counts.root
-    accumulated = shard > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
+    whole = experts + counts.layers + counts.root
+    accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
         parameters=master,
         gradients=master + (FLOAT32 * whole if accumulated else 0),

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
-from loriini.export.checkpoints import load_checkpoint
+from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.converting import Decision, convert, decide
 from loriini.export.formats import FORMATS
 from loriini.export.gguf_file import FILE, write_gguf
@@ -22,10 +22,10 @@ from loriini.model.card import TrainingRecord, model_card
 from loriini.model.loading import check_weights, load_model, model_folder
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
+from loriini.train.checkpoint import read_state
 from loriini.train.record import training_record
 
 SETTINGS = "export.json"
-DTYPES = ("float32", "bfloat16", "float16")
 TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
 
@@ -135,10 +135,13 @@ def _how(exported: PreTrainedModel, model: LoriiniForCausalLM, difference: float
 
 
 def _source(run: Path, step: int | None) -> str:
-    """A hash of the places, sizes and times of change of the model's files."""
-    files = [] if step is not None else sorted(model_folder(run).glob("*.safetensors"))
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(repr((str(run.resolve()), step, stats)).encode()).hexdigest()
+    """A hash of the places, sizes and times of change of the model's files, or of a checkpoint's hashes."""
+    if step is not None:
+        known: object = read_state(checkpoint_folder(run, step)).get("sha256")
+    else:
+        files = sorted(model_folder(run).glob("*.safetensors"))
+        known = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return sha256(repr((str(run.resolve()), step, known)).encode()).hexdigest()
 
 
 def _is_exported(out: Path, settings: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.mixture import Mixture
 from loriini.routing import RoutingConfig
 from loriini.routing.scorer import RandomScorer, standard_normal
+from loriini.routing.selection import fixed_counts
 
 
 @dataclass(frozen=True)
@@ -122,22 +123,19 @@ def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
         (config.block == "gpt2", "block=gpt2 has no gated experts and no rotary positions"),
         (r.unit != "token", f"it routes by {r.unit}, not by token"),
         (r.scope == "global" and not r.fixed, "its first layer decides for all (scope=global)"),
-        (r.scorer not in ("linear", "frozen", "random"), f"its router is not linear (scorer={r.scorer})"),
+        (
+            r.scorer not in ("linear", "frozen", "random") and not r.fixed,
+            f"its router is not linear (scorer={r.scorer})",
+        ),
         (r.selection in ("top_p", "positive"), f"the number of experts varies (selection={r.selection})"),
         (r.balance_bias != 0, "its selection has a bias (balance_bias)"),
     ]
     for refused, reason in reasons:
-        if refused and not (reason.startswith("its router") and r.fixed):
+        if refused:
             raise InputError(reason)
-    k = selected_experts(r, config.num_experts)
+    k = fixed_counts(r, 1, config.num_experts, training=False, padded=False).per_unit
+    assert k is not None
     return k, equal_gates(r, k, config.num_experts)
-
-
-def selected_experts(routing: RoutingConfig, num_experts: int) -> int:
-    """The number of experts that every token has in evaluation."""
-    if routing.selection == "expert_choice":
-        return min(num_experts, max(1, round(routing.capacity_factor)))
-    return num_experts if routing.selection == "all" else min(routing.top_k, num_experts)
 
 
 def equal_gates(routing: RoutingConfig, k: int, num_experts: int) -> str:

@@ -178,8 +178,8 @@ def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
 
 def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     """The naive twin of the grouped kernel: one product per expert."""
-    rows = torch.diff(ends_E.cpu(), prepend=torch.zeros(1, dtype=ends_E.dtype)).tolist()
-    return torch.cat([x @ w.T for x, w in zip(x_PD.split(rows), weight_EOD, strict=True)])
+    rows_E = x_PD.tensor_split(ends_E[:-1].cpu().long())
+    return torch.cat([x @ w.T for x, w in zip(rows_E, weight_EOD, strict=True)])
 
 
 def affine_by_all(x: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:

@@ -39,7 +39,8 @@ class OptimizerConfig:
     """After the warm-up: a cosine down to `final_rate`, the peak throughout, or the peak and then a linear
     fall to `final_rate` over the last `decay` of the steps."""
     final_rate: Fraction = 0.1
-    """Learning rate of the last step, as a fraction of the peak."""
+    """Learning rate at the end, as a fraction of the peak: of the last step, or with a cosine of the one that
+    would be next."""
     decay: Annotated[float, Bounds(above=0, most=1)] = 0.2
     """Fraction of the steps over which `warmup_stable_decay` falls."""
 
@@ -58,13 +59,13 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
     warmup = max(1, round(config.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
     if config.schedule == "constant":
         return 1.0
     if config.schedule == "cosine":
+        progress = (step - warmup) / max(1, steps - warmup)
         falling = 0.5 * (1 + math.cos(math.pi * progress))
     else:
-        falling = min(1.0, (1 - progress) / config.decay)
+        falling = min(1.0, (steps - 1 - step) / max(1, round(config.decay * steps)))
     return config.final_rate + (1 - config.final_rate) * falling
 
 

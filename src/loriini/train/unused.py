@@ -9,6 +9,12 @@ from loriini.train.run import AUTO, Run
 Needs = tuple[Callable[[Run], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
 
+A_MIXTURE: Needs = (lambda run: run.model.num_experts > 1, "a mixture")
+A_LLAMA: Needs = (lambda run: run.model.block != "gpt2", "a block that is not gpt2")
+HELDOUT: Needs = (lambda run: bool(run.evaluate.heldout), "held-out text, --heldout")
+TRAINED = ("linear", "mlp", "linear_segment")
+"""Scorers with weights that are trained."""
+
 NEEDS: dict[str, Needs] = {
     "optimizer.decay": (
         lambda run: run.optimizer.schedule == "warmup_stable_decay",
@@ -18,8 +24,26 @@ NEEDS: dict[str, Needs] = {
         lambda run: run.optimizer.schedule != "constant",
         "a schedule that is not constant",
     ),
-    "optimizer.router_rate": (lambda run: run.model.num_experts > 1, "a mixture"),
-    "optimizer.expert_rate": (lambda run: run.model.num_experts > 1, "a mixture"),
+    "optimizer.router_rate": (
+        lambda run: run.model.num_experts > 1 and run.routing.scorer in TRAINED and not run.routing.fixed,
+        "a mixture with a router that is trained",
+    ),
+    "optimizer.expert_rate": A_MIXTURE,
+    "per_expert_every": A_MIXTURE,
+    "model.recompute_merge": (
+        lambda run: (
+            run.model.recompute_merge is not True
+            or (run.model.num_experts > 1 and run.routing.combination == "parameters")
+        ),
+        "a design that merges experts",
+    ),
+    "model.rope_theta": A_LLAMA,
+    "model.rope_scaling": A_LLAMA,
+    "model.rms_norm_eps": A_LLAMA,
+    "model.layer_norm_epsilon": (lambda run: run.model.block == "gpt2", "--model.block gpt2"),
+    "evaluate.every": HELDOUT,
+    "evaluate.instances": HELDOUT,
+    "evaluate.skip": HELDOUT,
     "warmup.dense_share": (
         lambda run: run.model.num_experts > 1 or run.warmup.dense_share == 0,
         "a mixture",
@@ -49,8 +73,10 @@ def refuse_unused(run: Run, overrides: Sequence[str], processes: int) -> None:
 def _missing(run: Run, name: str, processes: int) -> str | None:
     """What a setting needs to change this run; None where it does."""
     section, _, field = name.rpartition(".")
-    if section == "parallel" and processes == 1 and getattr(run.parallel, field) not in (0, 1):
-        return "several processes, started by torchrun"
+    if section == "parallel" and processes == 1:
+        value = getattr(run.parallel, field)
+        if value is True or value not in (0, 1):
+            return "several processes, started by torchrun"
     if section == "routing" and field not in FOR_ANY_DESIGN:
         if run.model.num_experts == 1:
             return "a mixture, --model.num_experts above 1"
