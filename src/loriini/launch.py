@@ -95,7 +95,10 @@ def train_recipe(
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None) -> Run:
-    """The run with held-out documents, its own where none are given; InputError for `on_error` without any."""
+    """The run with held-out documents, its own where none are given.
+
+    InputError for `on_error` without any.
+    """
     heldout = tuple(map(absolute_input, inputs)) or run.evaluate.heldout
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
@@ -155,10 +158,10 @@ def dry_run(
     cluster: GpuCluster,
     vocab_size: int | None = None,
     init: str | None = None,
-    heldout: Sequence[Path] = (),
+    heldout: Sequence[str] = (),
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
-    run = with_heldout(recipe(name, overrides, init), heldout)
+    run = with_heldout(recipe(name, overrides, init), heldout, None)
     refuse_unused(run, overrides, cluster.gpus)
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
