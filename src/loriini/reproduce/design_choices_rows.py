@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
@@ -14,6 +15,11 @@ TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
 UNUSED = 0.1
 """Of the even share: an expert with less of a layer's choices has collapsed."""
+IN_USE = 0.5
+"""Of the even share: an expert with more of a layer's choices is in use again."""
+ENOUGH = 20
+"""Choices for each expert, on average, of which a record must be to show a collapse: by chance alone an
+expert gets less than a tenth of an even share of 20 in fewer than one of ten million records."""
 LAST = 0.2
 """Part of training, at its end, over which the use of experts is averaged."""
 MEAN_NOTE = (
@@ -130,13 +136,24 @@ def _outer(m: Measured) -> dict[int, tuple[float, float]]:
 
 
 def recovered(m: Measured, row: str) -> Values:
-    """How many experts were below a tenth of the even share once and above half of it later."""
+    """How many experts collapsed and were in use later, each in two records in a row.
+
+    Seeds are left out whose records are of few choices, such as those of a single step with a small batch.
+    """
     found = {}
     for seed, load in m.each(row, "training", "load").items():
-        relative_SLE = np.array(load["values"]) * np.array(load["values"]).shape[2]
-        low = np.minimum.accumulate(relative_SLE, axis=0) < UNUSED
-        found[seed] = float((low & (relative_SLE > 0.5)).any(0).sum())
+        load_SLE = np.array(load["values"])
+        experts = load_SLE.shape[2]
+        if min(load["choices"]) >= ENOUGH * experts:
+            collapsed_SLE = lasting(load_SLE < UNUSED / experts)
+            in_use_SLE = lasting(load_SLE > IN_USE / experts)
+            found[seed] = float((np.maximum.accumulate(collapsed_SLE) & in_use_SLE).any(0).sum())
     return found
+
+
+def lasting(seen_SLE: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What is seen in two records in a row, at the second."""
+    return seen_SLE[1:] & seen_SLE[:-1]
 
 
 def stays_in_use(m: Measured) -> Iterator[Claim]:

@@ -65,7 +65,8 @@ def training(trial: Trial) -> dict[str, Any]:
     - `curve`: `compare.measures.learning_curve` over tokens.
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `active_long`: in a tenth of the training. `segments` is how many units a window routes.
-    - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, alike.
+    - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
+      not recorded); `norms`: mean activation norms, alike.
     """
     metrics = read_metrics(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
@@ -87,6 +88,9 @@ def training(trial: Trial) -> dict[str, Any]:
                     "tokens": [m["tokens"] for m in recorded],
                     "values": [m[key] for m in recorded],
                 }
+        if "load" in measured:
+            counts = [min(m.get("choices", [0])) for m in routed if "load" in m]
+            measured["load"]["choices"] = thinned(counts)
     return measured
 
 
