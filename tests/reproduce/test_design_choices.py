@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered
+from loriini.reproduce.claims import FAILS
+from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered, weakly_in_topics
 from loriini.reproduce.measured import Measured
 
 RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
@@ -45,3 +46,17 @@ def test_an_expert_recovers_that_collapsed_and_was_in_use_again_for_several_reco
     choices_SLE[10:, 2, 3] = 0  # stays unused …
     choices_SLE[15, 2, 3] = 50  # … but for a single record
     assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == {0: 1.0}
+
+
+def routes(agreement: float, domains: int) -> dict[str, Any]:
+    shares = {f"domain {i}": [0.5, 0.5] for i in range(domains)}
+    return {"layers": [{"domain_agreement": agreement, "choice_shares": shares}] * LAYERS}
+
+
+def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1), "routes": routes(0.0, 1)}
+    m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
+    assert [claim.says for claim in weakly_in_topics(m)] == ["agreement of experts and topic"]
+    measures["languages"] = routes(0.3, 4)
+    verdicts = {claim.says: claim.verdict for claim in weakly_in_topics(m)}
+    assert verdicts["agreement of experts and language"] == FAILS

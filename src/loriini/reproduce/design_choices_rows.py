@@ -1,5 +1,6 @@
 """The design-choices paper's items."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -25,7 +26,7 @@ LAST = 0.2
 MEAN_NOTE = (
     "perplexity of the final model on held-out text; the paper's is the mean of the last 100 evaluations"
 )
-TOPICS = "topics are the domains of held-out text instead of MMLU's"
+TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
 
 
 def units_and_scopes(m: Measured) -> Iterator[Claim]:
@@ -185,39 +186,49 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
 
 
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
-    """Adjusted mutual information of experts and domain, mean over layers."""
+    """Adjusted mutual information of experts and domain, mean over layers; none for a single domain."""
     found = m.each(row, measure, "layers")
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
         for seed, layers in found.items()
+        if len(layers[0]["choice_shares"]) > 1
     }
 
 
+def agrees(what: str, values: Values, low: float = -math.inf, high: float = math.inf) -> Iterator[Claim]:
+    """A claim about an agreement, none where text of a single domain left nothing to agree with."""
+    if values:
+        yield Claim(f"agreement of experts and {what}", values, low, high)
+
+
+TEXT_OF = {"topics": "topic", "languages": "language"}
+"""What the domains of the held-out text of a measure are."""
 WEAK = (0.02, 0.5)
 """Range of an agreement that is there, but weak."""
 
 
 def weakly_in_topics(m: Measured) -> Iterator[Claim]:
     """Sequences specialise weakly in topics, not in languages."""
-    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "routes"))
-    yield Claim("agreement of experts and topic", topics, *WEAK)
-    yield Claim("agreement of experts and language", languages, high=WEAK[0])
+    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, *WEAK)
+    yield from agrees("language", languages, high=WEAK[0])
 
 
 def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
     """Tokens do not specialise in topics; their use differs by language."""
     row = "token, layer-wise, top-2"
-    topics, languages = (agreement(m, row, text) for text in ("topics", "routes"))
-    yield Claim("agreement of experts and topic", topics, high=WEAK[0])
-    yield Claim("agreement of experts and language", languages, low=WEAK[0])
-    yield above("agreement with language less that with topic", languages, topics, unit="")
+    topics, languages = (agreement(m, row, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, high=WEAK[0])
+    yield from agrees("language", languages, low=WEAK[0])
+    if topics and languages:
+        yield above("agreement with language less that with topic", languages, topics, unit="")
 
 
 def frozen_as_learned(m: Measured) -> Iterator[Claim]:
     """Frozen and learned routers agree with topics, random ones do not."""
     for row in ("learned", "frozen"):
-        yield Claim(f"agreement of experts and topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
-    yield Claim("agreement of experts and topic, random", agreement(m, "random", "topics"), high=WEAK[0])
+        yield from agrees(f"topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
+    yield from agrees("topic, random", agreement(m, "random", "topics"), high=WEAK[0])
     yield Claim("largest share of an expert, mean over layers, random", largest_share(m, "random"), high=0.35)
 
 
@@ -230,19 +241,16 @@ def largest_share(m: Measured, row: str) -> Values:
 def assignment_charts(m: Measured) -> Iterator[Chart]:
     """Shares of the choices by topic and by language, and the agreement over layers."""
     for row in m.finished(list(m.rows)):
-        for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+        for measure, what in TEXT_OF.items():
             if m.each(row, measure, "layers"):
                 yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
-    for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+    for measure, what in TEXT_OF.items():
         yield c.route_chart(m, list(m.rows), {"domain_agreement": f"agreement with {what}"}, measure)
 
 
 def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The two agreements."""
-    return {
-        "agreement with topic": agreement(m, row, "topics"),
-        "agreement with domain": agreement(m, row, "routes"),
-    }
+    return {f"agreement with {what}": agreement(m, row, measure) for measure, what in TEXT_OF.items()}
 
 
 def perplexity_chart(m: Measured) -> Iterator[Chart]:
@@ -287,7 +295,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-assignment",
         weakly_in_topics,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,
@@ -295,7 +303,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-random-assignment",
         frozen_as_learned,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,
@@ -303,7 +311,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-token-assignment",
         in_languages_not_topics,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,

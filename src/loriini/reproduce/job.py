@@ -27,7 +27,7 @@ from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, item_results
 from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, find_scale
-from loriini.reproduce.texts import MIXED, Texts, waiting_lock
+from loriini.reproduce.texts import Texts, waiting_lock
 from loriini.sources import OnError, read_documents
 
 SETTINGS = "reproduce.json"
@@ -73,9 +73,9 @@ class HeldOutTexts:
     scale: Scale
     cut: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict)
 
-    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], dict[str, HeldOut]]:
-        """A kind's held-out text and the mixed text's, in the tokens of a run's model."""
-        return self._instances(kind, kind, run), self._instances(MIXED, kind, run)
+    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], Callable[[str], dict[str, HeldOut]]]:
+        """A kind's held-out text, and a function to that of any kind, in the tokens of a run's model."""
+        return self._instances(kind, kind, run), partial(self._instances, tokenizer_of=kind, run=run)
 
     def _instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
         """A kind's text in the tokens of another kind's tokenizer, which is that of `run`."""

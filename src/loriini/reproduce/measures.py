@@ -29,7 +29,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import load_model, run_precision
-from loriini.reproduce.texts import waiting_lock
+from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
@@ -42,7 +42,7 @@ DIGITS = 6
 FORM = 2
 """Of a measure's file; those of another form are measured again."""
 ROUTER_FREE = "router-free"
-NO_ROUTES = ("routes", "topics")
+NO_ROUTES = ("routes", "topics", "languages")
 """Measures that a dense model does not have."""
 
 
@@ -53,8 +53,8 @@ class Setting:
     run: Path
     model: LoriiniForCausalLM
     heldout: Mapping[str, HeldOut]
-    topics: Mapping[str, HeldOut]
-    """Text of other kinds, for a model of languages."""
+    of_kind: Callable[[str], Mapping[str, HeldOut]]
+    """Held-out text of any kind of `texts`, such as mixed text for a model of languages."""
     skip: int
 
 
@@ -132,9 +132,9 @@ def digits(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def routes(s: Setting, topics: bool = False) -> dict[str, Any]:
-    """Routes of the held-out text by domain, or those of other text; see `Routes.to_dict`."""
-    text = s.topics if topics else s.heldout
+def routes(s: Setting, kind: str | None = None) -> dict[str, Any]:
+    """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
+    text = s.heldout if kind is None else s.of_kind(kind)
     return routes_by_domain(s.model, {domain: held.ids for domain, held in text.items()}).to_dict()
 
 
@@ -193,7 +193,8 @@ MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
     "prompt": partial(perplexity, routing="prompt"),
     "segment": partial(perplexity, routing="segment"),
     "routes": routes,
-    "topics": partial(routes, topics=True),
+    "topics": partial(routes, kind=MIXED),
+    "languages": partial(routes, kind=LANGUAGES),
     "questions": questions,
     "questions by segment": partial(questions, routing="segment"),
 }
@@ -204,7 +205,7 @@ def measure(
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
-    `text` gives the held-out text and that of other kinds as instances of a model's tokenizer.
+    `text` gives the held-out text, and a function to that of any kind, as instances of a model's tokenizer.
     """
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
