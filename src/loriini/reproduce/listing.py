@@ -28,7 +28,7 @@ SHARE_OF_EXPERT = 0.05
 CPU_FLOPS = 6e10
 """Of one core on matrices this small."""
 COMPUTED_MINUTES = 3.0
-"""Of an item without trainings."""
+"""Of what an item computes or times without a training."""
 PEAK, USE = 312e12, 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
 GIB = 1 << 30
@@ -40,7 +40,7 @@ def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
     """An estimate of an item's cost on cores, if none of its runs is there yet."""
     runs = distinct_runs(item_runs(row, scale), scale)
     seconds = sum(run_seconds(paper, scale) for paper in runs)
-    return seeds * seconds / 60 + (0 if runs else COMPUTED_MINUTES)
+    return seeds * seconds / 60 + (COMPUTED_MINUTES if row.compute else 0)
 
 
 def describe_reasons(scale: Scale, seeds: int) -> str:

@@ -1,12 +1,12 @@
 """What is measured of a trained run: its training, its held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, or `router-free NODE:NORM`. Each is computed once per run and kept as JSON; a
+A measure is a name in MEASURES, `router-free NODE:NORM` for held-out loss with experts ranked by their
+activations, or `router-free questions NODE:NORM`. Each is computed once per run and kept as JSON; a
 run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -41,7 +41,7 @@ DIGITS = 6
 """Of what is kept of every instance."""
 FORM = 2
 """Of a measure's file; those of another form are measured again."""
-ROUTER_FREE = "router-free"
+ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 NO_ROUTES = ("routes", "topics", "languages")
 """Measures that a dense model does not have."""
 
@@ -175,17 +175,11 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
     return measured
 
 
-def without_routers(s: Setting, how: str) -> dict[str, Any]:
-    """Perplexity, questions and seconds of evaluation with experts ranked by their activations (AoE §3.1).
-
-    `how` is NODE:NORM, or empty to keep the routers.
-    """
-    if how:
-        s = replace(s, model=deepcopy(s.model))
-        RouterFree.parse(how).apply(s.model)
-    started = time.perf_counter()
-    measured = perplexity(s)
-    return {**measured, "seconds": time.perf_counter() - started, "questions": questions(s)}
+def without_routers(s: Setting, how: str) -> Setting:
+    """The model with experts ranked by their activations, at NODE:NORM (AoE §3.1)."""
+    s = replace(s, model=deepcopy(s.model))
+    RouterFree.parse(how).apply(s.model)
+    return s
 
 
 MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
@@ -236,6 +230,7 @@ def kept_measure(path: Path) -> dict[str, Any] | None:
 
 def measure_one(name: str, setting: Setting) -> dict[str, Any]:
     """One measure by its name."""
-    if name.startswith(ROUTER_FREE):
-        return without_routers(setting, name.removeprefix(ROUTER_FREE).strip())
+    for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
+        if name.startswith(prefix):
+            return of(without_routers(setting, name.removeprefix(prefix).strip()))
     return MEASURES[name](setting)
