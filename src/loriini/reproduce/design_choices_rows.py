@@ -30,7 +30,11 @@ TOPICS = "topics and languages are the domains of held-out text instead of MMLU'
 
 
 def units_and_scopes(m: Measured) -> Iterator[Claim]:
-    """Table 1's comparisons with dense widths, and of units, scopes and k."""
+    """Table 1's comparisons with dense widths, and of units, scopes and k.
+
+    Per token against per sequence, layer by layer against once for all (section 3.1 finds the latter somewhat
+    worse), and k: what the unit changes is more than what the scope or k change.
+    """
     loss = m.loss
     yield below(
         "loss of token top-2 less that of dense 4x",
