@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from loriini.reproduce.claims import FAILS
-from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered, weakly_in_topics
+from loriini.published.items import ITEMS
+from loriini.reproduce.claims import FAILS, HOLDS
+from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered, units_and_scopes, weakly_in_topics
 from loriini.reproduce.measured import Measured
 
 RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
@@ -60,3 +61,27 @@ def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     measures["languages"] = routes(0.3, 4)
     verdicts = {claim.says: claim.verdict for claim in weakly_in_topics(m)}
     assert verdicts["agreement of experts and language"] == FAILS
+
+
+def test_the_unit_is_compared_with_scope_and_k() -> None:
+    perplexity = {
+        **dict.fromkeys(ITEMS["design-choices-table1"].runs, 20.0),
+        "token, layer-wise, top-1": 11.0,
+        "token, layer-wise, top-2": 10.0,
+        "sequence, layer-wise, top-1": 14.0,
+        "sequence, layer-wise, top-2": 13.0,
+        "sequence, global, top-1": 16.0,
+    }
+
+    def verdicts() -> dict[str, str]:
+        measures = {row: {"heldout": {"perplexity": {"web": value}}} for row, value in perplexity.items()}
+        m = Measured({row: {0: of_row, 1: of_row} for row, of_row in measures.items()})
+        return {claim.says: claim.verdict for claim in units_and_scopes(m)}
+
+    scope = "change of the loss with the unit less that with the scope"
+    perplexity["sequence, global, top-2"] = 14.0
+    found = verdicts()
+    assert found["top-2: loss of token less sequence"] == found["top-1: loss of token less sequence"] == HOLDS
+    assert found[scope] == found["change of the loss with the unit less that with k"] == HOLDS
+    perplexity["sequence, global, top-2"] = 40.0
+    assert verdicts()[scope] == FAILS

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, above, below, close, difference
+from loriini.reproduce.claims import Claim, Values, above, below, close, difference, mean_of
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
 
@@ -30,11 +30,7 @@ TOPICS = "topics and languages are the domains of held-out text instead of MMLU'
 
 
 def units_and_scopes(m: Measured) -> Iterator[Claim]:
-    """Table 1's comparisons with dense widths, and of units, scopes and k.
-
-    Per token against per sequence, layer by layer against once for all (section 3.1 finds the latter somewhat
-    worse), and k: what the unit changes is more than what the scope or k change.
-    """
+    """Table 1's comparisons with dense widths, and of units, scopes and k: the unit changes most."""
     loss = m.loss
     yield below(
         "loss of token top-2 less that of dense 4x",
@@ -58,6 +54,27 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
     }
     yield Claim("gain of sequence top-2 over top-1", gains["sequence"], low=0.0, unit="nats")
     yield above("gain of top-2 over top-1, sequence less token", gains["sequence"], gains["token"])
+    for k in (2, 1):
+        pair = (f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
+        yield below(f"top-{k}: loss of token less sequence", *map(loss, pair))
+    changes = changes_of_loss(m)
+    for other in ("scope", "k"):
+        says = f"change of the loss with the unit less that with {'the scope' if other == 'scope' else 'k'}"
+        yield above(says, changes["unit"], changes[other])
+
+
+def changes_of_loss(m: Measured) -> dict[str, Values]:
+    """How much the loss changes with unit, scope and k, each the mean over two pairs of rows."""
+    pairs = {
+        "unit": [(f"sequence, layer-wise, top-{k}", f"token, layer-wise, top-{k}") for k in (1, 2)],
+        "scope": [(f"sequence, global, top-{k}", f"sequence, layer-wise, top-{k}") for k in (1, 2)],
+        "k": [(f"{unit}, layer-wise, top-1", f"{unit}, layer-wise, top-2") for unit in ("token", "sequence")],
+    }
+    means = {
+        name: mean_of([difference(m.loss(one), m.loss(other)) for one, other in of_name])
+        for name, of_name in pairs.items()
+    }
+    return {name: {seed: abs(value) for seed, value in mean.items()} for name, mean in means.items()}
 
 
 def more_experts(m: Measured) -> Iterator[Claim]:
