@@ -12,7 +12,7 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import DONE, Trial, run_state
-from loriini.reproduce import computed_rows, job, measures, toy_rows
+from loriini.reproduce import job, measures, throughput, toy_rows
 from loriini.reproduce.scales import SCALES, TINY, Scale
 from loriini.reproduce.texts import waiting_lock
 from loriini.reproduce.toy import MAIN, Study
@@ -73,8 +73,8 @@ def tiny() -> Any:
     """Scales of two steps, and measurements that take no time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SCALES, "tiny", TEST)
-        patch.setitem(computed_rows.TIMED, "tiny", TIMED)
-        patch.setitem(computed_rows.ROUNDS, "tiny", 2)
+        patch.setitem(throughput.TIMED, "tiny", TIMED)
+        patch.setitem(throughput.ROUNDS, "tiny", 2)
         patch.setattr(toy_rows, "STUDIES", STUDIES)
         patch.setattr(job, "train_trials", train_here)
         patch.setattr(measures, "ANSWER", 8)

@@ -17,7 +17,16 @@ from loriini.reproduce import job, measures
 from loriini.reproduce.claims import UNDECIDED
 from loriini.reproduce.items import FIRST, ROWS
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
-from loriini.reproduce.listing import STARTUP_SECONDS, evaluation_commands, run_folder, run_seconds
+from loriini.reproduce.listing import (
+    STARTUP_SECONDS,
+    cost,
+    evaluation_commands,
+    gpu_hours,
+    paper_runs,
+    run_folder,
+    run_seconds,
+    training_command,
+)
 from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import item_results
 from loriini.reproduce.rows import Row
@@ -94,16 +103,18 @@ def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
     [
         ("lory-table1", ["--tasks lory"]),
         ("lory-table6", ["--tasks lory --routing prompt", "--tasks lory --routing segment"]),
-        ("lory-table7", ["--documents HELDOUT"]),
+        ("lory-table7", ["--documents HELDOUT/several-corpora-after-Llama-2"]),
         ("lory-fig5", []),
+        ("design-choices-table3", ["--documents HELDOUT/MultiWiki", "--documents HELDOUT/OpenWebText"]),
     ],
 )
 def test_runs_at_the_papers_scale_are_evaluated_as_published(item: str, options: list[str]) -> None:
     row = ROWS[item]
     commands = list(evaluation_commands(row, 1))
     assert [re.findall(r"(--(?!out).*) --out", command)[0] for command in commands] == options
-    folders = {run_folder(paper, 0) for paper in row.runs.values()}
-    assert all(set(re.findall(r"runs/\S+", command)) == folders for command in commands)
+    trained = {run_folder(paper, text, 0) for text, paper in paper_runs(row)}
+    evaluated = [set(re.findall(r"runs/\S+", command)) for command in commands]
+    assert not options or set.union(*evaluated) == trained
 
 
 def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,8 +122,22 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
     lines = capsys.readouterr().out.splitlines()
     commands = [line for line in lines if line.startswith("torchrun")]
     assert len(commands) == 4
+    assert all("--nnodes 8 --nproc-per-node 8 --rdzv-backend c10d" in command for command in commands)
     assert sum("--order=random" in command for command in commands) == 2
+    assert sum("--corpus CORPORA/Common-Crawl-random" in command for command in commands) == 2
+    assert sum("--corpus CORPORA/Common-Crawl-similar" in command for command in commands) == 2
     assert all("64 GPUs" in line and "hours" in line for line in lines if line.startswith("# 0.3b"))
+
+
+def test_at_the_papers_scale_each_text_has_its_runs() -> None:
+    """A run on one of an item's texts alone is trained once, and each on as many GPUs as are estimated."""
+    row = ROWS["design-choices-table3"]
+    commands = [training_command(paper, text, 0, gpus=1) for text, paper in paper_runs(row)]
+    assert all("torchrun --nnodes 1 --nproc-per-node 1 -m" in command for command in commands)
+    assert len({command.split("--out ")[1] for command in commands}) == len(commands) == 2 * 6 + 2
+    assert sum("MultiWiki-random --out runs/MultiWiki/" in command for command in commands) == 6 + 2
+    hours = sum(gpu_hours(paper) for _, paper in paper_runs(row))
+    assert cost(row, SCALES["paper"], seeds=2) == f"{2 * hours:,.0f} GPU-hours"
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"items": [1]}', '{"items": {"lory-fig3": {}}}'])

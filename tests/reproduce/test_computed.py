@@ -77,11 +77,18 @@ def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
 
 def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:
     point = {"load": [[1, 0], [1, 0], [0, 1]], "accuracy": [1, 1, 1]}
-    studies = {row: {name: [[point]] for name in toy_rows.MODELS} for row in toy_rows.STUDIES}
-    claims = list(toy_rows.who_classifies_what(Measured({}, "", {"studies": studies})))
-    named = {claim.says.partition(":")[0] for claim in claims} & studies.keys()
+    studies = {row: {name: [[point]] * 2 for name in toy_rows.MODELS} for row in toy_rows.STUDIES}
+
+    def judged() -> set[str]:
+        claims = toy_rows.who_classifies_what(Measured({}, "", {"studies": studies}))
+        return {claim.says.partition(":")[0] for claim in claims} & studies.keys()
+
+    named = judged()
     alike = {row for row, s in toy_rows.STUDIES.items() if s.width == s.expert_width}
     assert named == alike - {toy_rows.MAIN}
+    unlearned = min(named)
+    studies[unlearned] = {name: [[{**point, "accuracy": [1, 1, 0]}], [point]] for name in toy_rows.MODELS}
+    assert judged() == named - {unlearned}
 
 
 def test_throughput_is_in_the_unit_of_the_table() -> None:

@@ -20,7 +20,7 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
-    return Setting(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, {}, SEGMENT)
+    return Setting(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
 
 
 def test_questions_differ_by_how_they_are_routed(setting: Setting) -> None:

@@ -15,7 +15,7 @@ from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_check
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
 from tiny import random_ids, tiny_model
 
-AT = RunProgress(step=3, consumed=24, tokens=999, skips=1)
+AT = RunProgress(step=3, consumed=24, tokens=999, skips=1, amounts=((1.5, 0.1), (0.0, 1.6)))
 
 
 def stepped(design: str = "lory") -> tuple[torch.nn.Module, torch.optim.AdamW]:
@@ -169,6 +169,15 @@ def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp
     assert newest_checkpoint(tmp_path) is None
 
 
+def set_amounts(folder: Path, amounts: Any) -> None:
+    """Write amounts into a checkpoint's state, or leave them out."""
+    state = json.loads((folder / "state.json").read_text())
+    state["progress"]["amounts"] = amounts
+    if amounts is None:
+        del state["progress"]["amounts"]
+    (folder / "state.json").write_text(json.dumps(state))
+
+
 @pytest.fixture(scope="module")
 def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints of steps 2 and 3."""
@@ -186,9 +195,15 @@ def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda folder: (folder / "state.json").write_text("{"),
         lambda folder: (folder / "state.json").write_text("{}"),
         lambda folder: (folder / "state.json").write_text("[]"),
+        lambda folder: set_amounts(folder, [[1.0, "x"]]),
+        lambda folder: set_amounts(folder, [[1.0, 2.0], [3.0]]),
+        lambda folder: set_amounts(folder, 7),
         lambda folder: flip_a_bit(tensors_in(folder)),
     ],
-    ids=["no tensors", "short tensors", "no state", "half a state", "empty state", "a list", "one bit"],
+    ids=[
+        *("no tensors", "short tensors", "no state", "half a state", "empty state", "a list"),
+        *("amounts of words", "ragged amounts", "no list of amounts", "one bit"),
+    ],
 )
 def test_a_damaged_one_is_named_and_the_one_before_is_used(
     damage, two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -212,7 +227,13 @@ def flip_a_bit(path: Path) -> None:
 def test_the_state_is_json(tmp_path: Path) -> None:
     save(tmp_path, stepped(), AT)
     state = json.loads((tmp_path / "step-00000003" / "state.json").read_text())
-    assert state["progress"] == {"step": 3, "consumed": 24, "tokens": 999, "skips": 1}
+    assert state["progress"] == {
+        "step": 3,
+        "consumed": 24,
+        "tokens": 999,
+        "skips": 1,
+        "amounts": [[1.5, 0.1], [0.0, 1.6]],
+    }
 
 
 def test_a_checkpoint_with_gate_and_up_in_one_tensor_is_restored(tmp_path: Path) -> None:
@@ -231,3 +252,9 @@ def test_a_checkpoint_with_gate_and_up_in_one_tensor_is_restored(tmp_path: Path)
     restored = checkpoint.tensors_of(other, other_optimizer, SINGLE_PROCESS)
     assert restored.keys() == tensors.keys()
     assert all(torch.equal(restored[name], tensor) for name, tensor in tensors.items())
+
+
+def test_one_of_an_earlier_version_has_no_amounts(two_steps: Path, tmp_path: Path) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    set_amounts(tmp_path / "step-00000003", None)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000003", RunProgress(3))

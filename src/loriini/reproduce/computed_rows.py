@@ -15,18 +15,12 @@ from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims import Claim, Values, below, exactly, ratio
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
-from loriini.reproduce.scales import Scale, paper_run, scaled_run
+from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.sent_rows import SENT_ROW
-from loriini.reproduce.throughput import memory, step_rates
+from loriini.reproduce.throughput import ROUNDS, memory, step_rates, timed_run
 from loriini.reproduce.toy_rows import TOY_ROW
+from loriini.train.run import Run
 
-TIMED = {
-    "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
-    "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
-    "paper": Scale("paper", {"0.3b": (1024, 24, 16), "732m": (768, 12, 12)}, batch_size=4, length=4096),
-}
-"""Models of which training steps are timed; `paper` is for a GPU."""
-ROUNDS = {"tiny": 5, "small": 11, "paper": 15}
 CLOSE_TO_PRINTED = 0.03
 """Relative difference of a size to the printed one, which has two digits."""
 
@@ -78,11 +72,9 @@ def size_row(item: str) -> Row:
     )
 
 
-def timed_runs(item: str, scale: Scale) -> dict[str, Any]:
+def timed_runs(item: str, scale: Scale) -> dict[str, Run]:
     """The models of an item whose steps are timed."""
-    timed = TIMED[scale.name]
-    timed = replace(timed, segment_length=256)
-    return {row: scaled_run(paper, timed) for row, paper in ITEMS[item].runs.items()}
+    return {row: timed_run(paper, scale) for row, paper in ITEMS[item].runs.items()}
 
 
 def lory_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:

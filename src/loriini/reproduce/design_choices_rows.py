@@ -1,12 +1,14 @@
 """The design-choices paper's items."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, above, below, close, difference
+from loriini.reproduce.claims import Claim, Values, above, below, close, difference, mean_of
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
 
@@ -14,16 +16,21 @@ TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
 UNUSED = 0.1
 """Of the even share: an expert with less of a layer's choices has collapsed."""
+IN_USE = 0.5
+"""Of the even share: an expert with more of a layer's choices is in use again."""
+ENOUGH = 20
+"""Choices for each expert, on average, of which a record must be to show a collapse: by chance alone an
+expert gets less than a tenth of an even share of 20 in fewer than one of ten million records."""
 LAST = 0.2
 """Part of training, at its end, over which the use of experts is averaged."""
 MEAN_NOTE = (
     "perplexity of the final model on held-out text; the paper's is the mean of the last 100 evaluations"
 )
-TOPICS = "topics are the domains of held-out text instead of MMLU's"
+TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
 
 
 def units_and_scopes(m: Measured) -> Iterator[Claim]:
-    """Table 1's comparisons with dense widths, and of units, scopes and k."""
+    """Table 1's comparisons with dense widths, and of units, scopes and k: the unit changes most."""
     loss = m.loss
     yield below(
         "loss of token top-2 less that of dense 4x",
@@ -47,6 +54,27 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
     }
     yield Claim("gain of sequence top-2 over top-1", gains["sequence"], low=0.0, unit="nats")
     yield above("gain of top-2 over top-1, sequence less token", gains["sequence"], gains["token"])
+    for k in (2, 1):
+        pair = (f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
+        yield below(f"top-{k}: loss of token less sequence", *map(loss, pair))
+    changes = changes_of_loss(m)
+    for other in ("scope", "k"):
+        says = f"change of the loss with the unit less that with {'the scope' if other == 'scope' else 'k'}"
+        yield above(says, changes["unit"], changes[other])
+
+
+def changes_of_loss(m: Measured) -> dict[str, Values]:
+    """How much the loss changes with unit, scope and k, each the mean over two pairs of rows."""
+    pairs = {
+        "unit": [(f"sequence, layer-wise, top-{k}", f"token, layer-wise, top-{k}") for k in (1, 2)],
+        "scope": [(f"sequence, global, top-{k}", f"sequence, layer-wise, top-{k}") for k in (1, 2)],
+        "k": [(f"{unit}, layer-wise, top-1", f"{unit}, layer-wise, top-2") for unit in ("token", "sequence")],
+    }
+    means = {
+        name: mean_of([difference(m.loss(one), m.loss(other)) for one, other in of_name])
+        for name, of_name in pairs.items()
+    }
+    return {name: {seed: abs(value) for seed, value in mean.items()} for name, mean in means.items()}
 
 
 def more_experts(m: Measured) -> Iterator[Claim]:
@@ -130,13 +158,24 @@ def _outer(m: Measured) -> dict[int, tuple[float, float]]:
 
 
 def recovered(m: Measured, row: str) -> Values:
-    """How many experts were below a tenth of the even share once and above half of it later."""
+    """How many experts collapsed and were in use later, each in two records in a row.
+
+    Seeds are left out whose records are of few choices, such as those of a single step with a small batch.
+    """
     found = {}
     for seed, load in m.each(row, "training", "load").items():
-        relative_SLE = np.array(load["values"]) * np.array(load["values"]).shape[2]
-        low = np.minimum.accumulate(relative_SLE, axis=0) < UNUSED
-        found[seed] = float((low & (relative_SLE > 0.5)).any(0).sum())
+        load_SLE = np.array(load["values"])
+        experts = load_SLE.shape[2]
+        if min(load["choices"]) >= ENOUGH * experts:
+            collapsed_SLE = lasting(load_SLE < UNUSED / experts)
+            in_use_SLE = lasting(load_SLE > IN_USE / experts)
+            found[seed] = float((np.maximum.accumulate(collapsed_SLE) & in_use_SLE).any(0).sum())
     return found
+
+
+def lasting(seen_SLE: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What is seen in two records in a row, at the second."""
+    return seen_SLE[1:] & seen_SLE[:-1]
 
 
 def stays_in_use(m: Measured) -> Iterator[Claim]:
@@ -168,39 +207,49 @@ def one_or_two_layers(m: Measured) -> Iterator[Claim]:
 
 
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
-    """Adjusted mutual information of experts and domain, mean over layers."""
+    """Adjusted mutual information of experts and domain, mean over layers; none for a single domain."""
     found = m.each(row, measure, "layers")
     return {
         seed: float(np.mean([layer["domain_agreement"] for layer in layers]))
         for seed, layers in found.items()
+        if len(layers[0]["choice_shares"]) > 1
     }
 
 
+def agrees(what: str, values: Values, low: float = -math.inf, high: float = math.inf) -> Iterator[Claim]:
+    """A claim about an agreement, none where text of a single domain left nothing to agree with."""
+    if values:
+        yield Claim(f"agreement of experts and {what}", values, low, high)
+
+
+TEXT_OF = {"topics": "topic", "languages": "language"}
+"""What the domains of the held-out text of a measure are."""
 WEAK = (0.02, 0.5)
 """Range of an agreement that is there, but weak."""
 
 
 def weakly_in_topics(m: Measured) -> Iterator[Claim]:
     """Sequences specialise weakly in topics, not in languages."""
-    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "routes"))
-    yield Claim("agreement of experts and topic", topics, *WEAK)
-    yield Claim("agreement of experts and language", languages, high=WEAK[0])
+    topics, languages = (agreement(m, SEQUENCE_TOP2, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, *WEAK)
+    yield from agrees("language", languages, high=WEAK[0])
 
 
 def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
     """Tokens do not specialise in topics; their use differs by language."""
     row = "token, layer-wise, top-2"
-    topics, languages = (agreement(m, row, text) for text in ("topics", "routes"))
-    yield Claim("agreement of experts and topic", topics, high=WEAK[0])
-    yield Claim("agreement of experts and language", languages, low=WEAK[0])
-    yield above("agreement with language less that with topic", languages, topics, unit="")
+    topics, languages = (agreement(m, row, text) for text in ("topics", "languages"))
+    yield from agrees("topic", topics, high=WEAK[0])
+    yield from agrees("language", languages, low=WEAK[0])
+    if topics and languages:
+        yield above("agreement with language less that with topic", languages, topics, unit="")
 
 
 def frozen_as_learned(m: Measured) -> Iterator[Claim]:
     """Frozen and learned routers agree with topics, random ones do not."""
     for row in ("learned", "frozen"):
-        yield Claim(f"agreement of experts and topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
-    yield Claim("agreement of experts and topic, random", agreement(m, "random", "topics"), high=WEAK[0])
+        yield from agrees(f"topic, {row}", agreement(m, row, "topics"), low=WEAK[0])
+    yield from agrees("topic, random", agreement(m, "random", "topics"), high=WEAK[0])
     yield Claim("largest share of an expert, mean over layers, random", largest_share(m, "random"), high=0.35)
 
 
@@ -213,19 +262,16 @@ def largest_share(m: Measured, row: str) -> Values:
 def assignment_charts(m: Measured) -> Iterator[Chart]:
     """Shares of the choices by topic and by language, and the agreement over layers."""
     for row in m.finished(list(m.rows)):
-        for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+        for measure, what in TEXT_OF.items():
             if m.each(row, measure, "layers"):
                 yield c.route_tiles(m, row, "choice_shares", f"{row}: share by {what}", measure)
-    for measure, what in (("topics", "topic"), ("routes", "domain of the training text")):
+    for measure, what in TEXT_OF.items():
         yield c.route_chart(m, list(m.rows), {"domain_agreement": f"agreement with {what}"}, measure)
 
 
 def assignment_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """The two agreements."""
-    return {
-        "agreement with topic": agreement(m, row, "topics"),
-        "agreement with domain": agreement(m, row, "routes"),
-    }
+    return {f"agreement with {what}": agreement(m, row, measure) for measure, what in TEXT_OF.items()}
 
 
 def perplexity_chart(m: Measured) -> Iterator[Chart]:
@@ -270,7 +316,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-assignment",
         weakly_in_topics,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,
@@ -278,7 +324,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-random-assignment",
         frozen_as_learned,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,
@@ -286,7 +332,7 @@ DESIGN_CHOICES_ROWS = (
     Row(
         "design-choices-token-assignment",
         in_languages_not_topics,
-        ("routes", "topics"),
+        tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
         note=TOPICS,

@@ -7,7 +7,7 @@ from loriini.published.items import ITEMS, PaperRun
 from loriini.reproduce import common as c
 from loriini.reproduce import design_choices_rows as choices
 from loriini.reproduce import lory_experts as experts
-from loriini.reproduce.aoe_rows import router_free_name
+from loriini.reproduce.aoe_rows import at_node
 from loriini.reproduce.claims import Claim, Values, above, below, difference, extreme
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.reasons import (
@@ -105,8 +105,8 @@ def better_mixture(runs: Runs, norm: str) -> Reason:
 
     def lost(m: Measured, row: str) -> Values:
         nodes = [name for name in runs if name != "router"]
-        best = extreme([m.loss(row, measure=router_free_name(node, norm)) for node in nodes], min)
-        return difference(best, m.loss(row, measure=router_free_name("router", norm)))
+        best = extreme([m.loss(row, measure=at_node(node, norm)) for node in nodes], min)
+        return difference(best, m.loss(row, measure=at_node("router", norm)))
 
     def claims(m: Measured) -> Iterator[Claim]:
         says = "loss at the best node less with routers, in twice the steps less in these"

@@ -25,8 +25,9 @@ from loriini.reproduce.measures import measure
 from loriini.reproduce.plan import Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, item_results
+from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, find_scale
-from loriini.reproduce.texts import MIXED, Texts, waiting_lock
+from loriini.reproduce.texts import Texts, waiting_lock
 from loriini.sources import OnError, read_documents
 
 SETTINGS = "reproduce.json"
@@ -72,9 +73,9 @@ class HeldOutTexts:
     scale: Scale
     cut: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict)
 
-    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], dict[str, HeldOut]]:
-        """A kind's held-out text and the mixed text's, in the tokens of a run's model."""
-        return self._instances(kind, kind, run), self._instances(MIXED, kind, run)
+    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], Callable[[str], dict[str, HeldOut]]]:
+        """A kind's held-out text, and a function to that of any kind, in the tokens of a run's model."""
+        return self._instances(kind, kind, run), partial(self._instances, tokenizer_of=kind, run=run)
 
     def _instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
         """A kind's text in the tokens of another kind's tokenizer, which is that of `run`."""
@@ -223,7 +224,7 @@ class _Job:
             "date": time.strftime("%Y-%m-%d"),
         }
         extra = self._computed(plan)
-        results = item_results(plan.row, cells[:own], cells[own:], extra, about)
+        results = item_results(self._with_amounts(plan.row), cells[:own], cells[own:], extra, about)
         folder = self.out / plan.row.item
         with waiting_lock(self.out / "measures"):
             folder.mkdir(exist_ok=True)
@@ -231,6 +232,12 @@ class _Job:
             write_item_report(results, folder)
             write_overview(self.out)
         inform(f"{plan.row.item}: {results['verdict']}")
+
+    def _with_amounts(self, row: Row) -> Row:
+        """The row; where its text is of its own kind, how much there is of each domain is noted."""
+        if row.kind is None:
+            return row
+        return replace(row, note=f"{row.note}; {self.heldout.texts.amounts(row.kind)}")
 
     def _computed(self, plan: Plan) -> Mapping[str, Any]:
         """What an item computes without a training, once for each number of seeds.

@@ -1,6 +1,8 @@
 """What `--list` shows: every item with its finding, its trainings, their cost, and its state in a folder."""
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import ceil
@@ -17,7 +19,7 @@ from loriini.reproduce.plan import further_runs, item_runs
 from loriini.reproduce.reasons import run_at
 from loriini.reproduce.results import RESULTS
 from loriini.reproduce.rows import Row
-from loriini.reproduce.scales import Scale, paper_run, run_name
+from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
 
 STARTUP_SECONDS = 10.0
 """Of a training's process, and of measuring it."""
@@ -28,19 +30,18 @@ SHARE_OF_EXPERT = 0.05
 CPU_FLOPS = 6e10
 """Of one core on matrices this small."""
 COMPUTED_MINUTES = 3.0
-"""Of an item without trainings."""
+"""Of what an item computes or times without a training."""
 PEAK, USE = 312e12, 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
 GIB = 1 << 30
-HELDOUT = ("--documents", "HELDOUT")
-"""Options of `loriini evaluate` for items that the papers measure by perplexity."""
+GPUS_OF_NODE = 8
 
 
 def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
     """An estimate of an item's cost on cores, if none of its runs is there yet."""
     runs = distinct_runs(item_runs(row, scale), scale)
     seconds = sum(run_seconds(paper, scale) for paper in runs)
-    return seeds * seconds / 60 + (0 if runs else COMPUTED_MINUTES)
+    return seeds * seconds / 60 + (COMPUTED_MINUTES if row.compute else 0)
 
 
 def describe_reasons(scale: Scale, seeds: int) -> str:
@@ -85,7 +86,7 @@ def cost(row: Row, scale: Scale, seeds: int) -> str:
     """Core-minutes, or GPU-hours at the papers' scale."""
     if scale.shapes:
         return f"{ceil(core_minutes(row, scale, seeds))} core-minutes"
-    hours = sum(gpu_hours(paper) for paper in {run_name(p): p for p in row.runs.values()}.values())
+    hours = sum(gpu_hours(paper) for _, paper in paper_runs(row))
     return f"{seeds * hours:,.0f} GPU-hours"
 
 
@@ -108,37 +109,76 @@ def gpu_hours(paper: PaperRun) -> float:
 
 def paper_commands(row: Row, seeds: int) -> Iterator[str]:
     """The commands of an item at the papers' scale: trainings after lines with estimates, and evaluations."""
-    for paper in {run_name(p): p for p in row.runs.values()}.values():
-        run, published = paper_run(paper), TRAINING[paper.recipe.partition("-")[0]]
-        found = estimate(run, default_vocabulary(run), GpuCluster(published.gpus, published.gpu_memory * GIB))
-        memory = found.options[0].memory.total / GIB
-        received = found.communication["fsdp"]
-        sent = f"{received.total / 1e9:.0f} GB received in a step" if received else ""
-        yield (
-            f"# {run_name(paper)}: {published.gpus} GPUs, {gpu_hours(paper) / published.gpus:,.0f} hours at "
-            f"{USE:.0%} of an A100's peak, {memory:.0f} GiB each, {sent}"
-        )
-        design = [f"--routing {paper.design}"] if paper.design else []
-        options = " ".join([*design, *paper.overrides])
+    for text, paper in paper_runs(row):
+        published = TRAINING[paper.recipe.partition("-")[0]]
+        yield described(paper, text, published.gpus, published.gpu_memory)
         for seed in range(seeds):
-            yield (
-                f"torchrun --nproc-per-node 8 -m loriini train {paper.recipe} {options} --seed {seed} "
-                f"--corpus CORPUS --out {run_folder(paper, seed)}"
-            ).replace("  ", " ")
+            yield training_command(paper, text, seed, published.gpus)
     yield from evaluation_commands(row, seeds)
 
 
-def run_folder(paper: PaperRun, seed: int) -> str:
+def paper_runs(row: Row) -> list[tuple[str, PaperRun]]:
+    """An item's trainings at the papers' scale, each once: its text and how it is evaluated, too."""
+    found = {
+        (text, run_name(paper)): (text, paper)
+        for name, text, _, _ in item_runs(row, SCALES["paper"])
+        for paper in [row.runs[name]]
+    }
+    return list(found.values())
+
+
+def described(paper: PaperRun, text: str, gpus: int, gpu_memory: float) -> str:
+    """A comment: what a training takes on the papers' GPUs."""
+    run = paper_run(paper)
+    found = estimate(run, default_vocabulary(run), GpuCluster(gpus, gpu_memory * GIB))
+    memory = found.options[0].memory.total / GIB
+    received = found.communication["fsdp"]
+    parts = [
+        f"{gpus} GPU{'s' if gpus > 1 else ''}",
+        f"{gpu_hours(paper) / gpus:,.0f} hours at {USE:.0%} of an A100's peak",
+        f"{memory:.0f} GiB each",
+        *([f"{received.total / 1e9:.0f} GB received in a step"] if received and received.total else []),
+    ]
+    return f"# {run_name(paper)} on {text}: {', '.join(parts)}"
+
+
+def training_command(paper: PaperRun, text: str, seed: int, gpus: int) -> str:
+    """The command of a training; that of several nodes is run on each, which meet at HOST."""
+    nodes = max(1, gpus // GPUS_OF_NODE)
+    meeting = ["--rdzv-backend c10d --rdzv-endpoint HOST:29400"] if nodes > 1 else []
+    design = [f"--routing {paper.design}"] if paper.design else []
+    order = paper_run(paper).order or "random"
+    parts = [
+        f"torchrun --nnodes {nodes} --nproc-per-node {min(GPUS_OF_NODE, gpus)}",
+        *meeting,
+        f"-m loriini train {paper.recipe}",
+        *design,
+        *paper.overrides,
+        f"--seed {seed} --corpus CORPORA/{slug(text)}-{order} --out {run_folder(paper, text, seed)}",
+    ]
+    return " ".join(parts)
+
+
+def slug(text: str) -> str:
+    """A text's name as a part of a path."""
+    return "-".join(re.findall(r"\w+", text))
+
+
+def run_folder(paper: PaperRun, text: str, seed: int) -> str:
     """Where the commands put a run."""
-    return "runs/" + "-".join([*run_name(paper).split(), f"seed{seed}"])
+    return f"runs/{slug(text)}/" + "-".join([*run_name(paper).split(), f"seed{seed}"])
 
 
 def evaluation_commands(row: Row, seeds: int) -> Iterator[str]:
-    """The commands that evaluate an item's trained runs, alike ones together: tasks or held-out text."""
-    default = row.published.evaluate or HELDOUT * ("heldout" in row.measures)
-    for options in dict.fromkeys(paper.evaluate or default for paper in row.runs.values()):
-        papers = [paper for paper in row.runs.values() if (paper.evaluate or default) == options]
+    """The commands that evaluate an item's runs, alike ones of a text together: tasks or held-out text."""
+    by_options: dict[tuple[str, tuple[str, ...]], list[PaperRun]] = defaultdict(list)
+    for name, text, _, _ in item_runs(row, SCALES["paper"]):
+        default = row.published.evaluate or ("--documents", f"HELDOUT/{slug(text)}") * (
+            "heldout" in row.measures
+        )
+        by_options[text, row.runs[name].evaluate or default].append(row.runs[name])
+    for (text, options), papers in by_options.items():
         for seed in range(seeds if options else 0):
-            runs = dict.fromkeys(run_folder(paper, seed) for paper in papers)
-            name = "-".join([row.item, *options[3::2], f"seed{seed}"]).replace(":", "-")
+            runs = dict.fromkeys(run_folder(paper, text, seed) for paper in papers)
+            name = "-".join([row.item, slug(text), *options[3::2], f"seed{seed}"]).replace(":", "-")
             yield f"loriini evaluate {' '.join(runs)} {' '.join(options)} --out {name}.json"

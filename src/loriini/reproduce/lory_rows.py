@@ -12,6 +12,7 @@ from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines
 from loriini.reproduce.claims import CLOSE, Claim, Values, above, below, close, difference
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
+from loriini.reproduce.texts import SHORT
 
 SIZES = ("0.3B", "1.5B")
 EXPERTS = (8, 16, 32)
@@ -253,7 +254,7 @@ LORY_ROWS = (
         ("heldout",),
         c.training_columns,
         batching_charts,
-        kind="short",
+        kind=SHORT,
         note="on short documents, of which an instance holds several",
     ),
     Row("lory-fig5", training_against_expert_choice, columns=c.training_columns, charts=losses),

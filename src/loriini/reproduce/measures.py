@@ -1,12 +1,12 @@
 """What is measured of a trained run: its training, its held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, or `router-free NODE:NORM`. Each is computed once per run and kept as JSON; a
+A measure is a name in MEASURES, `router-free NODE:NORM` for held-out loss with experts ranked by their
+activations, or `router-free questions NODE:NORM`. Each is computed once per run and kept as JSON; a
 run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -29,7 +29,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import load_model, run_precision
-from loriini.reproduce.texts import waiting_lock
+from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
@@ -41,8 +41,8 @@ DIGITS = 6
 """Of what is kept of every instance."""
 FORM = 2
 """Of a measure's file; those of another form are measured again."""
-ROUTER_FREE = "router-free"
-NO_ROUTES = ("routes", "topics")
+ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
+NO_ROUTES = ("routes", "topics", "languages")
 """Measures that a dense model does not have."""
 
 
@@ -53,8 +53,8 @@ class Setting:
     run: Path
     model: LoriiniForCausalLM
     heldout: Mapping[str, HeldOut]
-    topics: Mapping[str, HeldOut]
-    """Text of other kinds, for a model of languages."""
+    of_kind: Callable[[str], Mapping[str, HeldOut]]
+    """Held-out text of any kind of `texts`, such as mixed text for a model of languages."""
     skip: int
 
 
@@ -65,7 +65,8 @@ def training(trial: Trial) -> dict[str, Any]:
     - `curve`: `compare.measures.learning_curve` over tokens.
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
       `active_long`: in a tenth of the training. `segments` is how many units a window routes.
-    - `load`: share of choices, by step, layer and expert; `norms`: mean activation norms, alike.
+    - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
+      not recorded); `norms`: mean activation norms, alike.
     """
     metrics = read_metrics(trial.folder / METRICS)
     tokens = column(metrics, "tokens")
@@ -87,6 +88,9 @@ def training(trial: Trial) -> dict[str, Any]:
                     "tokens": [m["tokens"] for m in recorded],
                     "values": [m[key] for m in recorded],
                 }
+        if "load" in measured:
+            counts = [min(m.get("choices", [0])) for m in routed if "load" in m]
+            measured["load"]["choices"] = thinned(counts)
     return measured
 
 
@@ -128,9 +132,9 @@ def digits(values: Sequence[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def routes(s: Setting, topics: bool = False) -> dict[str, Any]:
-    """Routes of the held-out text by domain, or those of other text; see `Routes.to_dict`."""
-    text = s.topics if topics else s.heldout
+def routes(s: Setting, kind: str | None = None) -> dict[str, Any]:
+    """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
+    text = s.heldout if kind is None else s.of_kind(kind)
     return routes_by_domain(s.model, {domain: held.ids for domain, held in text.items()}).to_dict()
 
 
@@ -171,17 +175,11 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
     return measured
 
 
-def without_routers(s: Setting, how: str) -> dict[str, Any]:
-    """Perplexity, questions and seconds of evaluation with experts ranked by their activations (AoE §3.1).
-
-    `how` is NODE:NORM, or empty to keep the routers.
-    """
-    if how:
-        s = replace(s, model=deepcopy(s.model))
-        RouterFree.parse(how).apply(s.model)
-    started = time.perf_counter()
-    measured = perplexity(s)
-    return {**measured, "seconds": time.perf_counter() - started, "questions": questions(s)}
+def without_routers(s: Setting, how: str) -> Setting:
+    """The model with experts ranked by their activations, at NODE:NORM (AoE §3.1)."""
+    s = replace(s, model=deepcopy(s.model))
+    RouterFree.parse(how).apply(s.model)
+    return s
 
 
 MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
@@ -189,7 +187,8 @@ MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
     "prompt": partial(perplexity, routing="prompt"),
     "segment": partial(perplexity, routing="segment"),
     "routes": routes,
-    "topics": partial(routes, topics=True),
+    "topics": partial(routes, kind=MIXED),
+    "languages": partial(routes, kind=LANGUAGES),
     "questions": questions,
     "questions by segment": partial(questions, routing="segment"),
 }
@@ -200,7 +199,7 @@ def measure(
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
-    `text` gives the held-out text and that of other kinds as instances of a model's tokenizer.
+    `text` gives the held-out text, and a function to that of any kind, as instances of a model's tokenizer.
     """
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
@@ -231,6 +230,7 @@ def kept_measure(path: Path) -> dict[str, Any] | None:
 
 def measure_one(name: str, setting: Setting) -> dict[str, Any]:
     """One measure by its name."""
-    if name.startswith(ROUTER_FREE):
-        return without_routers(setting, name.removeprefix(ROUTER_FREE).strip())
+    for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
+        if name.startswith(prefix):
+            return of(without_routers(setting, name.removeprefix(prefix).strip()))
     return MEASURES[name](setting)

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,13 +16,13 @@ from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.progress import inform
 from loriini.reproduce.scales import Scale
-from loriini.sources import OnError, input_identity
+from loriini.sources import OnError, input_identity, read_documents
 from loriini.sources.document import Document
 from loriini.sources.local_text import collect_local_text
 from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
 from loriini.train.run import Run
 
-MIXED, SHORT, LANGUAGES, WEB = "mixed", "short", "languages", "web"
+MIXED, SHORT, LANGUAGES, WEB = "mixed", "short-documents", "languages", "web"
 KINDS = {
     "Common Crawl": MIXED,
     "RedPajama": MIXED,
@@ -71,7 +72,9 @@ class Texts:
         """The domains of a kind of text.
 
         Languages are the domains `multi…`, or all where there are fewer than two; web text is the domain
-        `web` or `prose`, or all; the rest is mixed text.
+        `web` or `prose`, or all; the rest is mixed text. Short documents are those of mixed text's domains
+        that fill at least half of their share of both sides, or of all: a domain with a handful of
+        documents would weigh as much as the others in every mean over domains.
         """
         found = sorted({document.domain for document in self.sides[TRAIN]})
         languages = [domain for domain in found if domain.startswith(LANGUAGE_PREFIX)]
@@ -79,20 +82,41 @@ class Texts:
             return languages if len(languages) > 1 else found
         if kind == WEB:
             return [domain for domain in found if domain in WEB_DOMAINS] or found
-        return [domain for domain in found if domain not in languages] or found
+        mixed = [domain for domain in found if domain not in languages] or found
+        return self._plentiful(mixed) if kind == SHORT else mixed
+
+    def _plentiful(self, domains: list[str]) -> list[str]:
+        """The domains with enough short documents; those left out leave a larger share to the others."""
+        kept = [domain for domain in domains if self._fills_half(domain, len(domains))]
+        return self._plentiful(kept) if kept and kept != domains else domains
+
+    def _fills_half(self, domain: str, domains: int) -> bool:
+        return all(
+            2 * characters(self._of_domain(SHORT, side, domain, domains)) >= self._share(side, domains)
+            for side in (TRAIN, HELDOUT)
+        )
+
+    def _share(self, side: str, domains: int) -> int:
+        """Characters of each of so many domains."""
+        return self.scale.characters // (1 if side == TRAIN else HELDOUT_PART) // domains
+
+    def _of_domain(self, kind: str, side: str, domain: str, domains: int) -> list[Document]:
+        """The documents of one of so many domains, until its share is full."""
+        left = self._share(side, domains)
+        most = self.scale.short if kind == SHORT else None
+        chosen = []
+        for document in self.sides[side]:
+            if document.domain == domain and left > 0 and (most is None or len(document.text) <= most):
+                left -= len(document.text)
+                chosen.append(document)
+        return chosen
 
     def documents(self, kind: str, side: str) -> list[Document]:
         """The documents of a side, the same number of characters from each domain where there are enough."""
         domains = self.domains(kind)
-        share = 1 if side == TRAIN else HELDOUT_PART
-        most = self.scale.short if kind == SHORT else None
-        chosen = []
-        for domain in domains:
-            left = self.scale.characters // share // len(domains)
-            for document in self.sides[side]:
-                if document.domain == domain and left > 0 and (most is None or len(document.text) <= most):
-                    left -= len(document.text)
-                    chosen.append(document)
+        chosen = [
+            document for domain in domains for document in self._of_domain(kind, side, domain, len(domains))
+        ]
         if not chosen:
             raise InputError(f"--text: no {side} document of {kind} text is left; give more text")
         return chosen
@@ -131,6 +155,12 @@ class Texts:
                 write_json(self.folder / SPLIT, {"split_by": SPLIT_BY})
             yield
 
+    def amounts(self, kind: str) -> str:
+        """Domains, documents and characters of a kind's training and held-out text, in words."""
+        shards = map(str, sorted((self.corpus(kind, "random") / "documents").glob("documents-*")))
+        training, heldout = read_documents(tuple(shards)), read_documents((str(self.heldout(kind)),))
+        return f"training: {in_words(training)}; held out: {in_words(heldout)}"
+
     def place(self, run: Run, kind: str) -> Run:
         """A run with its corpus, in its own order or else in random order.
 
@@ -141,6 +171,22 @@ class Texts:
             names = open_corpus(corpus).instances.label_names
             run = replace(run, model=replace(run.model, num_experts=len(names)))
         return replace(run, corpus=(corpus,))
+
+
+def characters(documents: Iterable[Document]) -> int:
+    """Characters of all documents together."""
+    return sum(len(document.text) for document in documents)
+
+
+def in_words(documents: Iterable[Document]) -> str:
+    """Documents and characters by domain."""
+    by_domain = defaultdict[str, list[Document]](list)
+    for document in documents:
+        by_domain[document.domain].append(document)
+    return ", ".join(
+        f"{domain} {len(found):,} documents of {characters(found):,} characters"
+        for domain, found in sorted(by_domain.items())
+    )
 
 
 @contextmanager

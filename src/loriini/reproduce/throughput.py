@@ -1,12 +1,31 @@
-"""Training steps of several runs' models, timed in turn on this machine, and the memory of each."""
+"""Training steps and forward passes, timed in turn on this machine, and the memory of training."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+
+import torch
 
 from loriini.bench.memory import step_bytes
-from loriini.bench.models import step_case
-from loriini.bench.timing import in_rounds
+from loriini.bench.models import on_device, run_config, step_case
+from loriini.bench.timing import Case, Work, in_rounds
+from loriini.evaluate.runs import RouterFree
+from loriini.published.items import PaperRun
+from loriini.reproduce.scales import Scale, scaled_run
 from loriini.train.run import Run
+
+TIMED = {
+    "tiny": Scale("tiny", {"0.3b": (256, 2, 4), "732m": (192, 2, 3)}, batch_size=2, length=1024),
+    "small": Scale("small", {"0.3b": (512, 4, 8), "732m": (384, 4, 6)}, batch_size=4, length=1024),
+    "paper": Scale("paper", {"0.3b": (1024, 24, 16), "732m": (768, 12, 12)}, batch_size=4, length=4096),
+}
+"""Models that are timed; `paper` is for a GPU."""
+ROUNDS = {"tiny": 5, "small": 11, "paper": 15}
+
+
+def timed_run(paper: PaperRun, scale: Scale) -> Run:
+    """A paper's run in the size that is timed at a scale."""
+    return scaled_run(paper, replace(TIMED[scale.name], segment_length=256))
 
 
 def step_rates(runs: Mapping[str, Run], vocab_size: int, rounds: int) -> dict[str, list[float]]:
@@ -17,6 +36,29 @@ def step_rates(runs: Mapping[str, Run], vocab_size: int, rounds: int) -> dict[st
         name: [run.batch_size * run.length / seconds for seconds in of_run]
         for (name, run), of_run in zip(runs.items(), by_run, strict=True)
     }
+
+
+def forward_seconds(run: Run, vocab_size: int, how: Mapping[str, str], rounds: int) -> dict[str, list[float]]:
+    """Seconds of a batch's forward pass in evaluation, for each of `rounds` rounds in which all take a turn.
+
+    `how` names NODE:NORM by which experts are ranked instead of by their routers, or nothing to keep these.
+    """
+    run = measurable(run, vocab_size)
+    cases = [Case(name, run.model.num_experts, partial(build_forward, run, by)) for name, by in how.items()]
+    return dict(zip(how, map(list, zip(*in_rounds(cases, rounds), strict=True)), strict=True))
+
+
+def build_forward(run: Run, how: str) -> Work:
+    """A new model's forward pass over random tokens, after one that warms up."""
+    torch.manual_seed(0)
+    config = run_config(run)
+    model = on_device(config).eval()
+    if how:
+        RouterFree.parse(how).apply(model)
+    ids_BL = torch.randint(config.vocab_size, (run.batch_size, run.length), device=model.device)
+    forward = torch.no_grad()(partial(model, ids_BL))
+    forward()
+    return forward
 
 
 def memory(run: Run, vocab_size: int) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from loriini.reproduce.charts import Chart, band, lines
-from loriini.reproduce.claims import Claim, Values
+from loriini.reproduce.claims import HOLDS, Claim, Values
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale
@@ -74,8 +74,9 @@ def split(load_CE: list[list[float]]) -> float:
 def who_classifies_what(m: Measured) -> Iterator[Claim]:
     """A router splits two classes and spreads the third; AoE gives two to one expert, the third to the other.
 
-    So at all widths that are alike and with every head (appendix B). Studies of unlike widths, of which the
-    paper says nothing, are measured beside them and decide nothing.
+    So at all widths that are alike and with every head (appendix B), where classifiers have learned: the
+    paper trains them until the loss is near zero. Others, and studies of unlike widths, of which the paper
+    says nothing, are measured beside them and decide nothing.
     """
     main = who_takes_what(m, MAIN)
     for what, low in ((FAVOURITE, MOST), (OTHER, MOST), (SPLIT, MOST), (SPREAD, EVENLY)):
@@ -85,8 +86,9 @@ def who_classifies_what(m: Measured) -> Iterator[Claim]:
     for row, study in STUDIES.items():
         if row != MAIN and study.width == study.expert_width:
             found = who_takes_what(m, row)
-            yield Claim(f"{row}: {OTHER}", found[OTHER], low=0.5)
-            yield Claim(f"{row}: {SPREAD}", found[SPREAD], low=EVENLY)
+            for name, what, low in (("AoE", OTHER, 0.5), ("MoE", SPREAD, EVENLY)):
+                if Claim("", found[LOWEST.format(name)], low=LEARNED).verdict == HOLDS:
+                    yield Claim(f"{row}: {what}", found[what], low=low)
 
 
 def toy_charts(m: Measured) -> Iterator[Chart]:
@@ -127,5 +129,5 @@ TOY_ROW = Row(
     trains=False,
     compute=toy,
     note="widths of inputs and experts, and the initial weights of the head, are those of the table's rows; "
-    "rows of unlike widths have no part in the verdict",
+    "rows of unlike widths, and classifiers below 99 % of a class, have no part in the verdict",
 )

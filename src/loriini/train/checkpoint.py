@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from loriini.atomic import commit, write_json
 from loriini.errors import InputError
-from loriini.fields import Count, CountOrZero, check_fields, mismatch
+from loriini.fields import Count, CountOrZero, NotNegative, check_fields, mismatch
 from loriini.jobs.artifact import file_hash
 from loriini.json_file import UNREADABLE
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
@@ -47,6 +47,10 @@ class CheckpointConfig:
         check_fields(self, "checkpoint.")
 
 
+Amounts = tuple[tuple[NotNegative, ...], ...]
+"""What each expert of each layer got, (layers, E): units, or their gates."""
+
+
 @dataclass(frozen=True)
 class RunProgress:
     """How far a run has come; skipped steps are included in all counts."""
@@ -59,6 +63,8 @@ class RunProgress:
     """Tokens read."""
     skips: int = 0
     """Steps in a row, up to the last one, that were skipped."""
+    amounts: Amounts = ()
+    """What each expert got since the last record of every expert, in steps that were not skipped."""
 
 
 STATE = "state.json"
@@ -195,11 +201,16 @@ def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
 def read_progress(path: Path) -> RunProgress:
     """The progress that a checkpoint records. ValueError for one that does not record its own."""
     values = read_state(path).get("progress")
-    if not isinstance(values, dict) or any(mismatch(value, CountOrZero) for value in values.values()):
+    if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
-    if values.keys() != {field.name for field in fields(RunProgress)}:
+    amounts = tuple(map(tuple, values.pop("amounts", ())))  # absent in earlier versions
+    if any(mismatch(value, CountOrZero) for value in values.values()):
+        raise ValueError(f"{STATE} holds no counts")
+    if values.keys() | {"amounts"} != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
-    progress = RunProgress(**values)
+    if mismatch(amounts, Amounts) or len(set(map(len, amounts))) > 1:
+        raise ValueError(f"{STATE} has amounts that are no numbers by layer and expert")
+    progress = RunProgress(**values, amounts=amounts)
     if path.resolve().name != f"step-{progress.step:08d}":
         raise ValueError(f"{STATE} is of step {progress.step}")
     return progress

@@ -33,7 +33,7 @@ from loriini.train.guard import check_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
-from loriini.train.metrics import METRICS, ExpertUse, add_up, expert_metrics, expert_use, rewind
+from loriini.train.metrics import METRICS, ExpertUse, add_amounts, add_up, expert_metrics, expert_use, rewind
 from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate, take_step
 from loriini.train.run import RUN, Run
 from loriini.train.speed import check_compiler, speed_up
@@ -243,14 +243,18 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     (loss_here, auxiliary_here, norm_here, finite), use = values[:4].tolist(), use.like(values[4:])
     tokens = run.batch_size * run.length
     speed = tokens / (time.perf_counter() - started)
+    before, step = state.progress.amounts, state.progress.step + 1
+    amounts = add_amounts(before, use, run.routing) if finite else before
+    recorded = step % run.per_expert_every == 0
     state.progress = RunProgress(
-        step=state.progress.step + 1,
+        step=step,
         consumed=position.consumed,
         tokens=state.progress.tokens + tokens,
         skips=0 if finite else state.progress.skips + 1,
+        amounts=() if recorded else amounts,
     )
     return {
-        "step": state.progress.step,
+        "step": step,
         "loss": loss_here if math.isfinite(loss_here) else None,
         "tokens": state.progress.tokens,
         "auxiliary_loss": auxiliary_here,
@@ -259,7 +263,7 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
         "experts": state.model.config.num_experts,
         "skipped": not finite,
         **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
-        **expert_metrics(use, run.routing, state.progress.step % run.per_expert_every == 0),
+        **expert_metrics(use, run.routing, amounts if recorded else ()),
     }
 
 

@@ -14,6 +14,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, mismatch
 from loriini.routing import Routing, RoutingConfig, losses
+from loriini.train.checkpoint import Amounts
 
 METRICS = "metrics.jsonl"
 Shape = tuple[int, ...]
@@ -27,7 +28,8 @@ KINDS: dict[str, Any] = {
 NUMBERS = ("loss", "auxiliary_loss", "gradient_norm", "learning_rate", "mfu", "peak_memory_bytes")
 """Fields that are numbers, or null; NaN in earlier versions."""
 ARRAYS = frozenset(
-    {"active", "load", "mean_gates", "activation_norms", "load_entropy", "gate_entropy", "confidence_entropy"}
+    {"active", "load", "choices", "mean_gates", "activation_norms"}
+    | {"load_entropy", "gate_entropy", "confidence_entropy"}
 )
 """Fields of `expert_metrics`: each of one shape in all steps of a number of experts."""
 FLOAT32 = torch.finfo(torch.float32).max
@@ -187,7 +189,22 @@ def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
     return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
 
 
-def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = True) -> dict[str, Any]:
+def amounts(use: ExpertUse, routing: RoutingConfig) -> Tensor:
+    """What each expert got, (layers, E): choices, or gates where every unit gets every expert."""
+    return use.gates if routing.selection == "all" else use.choices
+
+
+def add_amounts(before: Amounts, use: ExpertUse, routing: RoutingConfig) -> Amounts:
+    """`amounts` of a step, and those `before` where they are of as many experts; none for a dense model."""
+    added = amounts(use, routing).double()
+    if added.shape[-1] == 1:
+        return ()
+    earlier = torch.tensor(before, dtype=torch.float64)
+    both = earlier + added if earlier.shape == added.shape else added
+    return tuple(map(tuple, both.tolist()))
+
+
+def expert_metrics(use: ExpertUse, routing: RoutingConfig, since_record: Amounts = ()) -> dict[str, Any]:
     """A step's statistics, per layer; empty for a dense model. Entropies are in nats.
 
     - `gate_entropy`, `confidence_entropy`: means over units of the entropy of their gates, and of the
@@ -197,24 +214,25 @@ def expert_metrics(use: ExpertUse, routing: RoutingConfig, per_expert: bool = Tr
       the union of its masks. An expert is active if a unit chose it; in a design that gives every unit
       every expert, if a unit's gate is above 2/E (Lory appendix G.1).
 
-    With `per_expert`, also per expert: `load`, its share of the units' choices (of the sum of their gates,
-    where every unit gets every expert); `mean_gates`; and `activation_norms` where experts score themselves.
+    With `since_record`, the sum of `amounts` over the steps since the last record of every expert, also
+    `choices`, that sum over experts; and per expert: `load`, its share of it, since few units choose in a
+    single step; and of this step `mean_gates`, and `activation_norms` where experts score themselves.
     """
     if use.gates.shape[-1] == 1:
         return {}
-    soft = routing.selection == "all"
-    load = losses.shares(use.gates if soft else use.choices)
     units = use.units[:, None]
     measured = {
         "gate_entropy": use.gate_entropy / use.units,
         "confidence_entropy": use.confidence_entropy / use.units,
-        "load_entropy": losses.entropy(load),
+        "load_entropy": losses.entropy(losses.shares(amounts(use, routing))),
     }
-    if per_expert:
-        measured |= {"load": load, "mean_gates": use.gates / units}
-    if per_expert and routing.scorer == "activation_norm":
-        measured["activation_norms"] = use.logits / units
-    active = use.above if soft else use.choices
+    if since_record:
+        amounts_LE = torch.tensor(since_record, dtype=torch.float64)
+        measured |= {"load": losses.shares(amounts_LE), "choices": amounts_LE.sum(-1)}
+        measured["mean_gates"] = use.gates / units
+        if routing.scorer == "activation_norm":
+            measured["activation_norms"] = use.logits / units
+    active = use.above if routing.selection == "all" else use.choices
     masks = [sum(1 << i for i, on in enumerate(layer) if on) for layer in active.tolist()]
     return {"active": masks, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
 

@@ -39,7 +39,8 @@ DESIGN_CHOICES_ITEMS = (
             "dense, 2x FFN width": gpt2("2x"),
             "dense, 4x FFN width": gpt2("4x"),
         },
-        note="whether the load-balancing loss was on is not stated",
+        note="whether the load-balancing loss was on is not stated; on MultiWiki the printed perplexities "
+        "change more with the scope than with the unit",
     ),
     _on_languages(
         "design-choices-table2",

@@ -1,0 +1,87 @@
+"""Claims of the design-choices paper on measurements made up by hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from loriini.published.items import ITEMS
+from loriini.reproduce.claims import FAILS, HOLDS
+from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered, units_and_scopes, weakly_in_topics
+from loriini.reproduce.measured import Measured
+
+RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
+
+
+def loads(choices_SLE: NDArray[np.float64]) -> Measured:
+    """A run whose records count these choices."""
+    counts_SL = choices_SLE.sum(-1)
+    load: dict[str, Any] = {
+        "values": (choices_SLE / counts_SL[..., None]).tolist(),
+        "choices": counts_SL.min(1).tolist(),
+    }
+    return Measured({SEQUENCE_TOP2: {0: {"training": {"load": load}}}})
+
+
+def even_routing(steps: int) -> NDArray[np.float64]:
+    """Choices of records of so many steps, in each of which sequences choose two of the experts at random."""
+    random = np.random.default_rng(0)
+    scores = random.random((RECORDS, steps, LAYERS, SEQUENCES, EXPERTS))
+    top2 = scores >= np.sort(scores, -1)[..., -2:-1]
+    return top2.sum((1, 3)).astype(np.float64)
+
+
+@pytest.mark.parametrize(("steps", "found"), [(1, {}), (10, {0: 0.0}), (25, {0: 0.0})])
+def test_even_routing_is_no_recovery(steps: int, found: dict[int, float]) -> None:
+    """Nor is it one in records of single steps, in which an expert is left out now and then."""
+    choices_SLE = even_routing(steps)
+    assert (choices_SLE == 0).any() == (steps == 1)
+    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == found
+
+
+def test_an_expert_recovers_that_collapsed_and_was_in_use_again_for_several_records() -> None:
+    choices_SLE = even_routing(25)
+    choices_SLE[4:8, 0, 1] = 0  # recovers
+    choices_SLE[4, 1, 2] = 0  # a single record
+    choices_SLE[10:, 2, 3] = 0  # stays unused …
+    choices_SLE[15, 2, 3] = 50  # … but for a single record
+    assert recovered(loads(choices_SLE), SEQUENCE_TOP2) == {0: 1.0}
+
+
+def routes(agreement: float, domains: int) -> dict[str, Any]:
+    shares = {f"domain {i}": [0.5, 0.5] for i in range(domains)}
+    return {"layers": [{"domain_agreement": agreement, "choice_shares": shares}] * LAYERS}
+
+
+def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
+    measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1), "routes": routes(0.0, 1)}
+    m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
+    assert [claim.says for claim in weakly_in_topics(m)] == ["agreement of experts and topic"]
+    measures["languages"] = routes(0.3, 4)
+    verdicts = {claim.says: claim.verdict for claim in weakly_in_topics(m)}
+    assert verdicts["agreement of experts and language"] == FAILS
+
+
+def test_the_unit_is_compared_with_scope_and_k() -> None:
+    perplexity = {
+        **dict.fromkeys(ITEMS["design-choices-table1"].runs, 20.0),
+        "token, layer-wise, top-1": 11.0,
+        "token, layer-wise, top-2": 10.0,
+        "sequence, layer-wise, top-1": 14.0,
+        "sequence, layer-wise, top-2": 13.0,
+        "sequence, global, top-1": 16.0,
+    }
+
+    def verdicts() -> dict[str, str]:
+        measures = {row: {"heldout": {"perplexity": {"web": value}}} for row, value in perplexity.items()}
+        m = Measured({row: {0: of_row, 1: of_row} for row, of_row in measures.items()})
+        return {claim.says: claim.verdict for claim in units_and_scopes(m)}
+
+    scope = "change of the loss with the unit less that with the scope"
+    perplexity["sequence, global, top-2"] = 14.0
+    found = verdicts()
+    assert found["top-2: loss of token less sequence"] == found["top-1: loss of token less sequence"] == HOLDS
+    assert found[scope] == found["change of the loss with the unit less that with k"] == HOLDS
+    perplexity["sequence, global, top-2"] = 40.0
+    assert verdicts()[scope] == FAILS
