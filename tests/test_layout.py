@@ -1,4 +1,4 @@
-"""Guards of the house: which door opens where, and how large a room may be."""
+"""The package's layout: which packages import which, sizes of packages and files, and other rules."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 LONGEST = 350
 LARGEST_SHARE = 0.25
-"""Of all lines, in one room."""
+"""Largest share of all lines in one package."""
 
 SHARED = {"atomic", "errors", "fields", "hardware", "json_file", "progress", "snapshot"}
 OPENS = {
@@ -41,11 +41,11 @@ OPENS = {
     "export": {"train", "model", "routing", *SHARED},
     "bench": {"estimate", "published", "train", "parallel", "batches", "model", "routing", *SHARED},
 }
-"""What each room may import; those not named (evaluate, analyze, quickstart, …) sit above `train`."""
+"""What each package may import; those not named (evaluate, analyze, quickstart, …) are above `train`."""
 ENTRANCES = {"cli", "__main__"}
-"""They know every room; no room knows them."""
+"""They may import every package; no package imports them."""
 JOBS = {"compare", "quickstart", "reproduce"}
-"""Whole jobs: only the entrances know them, and `reproduce` what it stands on."""
+"""Commands as packages: only ENTRANCES import them, and `reproduce` those in STANDS_ON."""
 STANDS_ON = {"reproduce": {"compare"}}
 
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)

@@ -184,7 +184,7 @@ def test_a_second_call_repeats_nothing(
     assert times() == before
     assert without_times(out) == found
     assert ended.out.endswith(f"{out / 'report.html'}\n")
-    assert all(text in ended.out for text in (*DOMAINS, "mean", "95 % interval", "lory beside dense: "))
+    assert all(text in ended.out for text in (*DOMAINS, "mean", "95 % interval", "lory relative to dense: "))
     lines = ended.err.splitlines()
     assert lines[0] == f"Everything goes to {out}"
     assert [line for line in lines if line.startswith("stage ")] == [

@@ -1,4 +1,4 @@
-"""Loriini: pre-training mixture-of-experts language models, every routing design a row in one space.
+"""Loriini: pre-training of mixture-of-experts language models with any routing design.
 
 The names below are imported when they are first used: `import loriini` loads neither torch nor transformers.
 """

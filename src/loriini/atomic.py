@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all, and that a power loss does not take back."""
+"""Atomic and durable writing of files and folders: whole or not at all, also after a power loss."""
 
 import json
 import os

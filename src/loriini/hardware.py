@@ -16,7 +16,7 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Of version 2 and 1."""
+"""Files with the memory limit of a control group, of version 2 and 1."""
 
 
 def pick_device() -> torch.device:

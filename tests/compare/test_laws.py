@@ -325,7 +325,7 @@ def test_a_wrong_ladder_is_refused_in_a_line(
         (("--ladder", 1), "--ladder 1: give 2 sizes or more"),
         (("--ladder", 9), "--ladder 9: a width of 32 cannot be halved 8 times"),
         (("--ladder", "two"), "--ladder: invalid int value: 'two'"),
-        (("--ladder-tokens", "equal"), "--ladder-tokens: there is no ladder; give --ladder N too"),
+        (("--ladder-tokens", "equal"), "--ladder-tokens needs --ladder N; give that too"),
         (("--ladder", 2, "--ladder-tokens", "x"), "--ladder-tokens x: unknown; choose one of"),
     ):
         assert_refused(call(capsys, "compare", "dense", *options, *heldout), message)

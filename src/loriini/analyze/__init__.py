@@ -1,1 +1,1 @@
-"""Reports: which experts are used for what, plots, self-contained HTML pages and the lens on one text."""
+"""Reports on the use of experts: statistics, plots, self-contained HTML pages, and the lens."""

@@ -1,4 +1,4 @@
-"""From a trained model and held-out text to its routes and a report on the run."""
+"""`loriini analyze`: a trained model's routes on held-out text, and a report on the run."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -116,7 +116,7 @@ class Scores:
 
 
 def headline(c: Comparison) -> Html:
-    """The measured result in words, and what exactly was measured; no more than the interval supports."""
+    """The result in words, as far as the interval supports it, and what was measured."""
     tokens, (dense, mixture) = c.results["tokens"], c.counted.means
     change = mixture / dense - 1
     overall = c.differences.get(OVERALL)
@@ -164,7 +164,7 @@ def _verdict(c: Comparison) -> str:
 
 
 def _domains(c: Comparison) -> str:
-    """Where the mixture is better or worse, as far as the intervals of the domains decide it."""
+    """The domains in which the mixture is better, worse or undecided, by their intervals."""
     domains = {name: found for name, found in c.differences.items() if name != OVERALL}
     if not domains or c.settings["causality"] == "none":
         return ""

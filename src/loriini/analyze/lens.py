@@ -45,7 +45,7 @@ def write_lens(
     Args:
         dense: a dense model with the same tokenizer, whose loss is shown beside the mixture's.
         label: the text's domain, for a model that routes by label.
-        tokens: the most that are read; what follows is left out, and the page says so.
+        tokens: how many tokens are read at most; the page says how many are left out.
 
     InputError for an empty text, a dense `run`, and a `dense` that is a mixture or has another tokenizer.
     """

@@ -1,4 +1,4 @@
-"""One text as a model read it: its tokens, who computed them, and how well each was predicted."""
+"""One text as a model read it: its tokens, the experts of each, and the loss of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

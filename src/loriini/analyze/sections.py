@@ -126,7 +126,7 @@ def _scores(routed: Metrics) -> Html:
     if "confidence_entropy" in last and last["confidence_entropy"] != last["gate_entropy"]:
         figures.append(
             p.figure(
-                plots.entropy_curves(routed, "confidence_entropy", "experts in doubt"),
+                plots.entropy_curves(routed, "confidence_entropy", "effective number of experts by score"),
                 "The exponential of the confidence entropy, the mean entropy of the softmax of all scores: "
                 f"1 if decisions are certain, {last['experts']} (dotted) if all scores are the same.",
             )
@@ -195,7 +195,7 @@ def _statistics(routes: Routes) -> Html:
     columns = {
         "experts in use": (np.exp(routes.load_entropy), ".2f"),
         "max − min load": (routes.load_range, ".3f"),
-        "experts in doubt": (np.exp(confidence), ".2f"),
+        "experts by score": (np.exp(confidence), ".2f"),
         "bits": (routes.domain_bits, ".3f"),
         "bits by chance": (routes.chance_bits, ".3f"),
         "agreement": (routes.domain_agreement, ".2f"),
@@ -213,7 +213,7 @@ def _explanations(routes: Routes) -> list[Html]:
     meanings = {
         "Experts in use": f"the exponential of the load's entropy, {experts} if the load is even.",
         "Max − min load": "the busiest expert's share of all choices minus the least busy one's.",
-        "Experts in doubt": "the exponential of the confidence entropy, the mean entropy of the softmax of "
+        "Experts by score": "the exponential of the confidence entropy, the mean entropy of the softmax of "
         f"a decision's scores: 1 if decisions are certain, {experts} if all scores are the same.",
         "Bits": f"the mutual information of choice and {field}: what one choice says about the {field}.",
         "Bits by chance": f"the same when whole texts are assigned to a {field} at random; with few texts, "

@@ -1,1 +1,1 @@
-"""Instances to batches for training, and to a data set for other trainers."""
+"""Batches of instances for training, and instances as a data set for other trainers."""

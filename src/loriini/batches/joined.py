@@ -1,4 +1,4 @@
-"""Where batches take instances from: one source, or several joined."""
+"""Sources of the instances in batches: a single one, or several joined."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Orders of instances as functions of a place and a key, without a table of the whole epoch."""
+"""Permutations of instances computed from an index and a key, without a table of the whole epoch."""
 
 from collections.abc import Sequence
 

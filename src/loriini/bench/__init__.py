@@ -1,4 +1,4 @@
-"""Speed and memory of this machine beside named baselines: the measure behind every figure of the docs."""
+"""Speed and memory on this machine relative to named baselines, as reported in docs/speed.md."""
 
 from loriini.bench.rows import COLUMNS, PARTS, measure, rows_of_other_parts
 

@@ -1,4 +1,4 @@
-"""Operations with their bytes and FLOPs, and how long a machine takes for them at least."""
+"""Operations with their bytes and FLOPs, and a lower bound of their time on a machine."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""What is compared with what: training steps, one layer's FFN, and decoding."""
+"""The comparisons of the benchmark: training steps, one layer's FFN, and decoding."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +152,7 @@ def decoded(
 
 
 def decoding_seconds(size: BenchSize, batch: int, experts: int, machine: Machine) -> float:
-    """What the FFNs of a run of decoding take at least: every token reads weights and multiplies by them.
+    """A lower bound of the seconds of the FFNs in decoding: each token reads weights and multiplies by them.
 
     Either each sequence has its merged FFN, which is read alone, or all experts are read and multiplied.
     """

@@ -1,4 +1,4 @@
-"""What this machine reaches at best: matrix products, and copies in memory."""
+"""The measured peak rates of this machine: of matrix products, and of copies in memory."""
 
 import torch
 

@@ -34,10 +34,10 @@ COLUMNS = (
     "runs",
     "tokens_per_step",
 )
-"""Printed of each row."""
+"""The columns of a row that are printed."""
 DEFAULT_PARTS = tuple(part for part in PARTS if part != "sweep")
 UTILISATION = 0.6
-"""Of the matrix peak, assumed by the estimate of how long a benchmark takes."""
+"""Share of the matrix peak that is assumed when the duration of the benchmark is estimated."""
 OVERHEAD = 1.5
 """Time of building and warming up, relative to what is measured."""
 
@@ -98,7 +98,7 @@ def one_row(
     seconds: tuple[Sequence[float], Sequence[float]],
     machine: Machine,
 ) -> Row:
-    """A case's row, with what the bound and the papers say of it."""
+    """A case's row, with the bound and the published ratio where they are known."""
     values = row(comparison.what, case, comparison.baseline, seconds, comparison.tokens)
     if "flops_per_token" in case.details:
         values["mfu"] = round(

@@ -20,8 +20,8 @@ Work = Callable[[], object]
 class Case:
     """Something to measure: `build` makes a model and returns a function that runs once what is measured.
 
-    The function that `build` returns has been run before, at least in part, so that what only a first call
-    does is not measured. `details` are further keys of the case's row.
+    `build` also runs the function once, at least in part, so that work done in the first call only is not
+    measured. `details` are further keys of the case's row.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Case:
     build: Callable[[], Work]
     details: Row = field(default_factory=dict)
     least: Callable[[Machine], float] | None = None
-    """Seconds that it takes at least on a machine, up to what it shares with its baseline; None: unknown."""
+    """A lower bound of its seconds on a machine, without what its baseline does too; None: unknown."""
 
 
 def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:

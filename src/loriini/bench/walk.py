@@ -27,7 +27,7 @@ from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
 FILLS = ("fill_", "zero_", "zeros_like")
-"""They read nothing."""
+"""Operations that write memory without reading any."""
 ALLOCATES = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh")
 
 

@@ -1,4 +1,4 @@
-"""The command that compares designs, or runs that are there."""
+"""The command that compares designs, or existing runs."""
 
 import argparse
 from collections.abc import Iterable
@@ -20,17 +20,17 @@ COMMANDS = "train nothing here: print a command for each training that is not do
 
 def compare_arguments(add: Add) -> None:
     """Arguments of `loriini compare`."""
-    names = "designs to train, from `loriini designs`, or folders of runs; the first is compared with"
+    names = "designs to train (see `loriini designs`), or run folders; the others are compared with the first"
     add("names", nargs="+", metavar="DESIGN|RUN", help=names)
-    add("--out", type=output_path, required=True, metavar="DIR", help="folder of runs and report")
+    add("--out", type=output_path, required=True, metavar="DIR", help="folder for runs and report")
     heldout = "held-out documents that every model is scored on"
     add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
     training = partial(add, default=argparse.SUPPRESS)  # CompareSettings has the defaults
     training("--corpus", type=Path, nargs="+", metavar="DIR", help="corpora to train on")
-    recipe = "what the designs are put on: tiny, small, medium, large, or a recipe's name (tiny)"
+    recipe = "base run, whose routing each design replaces: tiny, small, medium, large, or a recipe (tiny)"
     training("--recipe", metavar="NAME", help=recipe)
-    training("--seeds", type=int, metavar="N", help="trainings of each, with seeds that count up (3)")
-    grid = "values of a setting, each compared; may be given several times"
+    training("--seeds", type=int, metavar="N", help="trainings of each design, with consecutive seeds (3)")
+    grid = "compare these values of a setting; several grids are combined"
     training("--grid", action="append", metavar="FIELD=V,V", help=grid)
     ladder = "also train at N - 1 smaller sizes, each half as wide as the next, and fit loss over compute (4)"
     training("--ladder", type=int, nargs="?", const=4, metavar="N", help=ladder)
@@ -48,7 +48,7 @@ def compare_arguments(add: Add) -> None:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Train designs on the same text with several seeds and compare them, or compare runs that are there."""
+    """Train designs on the same text with several seeds and compare them, or compare existing runs."""
     from loriini.compare.cells import check_design, parse_grid
     from loriini.compare.job import (
         CompareSettings,
@@ -110,7 +110,7 @@ def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "
     from loriini.compare.sizes import Ladder
 
     if ladder is None:
-        raise InputError("--ladder-tokens: there is no ladder; give --ladder N too, or leave it out")
+        raise InputError("--ladder-tokens needs --ladder N; give that too, or leave it out")
     return Ladder(ladder, ladder_tokens)  # type: ignore[arg-type]
 
 

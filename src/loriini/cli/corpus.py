@@ -15,10 +15,10 @@ def prepare_arguments(add: Add) -> None:
     add("name", type=_folder_name, help="the corpus's name, a folder in --out")
     documents = "files, folders, URLs or data sets; NAME= sets their domain, :WEIGHT the share that is read"
     add("--documents", nargs="+", required=True, metavar="[NAME=]PATH[:WEIGHT]", help=documents)
-    add("--out", type=output_path, required=True, help="folder in which the corpus's folder is made")
+    add("--out", type=output_path, required=True, metavar="DIR", help="write the corpus to DIR/NAME")
     option = partial(add, default=argparse.SUPPRESS)  # PrepareSettings has the defaults
     option("--tokenizer", help="bpe:SIZE to train one on the documents, or a path or Hub id (bpe:8192)")
-    option("--length", type=int, metavar="TOKENS", help="context of an instance, in tokens (1024)")
+    option("--length", type=int, metavar="TOKENS", help="context length of an instance (1024)")
     option("--order", help="similar, papers or random (similar)")
     option(
         "--encoder",
@@ -102,12 +102,12 @@ def convert(arguments: argparse.Namespace) -> None:
 def inspect_arguments(add: Add) -> None:
     """Arguments of `loriini inspect`."""
     add("corpus", type=Path, help="the corpus's folder")
-    add("--json", action="store_true", help="print numbers and histograms as JSON, and write no page")
+    add("--json", action="store_true", help="print statistics and histograms as JSON, and write no page")
     add("--verify", action="store_true", help="first compare every file with its SHA-256")
 
 
 def inspect(arguments: argparse.Namespace) -> None:
-    """Describe a corpus in numbers, and in a page with documents and their neighbours."""
+    """Print a corpus's statistics, and write a page that shows documents with their neighbours."""
     from loriini.analyze.corpus import inspect_and_write, summary
     from loriini.corpus.inspection import inspect_corpus
     from loriini.corpus.prepare import open_corpus

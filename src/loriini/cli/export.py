@@ -21,11 +21,11 @@ def export_arguments(add: Add) -> None:
         help="text that chooses the experts, for llama and gguf",
     )
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
-    add("--label", metavar="NAME", help="domain that chooses, for a model that routes by label")
+    add("--label", metavar="NAME", help="domain whose expert is exported, for a model that routes by label")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="type of the weights (as trained)")
     add("--step", type=int, metavar="N", help="export the checkpoint of this step (the final model)")
-    add("--top-k", type=int, metavar="K", help="narrow a soft mixture to its K likeliest experts first")
-    add("--combination", choices=("parameters", "outputs"), help="of the narrowed experts (parameters)")
+    add("--top-k", type=int, metavar="K", help="first make a soft mixture a top-K one")
+    add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")
     add("--device", metavar="NAME", help=DEVICE)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
 

@@ -1,4 +1,4 @@
-"""What a command needs of its process before it begins, and errors of the machine in one line."""
+"""Setup of the process before a command runs, and one-line messages for errors of the machine."""
 
 import errno
 import io
@@ -18,11 +18,11 @@ MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segm
 
 
 def prepare_process() -> None:
-    """Open what standard streams are closed, let them write any text, and configure the libraries.
+    """Reopen closed standard streams, let them write any text, and configure the libraries.
 
     A closed stream is `/dev/null`, as for Python itself: the work is done, and the exit code is the same.
-    OpenMP's threads wait without spinning, which on busy cores makes small operators ten times faster; this
-    must be set before torch is imported. An error of ours is one line; the warnings with which libraries
+    OpenMP's threads wait without spinning, which is much faster on busy cores (`benchmarks/busy_machine.py`);
+    this must be set before torch is imported. An error of ours is one line; the warnings with which libraries
     precede it are left out. InputError where the working folder was removed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:

@@ -24,22 +24,22 @@ def evaluate_arguments(add: Add) -> None:
     _document_options(add)
     add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
     add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
-    add("--limit", type=int, metavar="N", help="questions of each task (all)")
+    add("--limit", type=int, metavar="N", help="questions of each task, at most (all)")
     add(
         "--num-fewshot",
         type=int,
         metavar="K",
         help="examples before each question (as the task or group says)",
     )
-    add("--label", metavar="NAME", help="domain that answers, for a model that routes by label")
+    add("--label", metavar="NAME", help="domain whose expert answers, for a model that routes by label")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
     add(
         "--routing",
         choices=ROUTING_CHOICES,
-        help="by default training for --documents and prompt for --tasks",
+        help="how tokens are routed (training for --documents, prompt for --tasks)",
     )
-    router_free = "drop the routers: choose experts by the norm (1, 2 or inf) of their activations at a node"
+    router_free = "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
     add("--out", type=output_file, help="also write the JSON to this file")
@@ -169,13 +169,13 @@ def lens_arguments(add: Add) -> None:
     add("--prompt", type=text_argument, metavar="TEXT", help="the text itself")
     add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
-    add("--tokens", type=int, metavar="N", help="the most that are read of the text (4096)")
+    add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     add("--device", metavar="NAME", help=DEVICE)
     add("--out", type=output_file, metavar="FILE", help="the page to write (RUN/lens.html)")
 
 
 def lens(arguments: argparse.Namespace) -> None:
-    """Show on a page which experts take each part of a text, and how well it is predicted."""
+    """Write a page that shows the experts and the loss of each token of a text."""
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
     from loriini.snapshot import folder_of
 
@@ -208,17 +208,18 @@ def generate_arguments(add: Add) -> None:
     option = partial(add, default=argparse.SUPPRESS)  # Generation has the defaults
     option("--max-new-tokens", type=int, metavar="N", help="longest continuation (64)")
     option("--greedy", action="store_true", help="take the likeliest token instead of sampling")
-    option("--temperature", type=float, metavar="T", help="below 1 likelier tokens, above 1 others (0.8)")
-    option("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens, 0: from all (50)")
-    option("--top-p", type=float, metavar="P", help="and of these from the likeliest of probability P (1)")
+    option("--temperature", type=float, metavar="T", help="divides the logits; lower is greedier (0.8)")
+    option("--top-k", type=int, metavar="K", help="sample from the K likeliest tokens; 0: from all (50)")
+    option("--top-p", type=float, metavar="P", help="of these, keep the likeliest that together reach P (1)")
     option("--seed", type=int, help="seed of the sampling (0)")
-    option("--routing", choices=("prompt", "segment"), help="how often to route (prompt: once)")
+    routing = "prompt: one decision, from the prompt; segment: a new one after each full segment (prompt)"
+    option("--routing", choices=("prompt", "segment"), help=routing)
     option("--label", metavar="NAME", help="domain whose expert writes, for a model that routes by label")
     add("--device", metavar="NAME", help=DEVICE)
 
 
 def generate(arguments: argparse.Namespace) -> None:
-    """Continue a prompt, or line after line."""
+    """Continue a prompt, or each line of standard input."""
     from dataclasses import fields
 
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text

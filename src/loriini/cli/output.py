@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 WIDEST = 60
-"""Characters of a cell that others stand behind."""
+"""Longest cell, in characters, of every column but the last."""
 
 
 def print_once(text: object, file: TextIO | None = None, every_node: bool = False) -> None:

@@ -15,7 +15,7 @@ Add = Callable[..., Any]
 Arguments = Callable[[Add], None]
 Command = Callable[[argparse.Namespace], None]
 MOST_BYTES = 64 << 20
-"""Of a text that is given as a file."""
+"""Largest file that is read as the text of an argument."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,16 +10,16 @@ from loriini.cli.parser import Add, given, output_file, output_path
 from loriini.errors import InputError
 
 IN_OUT = Path("findings.md")
-"""The page's place in the folder of results."""
+"""Default name of the page, in the folder --out."""
 
 
 def reproduce_arguments(add: Add) -> None:
     """Arguments of `loriini reproduce`."""
-    add("items", nargs="*", metavar="ITEM", help="figures and tables, from --list; all: every one")
-    add("--out", type=output_path, metavar="DIR", help="folder of runs, results and reports")
+    add("items", nargs="*", metavar="ITEM", help="figures and tables, as --list names them, or all")
+    add("--out", type=output_path, metavar="DIR", help="folder for runs, results and reports")
     option = partial(add, default=argparse.SUPPRESS)  # ReproduceSettings has the defaults
     option("--scale", metavar="NAME", help="tiny, small or paper (tiny)")
-    text = "documents, as for `loriini quickstart` (text that is on this machine)"
+    text = "documents, as for `loriini quickstart --documents` (text found on this machine)"
     option("--text", nargs="+", metavar="PATH", help=text)
     flaws = "what to do with a malformed record of --text (stop)"
     option("--on-error", choices=("stop", "skip"), help=flaws)
@@ -27,7 +27,7 @@ def reproduce_arguments(add: Add) -> None:
     option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--list", action="store_true", help="list every item with its finding, cost and state")
     add("--commands", action="store_true", help=COMMANDS)
-    reasons = "also train what tells why findings do not hold"
+    reasons = "also train runs that test likely reasons why a finding does not hold"
     option("--reasons", action="store_true", help=reasons)
     page = "write the findings in --out as Markdown (OUT/findings.md), and pictures in a folder beside it"
     add("--page", nargs="?", const=IN_OUT, type=output_file, metavar="FILE", help=page)
@@ -35,7 +35,7 @@ def reproduce_arguments(add: Add) -> None:
 
 
 def reproduce(arguments: argparse.Namespace) -> None:
-    """Reproduce figures and tables of the four papers: train, measure, draw, and say what holds."""
+    """Reproduce figures and tables of the four papers: train, measure, plot, and say which findings hold."""
     settings = given(arguments, ("scale", "text", "on_error", "seeds", "jobs", "reasons"))
     _refuse_ignored(arguments)
     if arguments.list:

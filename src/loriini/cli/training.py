@@ -14,13 +14,13 @@ from loriini.errors import InputError
 
 def quickstart_arguments(add: Add) -> None:
     """Arguments of `loriini quickstart`."""
-    out = "folder of everything that it makes (%(default)s)"
+    out = "output folder (%(default)s)"
     add("--out", type=output_path, default=Path("loriini-quickstart"), help=out)
     option = partial(add, default=argparse.SUPPRESS)  # Quickstart has the defaults
-    documents = "your own documents, as for `loriini prepare` (text that is on this machine)"
+    documents = "your own documents, as for `loriini prepare` (text found on this machine)"
     option("--documents", nargs="+", metavar="PATH", help=documents)
     option("--design", metavar="NAME", help="the mixture to train beside the dense model (lory)")
-    option("--size", help="small, medium or large (small)")
+    option("--size", metavar="NAME", help="size of both models: small, medium or large (small)")
     option("--steps", type=int, metavar="N", help="training steps of each model (those of the size)")
     option("--seed", type=int, help="seed of every random choice (0)")
     option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
@@ -39,11 +39,12 @@ def quickstart(arguments: argparse.Namespace) -> None:
 def designs_arguments(add: Add) -> None:
     """Arguments of `loriini designs`."""
     add("--json", action="store_true", help="print JSON, with all settings")
-    add("--audit", type=Path, metavar="RUN", help="instead measure how far a trained model sees ahead")
+    audit = "instead measure whether a trained model's logits depend on later tokens"
+    add("--audit", type=Path, metavar="RUN", help=audit)
 
 
 def designs(arguments: argparse.Namespace) -> None:
-    """List the routing designs, or measure whether a trained model sees later tokens."""
+    """List the routing designs, or measure whether a trained model's logits depend on later tokens."""
     from loriini.routing import DESIGNS
 
     if arguments.audit:
@@ -97,16 +98,16 @@ def train_arguments(add: Add) -> None:
     add("--on-error", choices=("stop", "skip"), help=flaws)
     minutes = "save and stop after this time (none)"
     add("--max-minutes", type=float, default=math.inf, metavar="MINUTES", help=minutes)
-    estimate = "only estimate memory, computation and communication; --out and --corpus may stay, unused"
+    estimate = "only estimate memory, computation and communication; --out and --corpus are ignored"
     add("--dry-run", action="store_true", help=estimate)
     add("--gpus", type=int, metavar="N", help="GPUs of the estimate (1)")
-    add("--memory", metavar="GiB", help="memory of each of these GPUs, such as 80GiB")
+    add("--memory", metavar="SIZE", help="memory of each of these GPUs, such as 80GiB or 80GB")
     add("--vocab-size", type=int, metavar="N", help="vocabulary of the estimate (that of the recipe's paper)")
     add("--json", action="store_true", help="print the estimate as JSON")
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train a recipe or the run of a file, resume a run, or estimate what a run needs."""
+    """Train a recipe or the run of a file, resume a run, or estimate a run's memory and cost."""
     from loriini.launch import resume, train_recipe
 
     if not arguments.max_minutes > 0:
@@ -173,7 +174,7 @@ def bench_arguments(add: Add) -> None:
 
 
 def bench(arguments: argparse.Namespace) -> None:
-    """Measure speed and memory on this machine beside named baselines."""
+    """Measure speed and memory on this machine relative to named baselines."""
     from loriini.atomic import write_json
     from loriini.bench import COLUMNS, measure, rows_of_other_parts
 
@@ -192,7 +193,7 @@ def bench(arguments: argparse.Namespace) -> None:
 
 
 def _audit(path: Path, as_json: bool) -> None:
-    """Print whether the logits of a trained model change with later tokens."""
+    """Print whether the logits of a trained model depend on later tokens."""
     from dataclasses import asdict
 
     from loriini.evaluate.audit import audit, random_instances

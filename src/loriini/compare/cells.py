@@ -67,7 +67,7 @@ def make_cells(
     seeds: int,
     ladder: Ladder | None = None,
 ) -> list[Cell]:
-    """Every design at every size and grid point with every seed, the first seed of all first.
+    """A cell for every design, size, grid point and seed; all cells of the first seed come first.
 
     `base` is changed by `overrides`, `--dotted.name=value`, and by the grid, then made each of the ladder's
     sizes, the smallest first; its design is replaced by each of `designs` at the same active size. Grid
@@ -134,7 +134,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
         name = name.removeprefix("--").replace("-", "_")
         parsed = [value for value in values.split(",") if value]
         if not name or not parsed:
-            raise InputError(f"--grid {text}: it looks like routing.segment_length=64,128")
+            raise InputError(f"--grid {text}: give FIELD=V,V, such as routing.segment_length=64,128")
         if name in grid:
             raise InputError(f"--grid {text}: {name} was given before; give all its values at once")
         grid[name] = parsed
@@ -164,7 +164,7 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
 
 
 def _changes(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
-    """Whether some runs differ whose grid points differ in this setting alone."""
+    """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
     together = defaultdict[tuple[str, ...], set[Run]](set)
     for point, run in zip(points, runs, strict=True):
         together[tuple(value for key, value in point.items() if key != name)].add(run)

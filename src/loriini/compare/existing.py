@@ -1,4 +1,4 @@
-"""Runs that are there as the trials of a comparison; those that differ in seed alone are one variant."""
+"""Existing runs as the trials of a comparison; runs that differ only in their seed are one variant."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
 from loriini.evaluate.intervals import OVERALL
 
 COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
-"""Of variants, in their order; each is legible on white and on black."""
+"""Colours of the variants, in order; each is legible on white and on black."""
 DASHES = ("-", "--", "-.", ":")
 """Line styles, so that colour alone distinguishes nothing: every variant of four has another."""
 
@@ -32,9 +32,9 @@ AXIS_TITLES = {
     "seconds": "seconds of training",
 }
 SMOOTHING = 20
-"""A point of a curve is the mean over one part in this many of it."""
+"""Curves are running means over a window of 1/SMOOTHING of their points."""
 INITIAL_SHARE = 0.1
-"""Share of a curve, at its start, that does not decide what the plot shows."""
+"""Initial share of a curve that is ignored when the limits of the axis are chosen."""
 
 
 @picture

@@ -1,4 +1,4 @@
-"""`loriini compare`: train the cells, or take runs that are there; evaluate, summarise, report."""
+"""`loriini compare`: train the cells, or take existing runs; evaluate, summarise, report."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class CompareSettings:
 
     Attributes:
         designs: names in `DESIGNS`; differences are to the first.
-        recipe: the run that each design is put on: a family (tiny, small, medium, large) or a recipe.
+        recipe: the base run, whose routing each design replaces: tiny, small, medium, large, or a recipe.
         overrides: `--dotted.name=value`, for all cells.
         grid: dotted name → values, a product.
         seeds: trainings of each, with seeds that count up.
@@ -113,7 +113,7 @@ def place_designs(
 
 
 def compare_runs(folders: Sequence[Path], evaluation: EvaluationSettings | None, out: Path) -> Path:
-    """Compare runs that are there; without held-out text by their training alone. The report's path."""
+    """Compare existing runs; without held-out text, by their training alone. Returns the report's path."""
     return finish(existing_trials(folders), evaluation, {}, out, {"runs": [str(path) for path in folders]})
 
 

@@ -1,4 +1,4 @@
-"""The ladder in a comparison's report: loss over compute, the fitted laws, and where a gain is going."""
+"""The ladder in a comparison's report: loss over compute, fitted laws, and trends of the gains."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,15 +44,16 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
             "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there "
             "are four sizes or more. The interval of b spans that over seeds and that of the regression; "
             "those of the law with a floor are over seeds alone. Residual: root mean square of log loss. "
-            "Sentences are made from the law without a floor, and look no further beyond the largest size "
-            "than the ladder is long. Points bend where a parabola's interval excludes a straight line; then "
+            "The sentences use the law without a floor, and extrapolate beyond the largest size by at most "
+            "the log FLOPs that the ladder spans. "
+            "Points bend where a parabola's interval excludes a straight line; then "
             "no crossing is claimed. Settings are the same at every size unless a sweep chose them."
         ),
     )
 
 
 def answer(design: Design, baseline: str) -> str:
-    """What the fit says of a design's gain: how large, where it is going, where it would vanish or double."""
+    """A sentence on a design's gain: its size, its trend, and where it would vanish or double."""
     found = design["trend"]
     last, slope = found["at_largest"], found["per_tenfold"]
     ahead = last["mean"] < 0
@@ -84,13 +85,11 @@ def crossing(trend: Found, verb: str) -> str:
     """Where a gain vanishes or doubles by the fit, with its interval."""
     zero, reach = trend[verb], f"{trend['reach']:.2g}"
     if not zero["possible"]:
-        return f"{verb} nowhere up to {reach} FLOPs, as far as the report looks"
+        return f"{verb} nowhere up to {reach} FLOPs, the limit of extrapolation"
     low = "the smallest measured" if zero["low"] is None else f"{zero['low']:.2g}"
     high = f"beyond {reach}" if zero["high"] is None else f"{zero['high']:.2g}"
     if zero["flops"] is None:
-        return (
-            f"{verb} beyond {reach} FLOPs, where the report looks no further; by the interval from {low} on"
-        )
+        return f"{verb} beyond {reach} FLOPs, the limit of extrapolation; by the interval, from {low} on"
     return f"{verb} at {zero['flops']:.2g} FLOPs ({low} to {high})"
 
 

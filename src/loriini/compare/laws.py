@@ -1,10 +1,10 @@
-"""Power laws of held-out loss over compute, along a ladder of sizes, and what they say of a design's gain.
+"""Power laws of held-out loss over compute, along a ladder of sizes, and the trend of a design's gain.
 
 The loss is the mean over domains of the logarithm of perplexity, nats a token, so that no domain counts for
-more because it is hard. Laws are fitted to each seed by itself, so that intervals over seeds are Student's t
-of one value a seed. They cover what another seed changes, not that a law may be wrong: for this there is a
-second interval, from the residuals of the fitted sizes. Nothing is called decided that one of the two leaves
-open. Where points clearly bend, a power law is the wrong one, and it is continued nowhere.
+more because it is hard. Laws are fitted to each seed separately, so that intervals over seeds are Student's t
+of one value per seed. They cover the choice of the seed, not errors of the law: these are covered by a second
+interval, from the residuals of the fitted sizes. A result is called decided only if both intervals decide it.
+Where points clearly bend, a power law does not fit them, and nothing is extrapolated.
 """
 
 import math
@@ -25,9 +25,9 @@ from loriini.compare.seeds import Estimate, over_seeds
 Rows = Sequence[Mapping[str, Any]]
 
 SIZES_OF_A_FLOOR = 4
-"""Sizes from which a law with three parameters is fitted."""
+"""Fewest sizes to which a law with three parameters is fitted."""
 GRID = 401
-"""Amounts of compute at which an interval is looked at."""
+"""Number of amounts of compute at which an interval is evaluated."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Trend:
-    """How a design's loss relative to the baseline's, log(loss / loss of the baseline), goes with compute.
+    """The trend of log(loss / loss of the baseline) of a design over compute.
 
-    It is that of the fitted laws at equal compute: a straight line over log FLOPs. `first` and `last` are the
-    log FLOPs of the baseline's smallest and largest size. As far as the ladder reaches it is continued
-    beyond, and no further; where points bend, not at all.
+    It is computed from the fitted laws at equal compute, a straight line over log FLOPs. `first` and `last`
+    are the log FLOPs of the baseline's smallest and largest size. The line is extrapolated beyond the largest
+    by at most last - first, and not at all where points bend.
     """
 
     lines: Lines
     first: float
     last: float
     bends: bool
-    """Whether the points of the design, of the baseline or of their difference do."""
+    """Whether the points of the design, of the baseline or of their difference bend."""
 
     @cached_property
     def reach(self) -> float:
@@ -151,7 +151,7 @@ def settings_of(variant: Mapping[str, Any]) -> dict[str, str]:
 
 
 def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> Measured | None:
-    """What was measured of a design at the sizes that finished, over the seeds that all of them have."""
+    """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
     found: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():
         own = {c["seed"]: c for c in cells if c["name"] == variant["name"] and is_scored(c)}

@@ -13,7 +13,7 @@ from loriini.evaluate.intervals import CONFIDENCE
 Floats = NDArray[np.float64]
 
 SMALLEST_BEND = 1e-4
-"""Log loss from the chord of a parabola's ends to its middle; less changes no number that is shown."""
+"""Least bend that counts, in log loss from chord to middle of a parabola; less changes no number shown."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Lines:
 
     @property
     def variance(self) -> float:
-        """Of the residuals; 0 with two sizes, which a line meets."""
+        """Variance of the residuals; 0 with two sizes, through which the line passes."""
         return float((self.residual_W**2).sum()) / max(1, len(self.residual_W) - 2)
 
     def estimate(self, constant: float, slope: float) -> Estimate:

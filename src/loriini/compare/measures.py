@@ -1,4 +1,4 @@
-"""What is measured of a cell: its training, from `metrics.jsonl`, and its held-out perplexity."""
+"""Measurements of a cell: of its training, from `metrics.jsonl`, and its held-out perplexity."""
 
 import json
 import math
@@ -26,11 +26,11 @@ CURVE_POINTS = 100
 LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
 AXES = ("tokens", "flops", "seconds")
-"""What a learning curve can be drawn over."""
+"""The horizontal axes of learning curves."""
 
 
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
-"""Fields of a step that are compared."""
+"""Fields of `metrics.jsonl` that a comparison reads."""
 ENTROPIES = {
     "experts_in_use": "load_entropy",
     "experts_per_decision": "gate_entropy",

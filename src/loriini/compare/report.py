@@ -77,7 +77,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
 
 
 def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
-    """Who predicts unseen text better than the baseline, where all intervals agree on it."""
+    """Which variants predict unseen text better or worse than the baseline, if both intervals agree."""
     compared = [v for v in shown if "difference" in v]
     baseline = results["baseline"]
     if not compared:

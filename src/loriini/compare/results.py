@@ -161,8 +161,9 @@ def is_finite(value: float | None) -> bool:
 def choose_best(variants: Sequence[dict[str, Any]]) -> None:
     """Mark variants as `chosen`: of those that differ in `optimizer.` settings alone, the best.
 
-    Most of its seeds finished, and of those with as many it has the lowest training loss in the last tenth of
-    the steps, which needs no held-out text. The mean of a few seeds that did not diverge stands for no rate.
+    The best has the most finished seeds and, among those with equally many, the lowest training loss in the
+    last tenth of the steps; held-out text is not used. Finished seeds come first because the mean over the
+    few that did not diverge would misrepresent a rate.
     `edge` names the settings whose chosen value is the smallest or largest of several.
     """
     families = defaultdict[tuple[Any, ...], list[dict[str, Any]]](list)

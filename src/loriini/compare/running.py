@@ -65,7 +65,7 @@ def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
 
 
 def run_state(folder: Path) -> State:
-    """How far the run in a folder is; `diverged`: stopped for gradients that were not finite."""
+    """The state of the run in a folder; `diverged`: stopped because gradients were not finite."""
     if has_model(folder):
         return "finished"
     if not (folder / RUN).exists():
@@ -76,7 +76,7 @@ def run_state(folder: Path) -> State:
 
 
 def no_action(trial: Trial) -> None:
-    """Take no notice of a trial."""
+    """Do nothing."""
 
 
 def train_trials(

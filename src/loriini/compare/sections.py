@@ -62,7 +62,7 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
 
 
 def remark(variant: Variant) -> str:
-    """A mark behind the name of a variant whose training loss does not compare."""
+    """A mark after the name of a variant whose training loss cannot be compared with the others'."""
     return " (sees later tokens)" if variant["training_causality"] == "none" else ""
 
 
@@ -123,14 +123,14 @@ def use_of_experts(shown: Sequence[Variant]) -> Html | None:
         ]
         for v in routed
     ]
-    header = ["", "experts", "utilisation", "in use", "per decision", "in doubt"]
+    header = ["", "experts", "utilisation", "in use", "per decision", "by score"]
     return p.join(
         p.table(header, rows),
         p.note(
             "Means over layers, seeds and the last tenth of the steps. Utilisation: experts active at least "
             "once in ten steps (chosen by a unit; where every unit gets every expert, a weight above twice "
             "the even share). In use: the exponential of the entropy of the load, all experts if it is "
-            "even. Per decision: that of the gates. In doubt: that of the softmax of the scores, 1 if "
+            "even. Per decision: that of the gates. By score: that of the softmax of the scores, 1 if "
             "decisions are certain."
         ),
     )
@@ -181,9 +181,9 @@ def choice(variants: Sequence[Variant]) -> Iterator[str]:
         yield "Every point of the grid is a variant of its own in the other sections."
         return
     yield (
-        "Of points that differ in the optimizer's settings alone, the one of which most seeds finished, and "
-        "among those with as many the one with the lowest training loss in the last tenth of its steps, "
-        "stands for the design in the other sections. The held-out text had no part in the choice, so its "
+        "Among points that differ in the optimizer's settings alone, the one with the most finished seeds "
+        "and, among those with equally many, the lowest training loss in the last tenth of its steps "
+        "represents the design in the other sections. Held-out text was not used for the choice, so its "
         "intervals hold for the chosen points."
     )
     for v in variants:

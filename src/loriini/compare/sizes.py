@@ -38,11 +38,11 @@ class Ladder:
             raise InputError(f"--ladder-tokens {self.tokens}: unknown; choose one of: {', '.join(names)}")
 
     def resizes(self) -> list[Resize]:
-        """What makes a run of each size, the smallest first."""
+        """A function for each size, the smallest first, that resizes a run to it."""
         return [partial(self.narrowed, times=times) for times in reversed(range(self.sizes))]
 
     def narrowed(self, run: Run, times: int) -> Run:
-        """`run` with its width halved some times. InputError where no size of the ladder may be so small."""
+        """`run` with its width halved `times` times. InputError for a smallest size that is not possible."""
         width, smallest = run.model.hidden_size, MULTIPLE << (self.sizes - 1)
         if width % smallest:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Which documents repeat an earlier text, and which ids an earlier id, decided from hashes alone.
+"""Detection of repeated texts and repeated ids, from hashes alone.
 
 Texts are compared by 128 bits, so that a collision cannot lose one; ids by 64, where a collision only costs a
 new name.

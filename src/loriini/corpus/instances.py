@@ -167,7 +167,7 @@ def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Pieces:
 
 
 def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The domain of most of each instance's tokens, uint16 (I,); of equals the first."""
+    """The domain of most of each instance's tokens, uint16 (I,); in a tie the first."""
     domains_P = domains_N[pieces.documents_P].astype(np.int64)
     width = int(domains_N.max()) + 1
     pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)

@@ -104,7 +104,7 @@ def search_cell(vectors_ND: Vectors, cell: Cell, k: int) -> tuple[Ids, Vectors]:
     """The `k` nearest in the cell's reach of each member, itself excluded: exact, on one thread.
 
     Returns:
-        int64 (M, k), the nearest first, of equals the lower id first, -1 for none; and the similarities,
+        int64 (M, k), the nearest first, in a tie the lower id first, -1 for none; and the similarities,
         float32 (M, k), 0 for none.
     """
     index = faiss.IndexFlatIP(vectors_ND.shape[1])

@@ -32,7 +32,7 @@ def write_order(
     """Write `order.npy`: int64 (M,), the ids of documents in the order they are to be read.
 
     The ids in `duplicates` are left out, whatever the method. Counts: `documents_in` (N), `documents` (M),
-    and for a walk `restarts` (jumps to a document that is a neighbour of none of those looked back at) and
+    and for a walk `restarts` (jumps to a document that is no neighbour of any document looked back at) and
     `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
     """
     settings = {"method": method, "seed": seed, "documents": neighbors.counts["documents"]}

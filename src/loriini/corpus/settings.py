@@ -1,4 +1,4 @@
-"""The settings of `prepare` and their defaults, which stand nowhere else."""
+"""The settings of `prepare` and their defaults, which are defined only here."""
 
 import os
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class PrepareSettings:
     id_field: str = "id"
     domain_field: str = "domain"
     on_error: OnError = "stop"
-    """`stop` at the first flawed record, or `skip` and count them."""
+    """`stop` at the first malformed record, or `skip` and count such records."""
     min_characters: int = 0
     """Leave out shorter documents."""
     max_document_characters: int = MAX_DOCUMENT_CHARACTERS
@@ -66,9 +66,9 @@ class PrepareSettings:
     encoder: str = LSA
     """`lsa`, or the path or Hub id of a sentence-transformers or Hugging Face encoder."""
     pooling: Pooling = "mean"
-    """Of a plain Hugging Face encoder."""
+    """Pooling of a plain Hugging Face encoder's states."""
     encoder_backend: EncoderBackend = "torch"
-    """Of a trained encoder."""
+    """Library that runs a trained encoder."""
     neighbors: int = 50
     """Nearest neighbours kept of each document."""
     seed: int = 0

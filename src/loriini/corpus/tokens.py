@@ -31,7 +31,7 @@ DOMAIN_LIMIT = 1 << 16
 
 TOKEN_FILE = "tokens.bin"
 PER_DOCUMENT = ("lengths.npy", "domains.npy", "bytes.npy")
-"""Of a slice; the stage has offsets instead of lengths."""
+"""Arrays with a value per document that a task writes; the stage stores offsets instead of lengths."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from loriini.progress import Advance, progress
 
 BYTES_AT_ONCE = 1 << 20
 CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
-"""Of a corpus's manifest."""
+"""Keys of a corpus's manifest that are objects."""
 
 
 def verify(out: Path) -> int:

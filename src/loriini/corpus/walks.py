@@ -63,7 +63,7 @@ def similar_walk(
     """Walk as `plain_walk`, with more similar documents in an instance and fewer jumps.
 
     - Of a document's unused neighbours, take the one that is a neighbour of most of the last `window`
-      documents, of equals the most similar: the walk stays near where it is instead of drifting.
+      documents, in a tie the most similar: the walk stays near where it is instead of drifting.
     - When there is none, look for one among the neighbours of the last 50 documents, the latest first.
     - Start, and start again, from the unused document with the fewest links (in-degree plus out-degree, ties
       in seeded random order), so that documents hard to reach are not left for the end.

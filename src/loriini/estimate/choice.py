@@ -12,21 +12,21 @@ from loriini.model import LoriiniConfig
 from loriini.train.run import AUTO, Run
 
 MARGIN = 0.1
-"""Fraction of the memory that is left free, for fragments of the allocator and for what else is there."""
+"""Fraction of the memory that is left free, for fragmentation and for other uses of the device."""
 FEW = 0.1
 """Fraction of the memory below which merged weights are kept without an estimate."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A run without `auto`, and the bytes that a rank then needs; None where they were not estimated."""
+    """A run with its `auto` values resolved, and the bytes that a rank needs (None: not estimated)."""
 
     run: Run
     total: float | None = None
 
 
 def choose(run: Run, config: LoriiniConfig, ranks: int, memory: float) -> Choice:
-    """What a run leaves to `auto`, for ranks with `memory` bytes each.
+    """Choose the settings that a run leaves to `auto`, for ranks with `memory` bytes each.
 
     The micro-batch is a rank's whole share of the batch or the largest power of two that divides it, such
     that MARGIN of the memory stays free; if none fits, one instance. Experts are merged again where nothing

@@ -1,4 +1,4 @@
-"""What ranks receive in a step, on paper: FSDP, expert parallelism, expert-wise parallelism.
+"""Bytes that ranks receive in a step, by formula: FSDP, expert parallelism, expert-wise parallelism.
 
 Counts are bytes that one rank receives; with ring algorithms it sends as many. Lory section 6 compares the
 three. FSDP sends every expert's parameters to every rank. Expert parallelism sends tokens to the experts that

@@ -41,7 +41,7 @@ from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
 MOST = 1 << 20
-"""Tokens of an instance, and instances of a domain, that may be asked for."""
+"""Largest number of tokens of an instance, and of instances of a domain, that is accepted."""
 
 
 @dataclass(frozen=True)

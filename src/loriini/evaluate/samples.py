@@ -17,7 +17,7 @@ Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
 
 MOST = 1 << 20
-"""Tokens of a continuation that may be asked for."""
+"""Largest number of tokens of a continuation that is accepted."""
 
 
 @dataclass(frozen=True)

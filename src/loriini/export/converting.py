@@ -1,4 +1,4 @@
-"""Conversion of a model to the formats of the table, and what decides for those without a router."""
+"""Conversion of a model to each export format, and the routing decision for formats without a router."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

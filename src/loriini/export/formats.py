@@ -1,11 +1,11 @@
-"""The table of export formats, which loads nothing heavy; `export.converting` has their functions."""
+"""The table of export formats, without heavy imports; `export.converting` has their functions."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a format is, and whether one decision of a prompt or a label takes the place of its routers."""
+    """A format's help, and whether a single routing decision (by prompt or label) replaces the routers."""
 
     help: str
     decided: bool = False
@@ -14,10 +14,10 @@ class Format:
 FORMATS = {
     "hf": Format("the model as it is, for transformers with Loriini installed"),
     "llama": Format("a plain Llama of the experts that a prompt or a label chooses", decided=True),
-    "mixtral": Format("a Mixtral: block llama, top k of tokens, softmax over the selected"),
-    "olmoe": Format("an OLMoE: block olmoe, top k of tokens, either softmax"),
-    "phimoe": Format("a Phi-3.5-MoE: block phimoe, top 2 of tokens, gates sparse_mixer"),
-    "qwen2_moe": Format("a Qwen2-MoE: block llama, top k of tokens, either softmax, shared experts"),
+    "mixtral": Format("a Mixtral: block llama, top-k token routing, softmax over the selected"),
+    "olmoe": Format("an OLMoE: block olmoe, top-k token routing, either softmax"),
+    "phimoe": Format("a Phi-3.5-MoE: block phimoe, top-2 token routing, gates sparse_mixer"),
+    "qwen2_moe": Format("a Qwen2-MoE: block llama, top-k token routing, either softmax, shared experts"),
     "qwen3_moe": Format("a Qwen3-MoE: norms of each head's queries and keys, either softmax"),
     "gguf": Format("a file for llama.cpp, of a Llama or one of these mixtures", decided=True),
 }

@@ -1,4 +1,4 @@
-"""A plain Llama from a mixture that one decision, such as a prompt's, routes."""
+"""Export of a mixture that is routed once, for example by a prompt, as a plain Llama."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -15,7 +15,7 @@ from loriini.model.mixture import Mixture
 
 
 def not_a_llama(config: LoriiniConfig) -> str | None:
-    """Why no decision makes the model a Llama; None if one may."""
+    """Why the model cannot be exported as a Llama; None if a single decision makes it one."""
     routing = config.routing
     if config.block == "gpt2":
         return "block=gpt2 has no gated experts and no rotary positions"

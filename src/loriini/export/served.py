@@ -69,7 +69,7 @@ SERVED = {
 
 
 TINY = 1e-7
-"""Not 0 in float16."""
+"""A small number that is not 0 in float16."""
 
 
 @torch.no_grad()

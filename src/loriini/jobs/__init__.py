@@ -1,1 +1,1 @@
-"""Durable work, independent of text: artifacts written whole or not at all, tasks, and their executors."""
+"""Resumable work, independent of text: artifacts written whole or not at all, tasks, executors."""

@@ -40,7 +40,7 @@ class Totalled(NamedTuple):
 
 
 def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
-    """An affine map of each unit by the merge of its experts' `Totalled` weights and biases, kept nowhere."""
+    """An affine map of each unit by the merge of its experts' `Totalled` weights and biases, not kept."""
 
     def affine(x_NSD: Tensor, weight: Totalled, bias: Totalled | None = None, /) -> Tensor:
         weight_EOD, total_EOD = weight

@@ -98,7 +98,7 @@ class PickRows(torch.autograd.Function):
 
 
 def find_pairs(gates_NE: Tensor, counts: Counts) -> Pairs:
-    """The selected pairs (gate > 0); where their number is fixed, so many of the largest gates."""
+    """The selected pairs (gate > 0); if their number is fixed, that many pairs with the largest gates."""
     if counts.per_unit is not None:
         return _by_unit(gates_NE, counts.per_unit)
     if counts.per_expert is not None:

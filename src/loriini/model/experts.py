@@ -1,7 +1,7 @@
 """Stacked experts, and the two ways of combining them: by their outputs or by their parameters.
 
-Experts take states and gates; they never see a router. Each kind defines its FFN once, as a chain of named
-nodes in terms of an affine map (`model.affine`).
+Experts take states and gates; they do not depend on the router. Each kind defines its FFN once, as a chain
+of named nodes in terms of an affine map (`model.affine`).
 
 Axes: N units, S slots in a unit, M tokens, P pairs of a unit and an expert it selected, E experts, D model
 width, F expert hidden width, R low rank, W the width of a node.

@@ -1,4 +1,4 @@
-"""One MoE layer: its router decides, its experts compute."""
+"""One MoE layer: a router and its experts."""
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ class Mixture(nn.Module):
         followed: Routing | None = None,
         cache: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
-        """States (B, L, D) to states and decisions; a layer without a router takes those `followed`."""
+        """States (B, L, D) to states and routing; a layer without a router uses the routing `followed`."""
         activations = self._activations(x_BLD)
         if self.router is None:
             assert followed is not None

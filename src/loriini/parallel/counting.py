@@ -1,4 +1,4 @@
-"""Counting of what a process sends to the others, by collective."""
+"""Counting of the bytes that a process sends to the others, by collective."""
 
 from typing import Any
 

@@ -2,8 +2,8 @@
 
 The width f of all experts is sharded over a group of G processes, each with its own data. Their states and
 gates are gathered, each process computes its slice of every expert for all of them, and the sum over slices
-is scattered back. Activations travel instead of weights. It holds for merged parameters and for combined
-outputs, since both are sums over the width.
+is scattered back. Activations are sent instead of weights. This works for merged parameters and for
+combined outputs, since both are sums over the width.
 
 Axes: see `model.experts`; G·N, G·M: the units and tokens of the whole group.
 """
@@ -48,7 +48,7 @@ class SlicedExperts(DistributedExperts):
     """This process's slices of the group's experts: every parameter is sharded along the width."""
 
     def shared_dim(self, name: str) -> int | None:
-        """The width's; replicated without one."""
+        """The dimension of the width; None (replicated) for a parameter without one."""
         return self.width_dims[name]
 
     def by_parameters(self, x_NSD: Tensor, gates_NE: Tensor, recompute: bool = False) -> Tensor:
@@ -86,10 +86,10 @@ class SlicedExperts(DistributedExperts):
         return self._gather(to_travel(x))
 
     def _gather(self, x: Tensor) -> Tensor:
-        """Those of all processes; gradients are summed and scattered.
+        """The rows of all processes; gradients are summed and scattered.
 
-        The sum completes the gradients of states, gates and routers: each process has only the part that
-        came through its own slice of the experts.
+        The sum completes the gradients of states, gates and routers: each process computes only the part of
+        its own slice of the experts.
         """
         return exchanged(x, partial(all_gather, group=self.group), partial(reduce_scatter, group=self.group))
 

@@ -36,10 +36,10 @@ class ParallelConfig:
     """Processes that share one copy of parameters, gradients and optimizer state (FSDP, ZeRO-3). 0: all; 1:
     each holds a whole copy; in between: hybrid, for example the GPUs of a node."""
     experts: Count = 1
-    """Processes, of those that share a copy, that share the experts of every layer."""
+    """Of the processes that share a copy, how many share the experts of every layer; 1: not shared."""
     share_experts: ShareExperts = "width"
-    """What these share: the width of every expert (Lory section 6), or the experts, of which each process
-    then holds some whole ones; tokens travel to those that they selected (all-to-all)."""
+    """How `experts` processes share the experts: each holds a slice of every expert's width (Lory section
+    6), or some whole experts, to which tokens are sent (all-to-all)."""
     reduce_once: bool = False
     """Reduce gradients over processes once a step instead of after each micro-batch: less communication, but
     every process then holds all gradients in float32."""

@@ -1,4 +1,4 @@
-"""Expert parallelism: each process of a group holds whole experts, and tokens travel to those they selected.
+"""Expert parallelism: each process of a group holds whole experts; tokens are sent to those they selected.
 
 The E experts are shared out over a group of G processes, each with its own data. Every process sorts its
 pairs of a unit and an expert, sends each pair's states to the process that holds the expert (all-to-all),
@@ -31,7 +31,7 @@ from loriini.routing.selection import Counts
 
 @dataclass(frozen=True)
 class Exchange:
-    """Which pairs travel between this process and each of its group.
+    """The pairs that this process exchanges with each process of its group.
 
     - `sent_G`, `received_G`: how many to and from each process, which holds them sorted by expert.
     - `order_R`: the received pairs in the order of their experts; `places_R`: its inverse.
@@ -65,10 +65,10 @@ def all_to_all(x: Tensor, sent_G: list[int], received_G: list[int], group: dist.
 
 
 def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGroup) -> Exchange:
-    """The exchange of pairs sorted by expert, of which each expert's end at `ends_E`.
+    """The exchange of pairs sorted by expert; each expert's pairs end at `ends_E`.
 
-    Where every process sends every expert `per_expert` pairs, nothing is exchanged for it and nothing waits
-    for the device; otherwise the numbers are exchanged and read.
+    If every process sends `per_expert` pairs to every expert, the counts need no exchange, and the CPU does
+    not wait for the device; otherwise the counts are exchanged and read.
     """
     processes, device = group.size(), ends_E.device
     counts_GH = ends_E.diff(prepend=ends_E.new_zeros(1)).view(processes, -1)
@@ -90,7 +90,7 @@ def plan_exchange(ends_E: Tensor, per_expert: int | None, group: dist.ProcessGro
 
 
 class WholeExperts(DistributedExperts):
-    """This process's experts among the group's, by which tokens of all its processes pass.
+    """This process's whole experts, which compute the selected tokens of all processes of the group.
 
     Parameters are sharded along the experts, but for those in `replicated`.
     """
@@ -98,7 +98,7 @@ class WholeExperts(DistributedExperts):
     replicated: tuple[str, ...] = ()
 
     def shared_dim(self, name: str) -> int | None:
-        """That of the experts."""
+        """The dimension of the experts."""
         return None if name in self.replicated else 0
 
     def by_outputs(

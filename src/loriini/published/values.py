@@ -45,7 +45,7 @@ OUR_NAMES = {
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """A number in a paper: what `column` says of the run that `row` names, in the figure or table `item`."""
+    """A number in a paper: the value in `column` of the run `row`, in the figure or table `item`."""
 
     paper: Paper
     item: str

@@ -1,4 +1,4 @@
-"""The main job: text, a dense model and a mixture of the same active size, and what the mixture gained."""
+"""`loriini quickstart`: trains a dense model and a mixture of equal active size, and compares them."""
 
 from loriini.quickstart.job import run_quickstart
 from loriini.quickstart.settings import Quickstart

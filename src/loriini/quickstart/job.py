@@ -1,4 +1,4 @@
-"""The main job, stage by stage."""
+"""The stages of `loriini quickstart`."""
 
 from collections.abc import Mapping
 from dataclasses import replace

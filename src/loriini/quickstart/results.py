@@ -1,4 +1,4 @@
-"""What the main job measured: `results.json`, `settings.json` and the final table."""
+"""Results of the quickstart: `results.json`, `settings.json` and the final table."""
 
 import sys
 from collections import Counter
@@ -138,7 +138,7 @@ def print_table(evaluations: Evaluations, differences: Mapping[str, Difference],
             f"{design} sees later tokens, so its perplexity does not compare with the dense model's."
         )
     else:
-        output.print(f"{design} beside {DENSE}: {verdict(differences[OVERALL])}. {SCOPE}")
+        output.print(f"{design} relative to {DENSE}: {verdict(differences[OVERALL])}. {SCOPE}")
 
 
 def verdict(difference: Difference) -> str:

@@ -1,4 +1,4 @@
-"""The settings of the main job, and the folder that holds one job."""
+"""The settings of the quickstart, and the folder of its results."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from loriini.train.run import Run
 
 @dataclass(frozen=True)
 class Quickstart:
-    """The settings of the main job. InputError for invalid ones.
+    """The settings of the quickstart. InputError for invalid ones.
 
     Attributes:
         documents: what to read, as in `PrepareSettings`; by default text that is on this machine.

@@ -1,4 +1,4 @@
-"""The stages of the main job: which of them is running, and what each took."""
+"""The stages of the quickstart: announced as they begin, with the time and memory of each."""
 
 import time
 from collections.abc import Iterator

@@ -53,7 +53,7 @@ def lory_7b_dense() -> Run:
 
 
 def lory(dense: Run, experts: int) -> Run:
-    """The mixture of `experts` experts beside a dense model: a dense warm-up, then plain copies."""
+    """The mixture of `experts` experts with the active size of `dense`, which starts with a dense warm-up."""
     return replace(
         dense,
         name=f"{dense.name.removesuffix('-dense')}-lory-{experts}e",

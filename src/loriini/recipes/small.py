@@ -23,7 +23,7 @@ def tiny_dense() -> Run:
 
 
 def tiny_lory() -> Run:
-    """The Lory mixture beside `tiny-dense`."""
+    """The Lory mixture with the active size of `tiny-dense`."""
     dense = tiny_dense()
     return replace(
         dense,
@@ -34,7 +34,7 @@ def tiny_lory() -> Run:
 
 
 def tiny_mixtral() -> Run:
-    """The top-2 mixture beside `tiny-dense`."""
+    """The top-2 mixture with the active size of `tiny-dense`."""
     return replace(with_design(tiny_lory(), "mixtral"), name="tiny-mixtral")
 
 
@@ -82,5 +82,5 @@ def quickstart_run(design: str, size: str, steps: int | None = None, seed: int =
 
 
 def families() -> dict[str, Run]:
-    """The bases of `loriini compare --recipe` beside the recipes: the tiny models and the quickstart's."""
+    """Base runs of `loriini compare --recipe` besides the recipes: the tiny models and the quickstart's."""
     return {"tiny": tiny_lory()} | {size: quickstart_run("lory", size) for size in SIZES}

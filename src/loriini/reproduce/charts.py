@@ -17,9 +17,9 @@ Chart = dict[str, Any]
 """`kind` (lines, dots or tiles), `title`, and `x`, `y` and `series`, or `panels` and `rows`."""
 
 SMOOTHING = 12
-"""A point of a curve is the mean over one part in this many of it."""
+"""Curves are running means over a window of 1/SMOOTHING of their points."""
 INITIAL_SHARE = 0.15
-"""Share of a loss curve, at its start, that does not decide what the chart shows."""
+"""Initial share of a loss curve that is ignored when the limits of the axis are chosen."""
 
 
 def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], loss: bool = False) -> Chart:

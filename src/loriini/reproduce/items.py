@@ -1,4 +1,4 @@
-"""All rows by item, in the order in which `all` reproduces them: what tells most for its cost first."""
+"""All rows by item, in the order in which `all` reproduces them: the most informative per cost first."""
 
 from dataclasses import replace
 from difflib import get_close_matches

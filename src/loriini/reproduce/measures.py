@@ -1,4 +1,4 @@
-"""What is measured of a trained run: its training, its held-out loss, routes, questions, and without routers.
+"""Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
 
 A measure is a name in MEASURES, `router-free NODE:NORM` for held-out loss with experts ranked by their
 activations, or `router-free questions NODE:NORM`. Each is computed once per run and kept as JSON; a

@@ -27,7 +27,7 @@ from loriini.train.run import Run
 SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 """Verdicts on reasons."""
 IN_PART = "supported in part"
-"""That some claims hold and others do not."""
+"""The verdict where some claims hold and others do not."""
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried beside it."""
 

@@ -13,7 +13,7 @@ from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import KINDS
 
 Columns = Callable[[Measured, str], Mapping[str, Values]]
-"""What is measured of a row, by the columns of the published values and by others."""
+"""Measured quantities of a row by column: those of the published values, and others."""
 
 
 def no_columns(measured: Measured, row: str) -> Mapping[str, Values]:

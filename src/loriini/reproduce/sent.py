@@ -1,4 +1,4 @@
-"""Bytes that processes of this machine send in a training step, beside what the formula says.
+"""Bytes that processes of this machine send in a training step, measured and by the formula.
 
 `python -m loriini.reproduce.sent FOLDER RANK` is one of the processes.
 """
@@ -28,14 +28,14 @@ from loriini.reproduce.scales import Scale, scaled_run
 
 RANKS, VOCABULARY = 2, 256
 SIZE = Scale("sent", {"0.3b": (64, 2, 2)}, length=64, segment_length=16)
-"""So small that starting the processes takes longest: bytes are exact at every size."""
+"""A small scale, since the formula is compared with exact counts, which need no large models."""
 STEP = RankStep(instances=1, length=SIZE.length, micro_batches=1, itemsize=4)
 ZERO, EXPERT_WISE = "data parallelism (ZeRO)", "expert-wise"
 COUNTED = ("_allgather_base_", "_reduce_scatter_base_")
-"""Means over all processes of a few statistics are left out."""
+"""The collectives that are counted; means of a few statistics over processes are not."""
 POLL_SECONDS = 0.1
 SECONDS = 300
-"""After which processes that do not end are given up."""
+"""Timeout of the processes."""
 NOTHING = "bytes are those of the formula alone"
 
 

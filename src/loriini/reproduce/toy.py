@@ -84,7 +84,7 @@ class Classifier(nn.Module):
             self.head.weight.mul_(study.head)
 
     def forward(self, x_BD: Tensor) -> tuple[Tensor, Routing]:
-        """Logits (B, C) and who computed what; every input is a sequence of one token."""
+        """Logits (B, C) and the routing; every input is a sequence of one token."""
         y_B1D, routing = self.mixture(x_BD[:, None], RoutingContext(len(x_BD), 1), UnitLayout(1, 1))
         return self.head(y_B1D[:, 0]), routing
 

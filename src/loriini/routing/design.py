@@ -29,15 +29,16 @@ LARGEST_CAPACITY = 1 << 16
 class RoutingConfig:
     """One routing design. Raises ValueError for a field out of range and for fields that do not combine.
 
-    - `unit`: what gets one routing decision: a token, a segment of `segment_length` tokens (routed by the
-      segment before it), every segment by the first (`prefix`), or the whole sequence.
+    - `unit`: the tokens that share one routing decision: a single `token`; a `segment` of `segment_length`
+      tokens, routed by the segment before it; all segments, routed by the first (`prefix`); or the whole
+      `sequence`.
     - `first_segment`: how segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory;
       its tokens see their own future), with equal weights (`uniform`), or as `self` with segment 1 left out
       of the training loss (`skip_loss`).
     - `scope`: every layer decides (`layer`), or the first layer decides for all (`global`).
-    - `scorer`: what computes each expert's logit. `norm` and `node` apply to `activation_norm`;
+    - `scorer`: how each expert's logit is computed. `norm` and `node` apply to `activation_norm`;
       `scorer_width` is the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's
-      logits to those of the segment before its own.
+      logits to those of the previous segment.
     - `selection`: which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`.
     - `gates`: the weights of the selected experts: their softmax over all experts (`softmax_all`: Lory,
       Switch, Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the
@@ -49,7 +50,8 @@ class RoutingConfig:
       gates, moves by this much towards an even load after every optimizer step; 0: no bias.
     - `num_shared_experts`: ungated experts that every token passes through besides its routed ones.
     - `combination`: gates weigh the experts' `outputs` or their `parameters`.
-    - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: weights of the auxiliary losses.
+    - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: the weight of the auxiliary loss of this
+      name; 0: off.
     """
 
     unit: Unit = "segment"

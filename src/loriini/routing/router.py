@@ -1,4 +1,4 @@
-"""The router: score → select → weigh, the one place where a design's axes meet."""
+"""The router: scores experts, selects some and weighs them, as the design says."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from loriini.routing.unit import RoutingContext, UnitLayout
 
 @dataclass(frozen=True)
 class Routing:
-    """The decisions of one layer: who computes what.
+    """The routing decisions of one layer.
 
     `logits` (units, E) float32; `gates` (units, E) float32, 0 = not selected; `unit_shape` (B, U) with
     units = B·U in that order. `valid` (units,) is False for units that hold only padding; None: all hold

@@ -1,4 +1,4 @@
-"""Scorers: what computes each expert's logit. Small modules from pooled states (B, U, D) to logits (B, U, E).
+"""Scorers compute each expert's logit: small modules from pooled states (B, U, D) to logits (B, U, E).
 
 Logits are float32 whatever the model's dtype, as in every paper.
 """

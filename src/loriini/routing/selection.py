@@ -1,4 +1,4 @@
-"""Which experts a unit gets, and with what weight: two tables of functions of logits (units, E)."""
+"""Selection of experts, and their gates: two tables of functions of logits (units, E)."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -15,9 +15,9 @@ from loriini.sources.files import open_binary
 READ_BYTES = 1 << 16
 COUNTED_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 11
-"""Of a zstd file: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
+"""Bytes of a zstd file read at once: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
-"""A file is refused that unpacks to more than both, in bytes and times its size; for text it is 2 to 30."""
+"""A file that unpacks to more than both, bytes and multiple of its size (2 to 30 for text), is refused."""
 COMPRESSED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a truncated or damaged archive raises."""

@@ -1,4 +1,4 @@
-"""Text that is already on the machine: the source, documentation and licences of a Python installation.
+"""Text found on this machine: of the Python installation, and the system's headers and documentation.
 
 Four distinct domains: `python` (code without its docstrings), `c` (C and C++ headers), `prose` (docstrings,
 and documentation in .rst, .md and .txt) and `metadata` (package descriptions and licences). Every document

@@ -41,7 +41,7 @@ class CheckpointConfig:
     every: CountOrZero = 200
     """Steps between checkpoints; 0: only when interrupted."""
     keep: Count = 2
-    """Checkpoints kept: the newest, and besides them the best where the run is evaluated."""
+    """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too."""
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")

@@ -32,7 +32,7 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
 
     Raises InputError for another run's folder and for a run that this corpus and these processes do not fit.
     Settings in CHANGEABLE may have changed; `run.json` then follows (once it is finished, only in the paths
-    of its corpora). What is `auto` on one side is as on the other.
+    of its corpora). A value that is `auto` on one side is taken from the other.
     """
     run.check(run.label_names(corpus.instances), world_size())
     path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}

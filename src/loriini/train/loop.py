@@ -60,7 +60,7 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
-    What is left to `auto` (see `loriini.estimate.choice`) is one micro-batch, with its merged weights kept.
+    Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
     SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
     """

@@ -32,7 +32,7 @@ class OptimizerConfig:
     weight_decay: NotNegative = 0.1
     """Decoupled weight decay; norms and biases have none."""
     clip: Annotated[float, Bounds(above=0, most=1e6)] = 1.0
-    """Largest norm of all gradients together; larger ones are scaled down to it."""
+    """Gradient clipping: the largest global norm; larger gradients are scaled down to it."""
     warmup: Fraction = 0.05
     """Fraction of the steps over which the rate rises linearly to its peak."""
     schedule: Literal["cosine", "constant", "warmup_stable_decay"] = "cosine"

@@ -88,9 +88,9 @@ class ModelShape:
     vocab_size: Count | None = None
     """Rows of the embedding, for example padded to a multiple of 128; none: the corpus's vocabulary."""
     rms_norm_eps: Fraction = 1e-6
-    """Epsilon of norms; not of gpt2's."""
+    """Epsilon of the norms of all blocks but gpt2."""
     layer_norm_epsilon: Fraction = 1e-5
-    """Epsilon of gpt2's norms."""
+    """Epsilon of the norms of block gpt2."""
     initializer_range: Fraction = 0.02
     """Standard deviation of initial weights."""
 
@@ -150,7 +150,7 @@ class Run:
     seed: Seed = 0
     """Seed of initialisation, dropout and the order of instances."""
     per_expert_every: Count = 10
-    """Steps between statistics of every single expert in `metrics.jsonl`; every step has those of layers."""
+    """Steps between records of per-expert statistics in `metrics.jsonl`; per-layer ones are in every step."""
     document_mask: bool = False
     """Keep the documents of an instance apart: attention, segments and routing begin again at each one."""
     corpus: tuple[Path, ...] = ()

@@ -12,7 +12,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.loss import has_fused_loss
 
 COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang", "cc")}
-"""Of C++ for a CPU, of C for what starts a GPU's kernels."""
+"""Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Overrides that would change nothing in the run that they are given for."""
+"""Overrides that have no effect on the run that they are given for."""
 
 from collections.abc import Callable, Sequence
 

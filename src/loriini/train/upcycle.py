@@ -20,7 +20,7 @@ class WarmupConfig:
     dense_share: FractionBelowOne = 0.05
     """Fraction of the steps that train the dense model; 0: none."""
     moments: Literal["carried", "fresh"] = "carried"
-    """Optimizer moments of the copied FFN: carried over, scaled as the gradients are, or fresh."""
+    """Optimizer moments of the copied FFN: carried over and scaled like the gradients, or fresh (zero)."""
 
     def __post_init__(self) -> None:
         check_fields(self, "warmup.")
