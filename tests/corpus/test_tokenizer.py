@@ -62,7 +62,9 @@ def test_wrong_spec(tmp_path: Path, documents: Artifact, spec: str, message: str
         write_tokenizer(tmp_path / "tokenizer", spec, documents)
 
 
-def test_only_the_files_that_are_read_identify_a_tokenizer(tmp_path: Path, tokenizer: Artifact) -> None:
+def test_only_the_files_that_are_read_identify_a_tokenizer(
+    tmp_path: Path, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, out = tmp_path / "source", tmp_path / "out"
     shutil.copytree(tokenizer.folder, source)
     made = write_tokenizer(out, str(source), None)
@@ -72,6 +74,13 @@ def test_only_the_files_that_are_read_identify_a_tokenizer(tmp_path: Path, token
     (source / "model.safetensors").write_bytes(b"weights")
     source = source.rename(tmp_path / "moved")
     assert write_tokenizer(out, str(source), None) == made
+    monkeypatch.chdir(source)
+    config = Path("tokenizer_config.json").rename("other.json")
+    made = write_tokenizer(tmp_path / "bare", "tokenizer.json", None)
+    assert list(made.inputs) == ["tokenizer.json"]
+    config.rename("tokenizer_config.json")
+    with pytest.raises(InputError, match=r"other inputs \(tokenizer_config\.json\)"):
+        write_tokenizer(tmp_path / "bare", "tokenizer.json", None)
     (source / "tokenizer_config.json").unlink()
     with pytest.raises(InputError, match=r"other inputs \(tokenizer_config\.json\)"):
         write_tokenizer(out, str(source), None)

@@ -1,5 +1,6 @@
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from loriini.sources import (
     inputs,
     parse_input,
 )
+from loriini.sources.inputs import check_inputs
 
 
 @pytest.mark.parametrize(
@@ -191,3 +193,37 @@ def test_only_the_path_of_a_local_input_is_made_absolute(
     assert absolute_input(text) == expected
     before, after = parse_input(text), parse_input(expected)
     assert (before.name, before.weight) == (after.name, after.weight)
+
+
+def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("x")
+    with pytest.raises(InputError, match="lies inside the input"):
+        check_inputs([str(tmp_path)], tmp_path / "corpora" / "out", ())
+
+
+@pytest.mark.parametrize("made", [False, True])
+@pytest.mark.parametrize("pattern", ["corpora/*", "c*", "[c]orpora/o?t"])
+def test_a_pattern_that_matches_the_corpus_is_refused(made: bool, pattern: str, tmp_path: Path) -> None:
+    """Before the corpus exists, too: else the same command would end otherwise the second time."""
+    (tmp_path / "corpora").mkdir()
+    (tmp_path / "corpora" / "out.jsonl").write_text("x")
+    (tmp_path / "cat.jsonl").write_text("x")
+    (tmp_path / "corpora" / "oat").write_text("x")
+    out = tmp_path / "corpora" / "out"
+    if made:
+        out.mkdir()
+    with pytest.raises(
+        InputError, match=rf"{out}: lies inside the input {re.escape(str(tmp_path))}/.*; choose"
+    ):
+        check_inputs([f"{tmp_path}/{pattern}"], out, ())
+    check_inputs([f"{tmp_path}/{pattern}*.jsonl" for pattern in ("c", "corpora/")], out, ())
+
+
+@pytest.mark.parametrize("given", ["documents", "documents/mine.txt", "docu*/*", "link"])
+def test_an_input_in_a_stage_of_the_corpus_is_refused(given: str, tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "mine.txt").write_text("text")
+    (tmp_path / "link").symlink_to("documents/mine.txt")
+    with pytest.raises(InputError, match=r"lies in a stage of the corpus .*; choose another --out"):
+        check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order", "documents"))
+    check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order",))

@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import signal
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from loriini.jobs.processes import ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Fields, ReadOptions, decoder, streams
 from loriini.sources.inputs import InputFile
-from loriini.sources.streams import check_inputs, open_streams
+from loriini.sources.streams import open_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
 
@@ -304,40 +303,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     lines(tmp_path / "a.jsonl", "another")
     with pytest.raises(InputError, match="changed while it was read"):
         write_documents(tmp_path / "out", opened, {}, identity)
-
-
-def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
-    lines(tmp_path / "a.jsonl", "a")
-    with pytest.raises(InputError, match="lies inside the input"):
-        check_inputs([str(tmp_path)], tmp_path / "corpora" / "out", ())
-
-
-@pytest.mark.parametrize("made", [False, True])
-@pytest.mark.parametrize("pattern", ["corpora/*", "c*", "[c]orpora/o?t"])
-def test_a_pattern_that_matches_the_corpus_is_refused(made: bool, pattern: str, tmp_path: Path) -> None:
-    """Before the corpus exists, too: else the same command would end otherwise the second time."""
-    (tmp_path / "corpora").mkdir()
-    lines(tmp_path / "corpora" / "out.jsonl", "a")
-    lines(tmp_path / "cat.jsonl", "a")
-    lines(tmp_path / "corpora" / "oat", "a")
-    out = tmp_path / "corpora" / "out"
-    if made:
-        out.mkdir()
-    with pytest.raises(
-        InputError, match=rf"{out}: lies inside the input {re.escape(str(tmp_path))}/.*; choose"
-    ):
-        check_inputs([f"{tmp_path}/{pattern}"], out, ())
-    check_inputs([f"{tmp_path}/{pattern}*.jsonl" for pattern in ("c", "corpora/")], out, ())
-
-
-@pytest.mark.parametrize("given", ["documents", "documents/mine.txt", "docu*/*", "link"])
-def test_an_input_in_a_stage_of_the_corpus_is_refused(given: str, tmp_path: Path) -> None:
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "mine.txt").write_text("text")
-    (tmp_path / "link").symlink_to("documents/mine.txt")
-    with pytest.raises(InputError, match=r"lies in a stage of the corpus .*; choose another --out"):
-        check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order", "documents"))
-    check_inputs([f"{tmp_path}/{given}"], tmp_path, ("order",))
 
 
 def test_a_pipe_in_a_folder_is_dropped(tmp_path: Path) -> None:

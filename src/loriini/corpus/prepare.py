@@ -28,7 +28,8 @@ from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manife
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.sources import Fields, ReadOptions
-from loriini.sources.streams import DocumentStream, ReadDocuments, check_inputs, open_streams
+from loriini.sources.inputs import check_inputs
+from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 
 @dataclass(frozen=True)

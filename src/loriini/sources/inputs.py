@@ -4,7 +4,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,26 @@ def absolute_input(text: str | Path) -> str:
     name = f"{spec.name}=" if spec.name else ""
     weight = f":{spec.weight!r}" if spec.weight != 1 else ""
     return f"{name}{os.path.realpath(spec.path)}{weight}"
+
+
+def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
+    """InputError for an input that contains the corpus `out`, or lies in one of its `stages`.
+
+    It would be read the next time. A pattern is also refused when `out` would match as soon as it exists.
+    """
+    out = Path(os.path.realpath(out))
+    for path in (parse_input(given).path for given in inputs):
+        if is_remote(path) or is_data_set(path):
+            continue
+        will_match = not os.path.exists(path) and any(
+            folder.match(os.path.abspath(path)) for folder in (out, *out.parents)
+        )
+        for match in map(Path, matching_paths(path)):
+            found = Path(os.path.realpath(match))
+            if will_match or out.is_relative_to(found):
+                raise InputError(f"{out}: lies inside the input {path}; choose another --out")
+            if found != out and found.is_relative_to(out) and found.relative_to(out).parts[0] in stages:
+                raise InputError(f"{match}: lies in a stage of the corpus {out}; choose another --out")
 
 
 def input_files(inputs: Sequence[str | Path]) -> list[InputFile]:

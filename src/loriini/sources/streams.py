@@ -1,7 +1,6 @@
 """Inputs as streams of documents for tasks, each with an identity for what it reads."""
 
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,10 +16,9 @@ from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
-from loriini.sources.files import fingerprint, is_remote, matching_paths
+from loriini.sources.files import fingerprint, is_remote
 from loriini.sources.formats import reader_of
-from loriini.sources.hub import is_data_set
-from loriini.sources.inputs import InputFile, input_files, input_identity, parse_input
+from loriini.sources.inputs import InputFile, input_files, input_identity
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
 from loriini.sources.readers import read_json_lines, read_parquet
@@ -56,26 +54,6 @@ class DocumentStream:
     def continues(self) -> bool:
         """Whether the stream continues the file with which the one before it ends."""
         return self.part is not None and self.part.continues
-
-
-def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
-    """InputError for an input that contains the corpus `out`, or lies in one of its `stages`.
-
-    It would be read the next time. A pattern is also refused when `out` would match as soon as it exists.
-    """
-    out = Path(os.path.realpath(out))
-    for path in (parse_input(given).path for given in inputs):
-        if is_remote(path) or is_data_set(path):
-            continue
-        will_match = not os.path.exists(path) and any(
-            folder.match(os.path.abspath(path)) for folder in (out, *out.parents)
-        )
-        for match in map(Path, matching_paths(path)):
-            found = Path(os.path.realpath(match))
-            if will_match or out.is_relative_to(found):
-                raise InputError(f"{out}: lies inside the input {path}; choose another --out")
-            if found != out and found.is_relative_to(out) and found.relative_to(out).parts[0] in stages:
-                raise InputError(f"{match}: lies in a stage of the corpus {out}; choose another --out")
 
 
 def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[DocumentStream], dict[str, str]]:
