@@ -301,25 +301,21 @@ def test_label_routing_works_from_documents_to_report(
         assert_refused(ended, "document sonnet 18: its domain 'poems' is not a label to route by")
 
 
-def test_local_text_with_a_domain_without_a_label_is_refused_before_training(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("design", "domain", "reason"),
+    [
+        ("label", "poems", "document sonnet 18: its domain 'poems' is not a label"),
+        ("lory", "all", "a domain is called 'all'"),
+    ],
+)
+def test_local_text_with_a_wrong_domain_is_refused_before_training(
+    design: str, domain: str, reason: str, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = job.split_documents([str(documents)], 10**9, 10**9)
-    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "poems"))
+    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", domain))
     monkeypatch.setattr(job, "collect_local_text", lambda: sides)
-    with pytest.raises(InputError, match="document sonnet 18: its domain 'poems' is not a label"):
-        run_quickstart(Quickstart(design="label", steps=2), tmp_path / "job")
-    assert not (tmp_path / "job" / "runs").exists()
-
-
-def test_local_text_with_a_domain_called_all_is_refused_before_training(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sides = job.split_documents([str(documents)], 10**9, 10**9)
-    sides["heldout"].append(Document("sonnet 18", "Shall I compare thee", "all"))
-    monkeypatch.setattr(job, "collect_local_text", lambda: sides)
-    with pytest.raises(InputError, match="a domain is called 'all'"):
-        run_quickstart(Quickstart(steps=2), tmp_path / "job")
+    with pytest.raises(InputError, match=reason):
+        run_quickstart(Quickstart(design=design, steps=2), tmp_path / "job")
     assert not (tmp_path / "job" / "runs").exists()
 
 

@@ -13,8 +13,8 @@ REPORTS = (
     Mutation(
         "the bootstrap draws each model's instances separately",
         "evaluate/intervals.py",
-        "means_2R[1, start:stop] = b_N[drawn].mean(1)",
-        "means_2R[1, start:stop] = b_N[rng.permuted(drawn.ravel()).reshape(drawn.shape)].mean(1)",
+        "means_R[start:stop] = values_N[drawn].mean(1)",
+        "means_R[start:stop] = values_N[rng.permuted(drawn.ravel()).reshape(drawn.shape)].mean(1)",
         "tests/evaluate/test_intervals.py",
     ),
     Mutation(

@@ -90,7 +90,7 @@ TRAINING = (
     Mutation(
         "a sparse design is active by Lory's threshold",
         "train/metrics.py",
-        "active = use.above if soft else use.choices",
+        'active = use.above if routing.selection == "all" else use.choices',
         "active = use.above",
         "tests/train/test_metrics.py",
     ),

@@ -141,7 +141,7 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
         columns, rows = read_row_groups(file.path)
         fields.check_text_column(columns)
     except BadRecord:
-        return [file]  # reading it reports the flaw, once
+        return [file]  # reading it reports the error, once
     before = [0, *accumulate(rows)]
     groups = group_by_size(range(len(rows)), lambda i: size * rows[i] // max(before[-1], 1), PART_BYTES)
     parts = [
