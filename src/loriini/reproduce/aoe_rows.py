@@ -20,6 +20,7 @@ from loriini.reproduce.claims import (
     above,
     below,
     close,
+    combined,
     difference,
     extreme,
     mean_of,
@@ -58,7 +59,7 @@ def node_loss(m: Measured, row: str, norm: str) -> Values:
 def above_chance(m: Measured, row: str) -> Values:
     """The accuracy of questions with experts ranked at a row's node, above that of guessing."""
     found = c.accuracy_of(m, "router", questions_at_node(row))
-    return {seed: value - 1 / CHOICES for seed, value in found.items()}
+    return combined(lambda one: one[0] - 1 / CHOICES, (found,))
 
 
 def best_node(m: Measured) -> Iterator[Claim]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, above, below, close, difference, mean_of
+from loriini.reproduce.claims import Claim, Values, above, below, close, combined, difference, mean_of
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.rows import Row
 
@@ -74,7 +74,7 @@ def changes_of_loss(m: Measured) -> dict[str, Values]:
         name: mean_of([difference(m.loss(one), m.loss(other)) for one, other in of_name])
         for name, of_name in pairs.items()
     }
-    return {name: {seed: abs(value) for seed, value in mean.items()} for name, mean in means.items()}
+    return {name: combined(lambda one: np.abs(one[0]), (mean,)) for name, mean in means.items()}
 
 
 def more_experts(m: Measured) -> Iterator[Claim]:
