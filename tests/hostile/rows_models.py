@@ -122,6 +122,15 @@ TOKENIZERS = {
 }
 
 
+def with_more_tokens(tokenizer: Path) -> None:
+    """A tokenizer with tokens of the documents and of the prompt that the model does not embed."""
+    values = json.loads(tokenizer.read_text())
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    for i, text in enumerate((" is number ", "irds")):
+        values["added_tokens"].append({"id": 320 + i, "content": text, **plain})
+    tokenizer.write_text(json.dumps(values))
+
+
 def in_the_model(more: Callable[[Path], object] = lambda model: None) -> Harm:
     def harm(folder: Path) -> None:
         planted(folder / "run" / "model")
@@ -171,6 +180,9 @@ def tables() -> Iterator[Row]:
     yield from rows("with", FILES, r"run/model: ", 4)
     readers = [command for command in COMMANDS if command not in ("audit", "start")]
     yield from rows("with", TOKENIZERS, r"run/model: |run/model/tokenizer", 4, readers)
+    more = {"a tokenizer of more tokens": at("tokenizer.json", with_more_tokens)}
+    readers.remove("export")
+    yield from rows("with", more, "the tokenizer makes the id 32[01], but the model embeds 320", 1, readers)
     yield from rows("with", {"huge weights": weights(huge)}, r"logits are not finite|the losses on", 1, RUN)
     for command in COMMANDS:
         again = command == "evaluate"

@@ -22,7 +22,7 @@ from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
-from loriini.model.loading import check_finite, load_model, model_folder, run_precision
+from loriini.model.loading import check_finite, check_ids, load_model, model_folder, run_precision
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -62,6 +62,7 @@ def write_lens(
     dense_model = None if dense is None else _load_dense(dense, device, text, ids_N)
     contexts = (m.config.max_position_embeddings for m in (model, dense_model) if m is not None)
     length = min(contexts)
+    check_ids(ids_N, model)
     reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
     losses_N = None
     if dense is not None and dense_model is not None:

@@ -17,7 +17,7 @@ from loriini.errors import InputError
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
-from loriini.model.loading import check_finite
+from loriini.model.loading import check_finite, check_ids
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
 from loriini.routing.losses import entropy
@@ -206,7 +206,9 @@ def _batch_sums(
     model: LoriiniForCausalLM, sequences: Sequence[Tensor], domain: str, precision: str
 ) -> Tensor:
     """Sums over the units of each sequence (B, L, 2E+2): choices, gates, confidence entropy, units."""
-    ids_BL = pad_sequence(list(sequences), batch_first=True).to(model.device)
+    ids_BL = pad_sequence(list(sequences), batch_first=True)
+    check_ids(ids_BL, model)
+    ids_BL = ids_BL.to(model.device)
     lengths_B = torch.tensor([len(ids) for ids in sequences], device=model.device)
     mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
     labels_B = labels_of(model, domain, len(ids_BL))

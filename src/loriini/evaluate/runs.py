@@ -24,6 +24,7 @@ from loriini.evaluate.perplexity import (
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loading import (
     check_finite,
+    check_ids,
     context_length,
     find_device,
     load_config,
@@ -172,6 +173,8 @@ def evaluate_on(
 ) -> dict[str, Any]:
     """One run's evaluation with `instance_losses`; one of several runs has a title and is named."""
     model, _ = load_model(run, settings.device)
+    for text in heldout.values():
+        check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
     remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase, TextStreamer
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
-from loriini.model.loading import check_finite
+from loriini.model.loading import check_finite, check_ids
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
@@ -86,6 +86,7 @@ def continue_text(
     labels_B = check_generation(model, how)
     encoded = tokenizer(prompt, return_tensors="pt", add_special_tokens=False, verbose=False)
     ids = encoded["input_ids"].to(model.device).long()
+    check_ids(ids, model)
     torch.manual_seed(how.seed)
     out = model.eval().generate(
         ids,

@@ -14,6 +14,7 @@ from loriini.export.merged import needs_prompt, prompt_gates, to_llama
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
+from loriini.model.loading import check_ids
 
 
 @dataclass(frozen=True)
@@ -117,4 +118,6 @@ def decide(
             f"the prompt has {len(ids)} tokens and the model's context {config.max_position_embeddings}; "
             "shorten it"
         )
-    return Decision(torch.tensor([ids], device=model.device), labels_B)
+    ids_BL = torch.tensor([ids], device=model.device)
+    check_ids(ids_BL, model)
+    return Decision(ids_BL, labels_B)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from loriini.atomic import atomic, write_json
+from loriini.atomic import atomic, commit, write_json
 from loriini.jobs.artifact import full_disk_as_input_error, parts_folder
 from loriini.progress import Advance, progress
 
@@ -127,7 +127,7 @@ def result_of(task: Task, parts: Path) -> dict[str, Any] | None:
 
 def discard_task(task: Task, parts: Path) -> None:
     """Make a finished task unfinished; `run_tasks` removes its files."""
-    os.rename(parts / task.name, parts / f".{task.name}.{uuid4().hex}")
+    commit(parts / task.name, parts / f".{task.name}.{uuid4().hex}")
 
 
 def group_by_size(

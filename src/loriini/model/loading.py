@@ -94,6 +94,16 @@ def check_finite(values: Tensor, what: str) -> None:
         raise InputError(f"{what} are not finite: the model diverged or was damaged; give another")
 
 
+def check_ids(ids: Tensor, model: LoriiniForCausalLM) -> None:
+    """InputError where a tokenizer made ids (any shape) that the model does not embed."""
+    rows = model.config.vocab_size
+    if ids.numel() and (largest := int(ids.max())) >= rows:
+        raise InputError(
+            f"the tokenizer makes the id {largest:,}, but the model embeds {rows:,} tokens; "
+            "give the model with the tokenizer that it was trained with"
+        )
+
+
 def load_config(path: Path) -> LoriiniConfig:
     """The configuration of the model that `load_model` would load, without its weights."""
     folder = model_folder(path)
