@@ -214,7 +214,7 @@ def test_aoe_load_throughput_and_widths() -> None:
     entropies = [cell("aoe-fig3", row, "entropy of the load") for row in ("2 MoE + aux", "10 AoE 256 + aux")]
     assert entropies[0] < entropies[1] < math.log(8)
     spread = [
-        cell("aoe-fig3", row, "highest less lowest load") for row in ("2 MoE + aux", "10 AoE 256 + aux")
+        cell("aoe-fig3", row, "highest minus lowest load") for row in ("2 MoE + aux", "10 AoE 256 + aux")
     ]
     saved = cells("aoe-fig3", "10 AoE 256 + aux")
     assert saved["tokens of one layer saved"] == pytest.approx(100 * (spread[0] - spread[1]))

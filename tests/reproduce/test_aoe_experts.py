@@ -27,6 +27,6 @@ def test_loads_are_means_over_layers_here_and_as_published() -> None:
     layers = [{"load_range": 0.1, "load_entropy": 2.0, "confidence_entropy": {"birds": 1.0}}] * 4
     row = "2 MoE + aux"
     found = load_columns(Measured({row: {0: {"routes": {"layers": layers}}}}), row)
-    assert found["highest less lowest load, mean"] == {0: pytest.approx(0.1)}
+    assert found["highest minus lowest load, mean"] == {0: pytest.approx(0.1)}
     assert found["the same as published"] == {0: pytest.approx(1.49 / 12)}
     assert not load_columns(Measured({}), "1 MoE")["the same as published"]

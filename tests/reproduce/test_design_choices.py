@@ -82,10 +82,12 @@ def test_the_unit_is_compared_with_scope_and_k() -> None:
         m = Measured({row: {0: of_row, 1: of_row} for row, of_row in measures.items()})
         return {claim.says: claim.verdict for claim in units_and_scopes(m)}
 
-    scope = "change of the loss with the unit less that with the scope"
+    scope = "change of the loss with the unit minus that with the scope"
     perplexity["sequence, global, top-2"] = 14.0
     found = verdicts()
-    assert found["top-2: loss of token less sequence"] == found["top-1: loss of token less sequence"] == HOLDS
-    assert found[scope] == found["change of the loss with the unit less that with k"] == HOLDS
+    assert (
+        found["top-2: loss of token minus sequence"] == found["top-1: loss of token minus sequence"] == HOLDS
+    )
+    assert found[scope] == found["change of the loss with the unit minus that with k"] == HOLDS
     perplexity["sequence, global, top-2"] = 40.0
     assert verdicts()[scope] == FAILS

@@ -160,7 +160,7 @@ TABLES = (
         "aoe-fig3",
         "section 4.1.2, question 8",
         "of the tokens",
-        ("highest less lowest load",),
+        ("highest minus lowest load",),
         {"2 MoE + aux": (1.49,), "10 AoE 256 + aux": (1.41,)},
         note="sum of the layers",
     ),

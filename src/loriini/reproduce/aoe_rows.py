@@ -96,10 +96,10 @@ def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
 def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     """Another norm keeps less than L2 does: higher loss, mean over nodes, and at the best node."""
     losses = {n: [node_loss(m, row, n) for row in NODES] for n in ("2", norm)}
-    says = f"mean loss over nodes by norm {norm} less by L2"
+    says = f"mean loss over nodes by norm {norm} minus that by L2"
     yield above(says, mean_of(losses[norm]), mean_of(losses["2"]))
     best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
-    yield above(f"loss at the best node by norm {norm} less by L2", best[norm], best["2"])
+    yield above(f"loss at the best node by norm {norm} minus that by L2", best[norm], best["2"])
 
 
 def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
@@ -141,14 +141,14 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
         extreme([c.likelihood_of(m, row) for row in rows], pick)
         for rows, pick in ((AUTONOMOUS, min), (TRADITIONAL, max))
     )
-    yield above("log-likelihood of right answers, worst AoE less best traditional", worst, best)
+    yield above("log-likelihood of right answers, worst AoE minus best traditional", worst, best)
     for aux in ("", " + aux"):
         traditional = f"{'2 MoE' if aux else '1 MoE'}{aux}"
         for row in (row for row in AUTONOMOUS if row.endswith("+ aux") == bool(aux)):
-            yield below(f"loss of {row} less that of {traditional}", m.loss(row), m.loss(traditional))
+            yield below(f"loss of {row} minus that of {traditional}", m.loss(row), m.loss(traditional))
     for row in ("3 MoE + aux + factorized", "4 MoE + aux + large router"):
         aoe = "10 AoE 256 + aux"
-        yield below(f"loss of {aoe} less that of {row}", m.loss(aoe), m.loss(row))
+        yield below(f"loss of {aoe} minus that of {row}", m.loss(aoe), m.loss(row))
 
 
 def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
@@ -168,8 +168,8 @@ def other_selections(m: Measured) -> Iterator[Claim]:
     """AoE better with top-p and with expert choice."""
     for how in ("top-p", "expert choice"):
         pair = (f"{how}, AoE", f"{how}, MoE")
-        yield below(f"{how}: loss of AoE less MoE", *map(m.loss, pair))
-        says = f"{how}: log-likelihood of right answers, AoE less MoE"
+        yield below(f"{how}: loss of AoE minus MoE", *map(m.loss, pair))
+        says = f"{how}: log-likelihood of right answers, AoE minus MoE"
         yield above(says, *(c.likelihood_of(m, row) for row in pair))
 
 
@@ -181,17 +181,17 @@ def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
     gains = difference(m.loss("MoE"), m.loss("AoE"))
     yield Claim("gain in loss of AoE at 4B", gains, low=0.0, unit="nats")
     smaller = difference(m.loss(SMALLER_MOE), m.loss(SMALLER_AOE))
-    yield above("gain of AoE at 4B less that at 732M", gains, smaller)
+    yield above("gain of AoE at 4B minus that at 732M", gains, smaller)
 
 
 def loss_by_rank(m: Measured) -> Iterator[Claim]:
     """Below the traditional mixture, lowest at a third of the width, about equal at 64."""
     moe, least = m.training_loss("2 MoE + aux"), "10 AoE 256 + aux"
     for row in ("8 AoE 128 + aux", least, "12 AoE 512 + aux"):
-        yield below(f"training loss of {row} less that of MoE", m.training_loss(row), moe)
-    yield close("training loss of AoE 64 less that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
+        yield below(f"training loss of {row} minus that of MoE", m.training_loss(row), moe)
+    yield close("training loss of AoE 64 minus that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
     for row in ("6 AoE 64 + aux", "8 AoE 128 + aux", "12 AoE 512 + aux"):
-        yield below(f"training loss of AoE 256 less that of {row}", *map(m.training_loss, (least, row)))
+        yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (least, row)))
 
 
 def losses(m: Measured) -> Iterator[Chart]:
@@ -199,7 +199,7 @@ def losses(m: Measured) -> Iterator[Chart]:
     yield c.loss_chart(m, list(m.rows))
 
 
-LOAD_RANGE = "highest less lowest load"
+LOAD_RANGE = "highest minus lowest load"
 LOAD_PAIRS = (("9 AoE 256", "1 MoE"), ("10 AoE 256 + aux", "2 MoE + aux"))
 
 
@@ -207,9 +207,9 @@ def even_and_confident(m: Measured) -> Iterator[Claim]:
     """AoE's load is more even, its choices are more confident, increasingly with depth."""
     for aoe, moe in LOAD_PAIRS:
         load = [c.layer_mean(m.per_layer(row, "load_entropy")) for row in (aoe, moe)]
-        yield above(f"entropy of the load, {aoe} less {moe}", *load)
+        yield above(f"entropy of the load, {aoe} minus {moe}", *load)
         confidence = [c.layer_mean(confidence_by_layer(m, row)) for row in (aoe, moe)]
-        yield below(f"entropy of the scores, {aoe} less {moe}", *confidence)
+        yield below(f"entropy of the scores, {aoe} minus {moe}", *confidence)
         says = f"change of the entropy of the scores from layer to layer, {aoe}"
         yield Claim(says, c.slope(confidence_by_layer(m, aoe)), high=0.0, unit="nats")
 
@@ -228,7 +228,7 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
-        "highest less lowest load, mean": c.layer_mean(m.per_layer(row, "load_range")),
+        "highest minus lowest load, mean": c.layer_mean(m.per_layer(row, "load_range")),
         "the same as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
         "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
     }
@@ -249,7 +249,7 @@ def norms_alike(m: Measured) -> Iterator[Claim]:
         says = f"lowest over highest norm of a layer's experts at the end, {row}"
         yield Claim(says, norm_ratio(m, row, -1), low=0.5)
     end, early = norm_ratio(m, "9 AoE 256", -1), early_norm_ratio(m, "9 AoE 256")
-    yield above("that ratio without balancing, at the end less early in training", end, early, unit="")
+    yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
 
 
 def norms_SLE(m: Measured, row: str) -> dict[int, np.ndarray]:

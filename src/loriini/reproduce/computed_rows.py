@@ -139,7 +139,7 @@ def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
             f"{row}: FLOPs of merging", percent, 0.999 * wanted, 1.001 * wanted, unit="% of the FFN's"
         )
         yield Claim(
-            f"{row}: slow-down less the FLOPs of merging", slowdown(m, row, percent), low=0.0, unit="%"
+            f"{row}: slow-down minus the FLOPs of merging", slowdown(m, row, percent), low=0.0, unit="%"
         )
 
 
@@ -171,10 +171,10 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         low = 0.9 if row == ranks[0] else -math.inf
         says = f"throughput of {row} over that of MoE"
         yield Claim(says, ratio(values(m, "rates", row), moe), low=low, high=1.0)
-    yield below("throughput of AoE 512 less AoE 64", *(values(m, "rates", r) for r in (ranks[-1], ranks[0])))
+    yield below("throughput of AoE 512 minus AoE 64", *(values(m, "rates", r) for r in (ranks[-1], ranks[0])))
     for row in ranks:
         extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]
-        yield exactly(f"memory of {row} less that of MoE", extra, low=0.0, unit="GB")
+        yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
 COMPUTED_ROWS = (

@@ -33,17 +33,17 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
     """Table 1's comparisons with dense widths, and of units, scopes and k: the unit changes most."""
     loss = m.loss
     yield below(
-        "loss of token top-2 less that of dense 4x",
+        "loss of token top-2 minus that of dense 4x",
         loss("token, layer-wise, top-2"),
         loss("dense, 4x FFN width"),
     )
     yield below(
-        "loss of token top-1 less that of dense 1x",
+        "loss of token top-1 minus that of dense 1x",
         loss("token, layer-wise, top-1"),
         loss("dense, 1x FFN width"),
     )
     yield close(
-        "loss of sequence top-2 less that of dense 2x",
+        "loss of sequence top-2 minus that of dense 2x",
         loss("sequence, layer-wise, top-2"),
         loss("dense, 2x FFN width"),
         TOLERANCE,
@@ -53,13 +53,13 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
         for unit in ("sequence", "token")
     }
     yield Claim("gain of sequence top-2 over top-1", gains["sequence"], low=0.0, unit="nats")
-    yield above("gain of top-2 over top-1, sequence less token", gains["sequence"], gains["token"])
+    yield above("gain of top-2 over top-1, sequence minus token", gains["sequence"], gains["token"])
     for k in (2, 1):
         pair = (f"token, layer-wise, top-{k}", f"sequence, layer-wise, top-{k}")
-        yield below(f"top-{k}: loss of token less sequence", *map(loss, pair))
+        yield below(f"top-{k}: loss of token minus sequence", *map(loss, pair))
     changes = changes_of_loss(m)
     for other in ("scope", "k"):
-        says = f"change of the loss with the unit less that with {'the scope' if other == 'scope' else 'k'}"
+        says = f"change of the loss with the unit minus that with {'the scope' if other == 'scope' else 'k'}"
         yield above(says, changes["unit"], changes[other])
 
 
@@ -80,14 +80,14 @@ def changes_of_loss(m: Measured) -> dict[str, Values]:
 def more_experts(m: Measured) -> Iterator[Claim]:
     """Sequences gain from active experts, tokens from more experts in all."""
     loss = m.loss
-    yield below("sequence: loss of (4, 3) less (4, 2)", loss("sequence (4, 3)"), loss("sequence (4, 2)"))
-    yield below("sequence: loss of (4, 2) less (4, 1)", loss("sequence (4, 2)"), loss("sequence (4, 1)"))
-    yield below("token: loss of (4, 2) less (2, 2)", loss("token (4, 2)"), loss("token (2, 2)"))
-    yield below("token: loss of (6, 2) less (4, 2)", loss("token (6, 2)"), loss("token (4, 2)"))
+    yield below("sequence: loss of (4, 3) minus (4, 2)", loss("sequence (4, 3)"), loss("sequence (4, 2)"))
+    yield below("sequence: loss of (4, 2) minus (4, 1)", loss("sequence (4, 2)"), loss("sequence (4, 1)"))
+    yield below("token: loss of (4, 2) minus (2, 2)", loss("token (4, 2)"), loss("token (2, 2)"))
+    yield below("token: loss of (6, 2) minus (4, 2)", loss("token (6, 2)"), loss("token (4, 2)"))
     gains = {
         unit: difference(loss(f"{unit} (2, 2)"), loss(f"{unit} (6, 2)")) for unit in ("token", "sequence")
     }
-    yield above("gain from 2 to 6 experts, token less sequence", gains["token"], gains["sequence"])
+    yield above("gain from 2 to 6 experts, token minus sequence", gains["token"], gains["sequence"])
 
 
 def learned_frozen_random(m: Measured) -> Iterator[Claim]:
@@ -96,13 +96,13 @@ def learned_frozen_random(m: Measured) -> Iterator[Claim]:
         learned, frozen, random = (
             m.loss(f"{unit}, layer-wise, {scorer}") for scorer in ("learned", "frozen", "random")
         )
-        yield close(f"{unit}: loss of frozen less learned", frozen, learned, TOLERANCE)
-        yield below(f"{unit}: loss of learned less random", learned, random)
-        yield below(f"{unit}: loss of frozen less random", frozen, random)
+        yield close(f"{unit}: loss of frozen minus learned", frozen, learned, TOLERANCE)
+        yield below(f"{unit}: loss of learned minus random", learned, random)
+        yield below(f"{unit}: loss of frozen minus random", frozen, random)
     language = m.loss("sequence, global, language")
     if language:
         yield Claim(
-            "loss of global routing by language less learned",
+            "loss of global routing by language minus learned",
             difference(language, m.loss("sequence, global, learned")),
             low=-0.01,
             unit="nats",
@@ -202,7 +202,7 @@ def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def one_or_two_layers(m: Measured) -> Iterator[Claim]:
     """A two-layer router is no better."""
-    says = "loss of two layers less that of one"
+    says = "loss of two layers minus that of one"
     yield Claim(says, difference(m.loss("two layers"), m.loss("one layer")), low=-0.01, unit="nats")
 
 
@@ -242,7 +242,7 @@ def in_languages_not_topics(m: Measured) -> Iterator[Claim]:
     yield from agrees("topic", topics, high=WEAK[0])
     yield from agrees("language", languages, low=WEAK[0])
     if topics and languages:
-        yield above("agreement with language less that with topic", languages, topics, unit="")
+        yield above("agreement with language minus that with topic", languages, topics, unit="")
 
 
 def frozen_as_learned(m: Measured) -> Iterator[Claim]:

@@ -226,7 +226,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All claims, folded if they are many."""
     several = len({claim["text"] for claim in claims}) > 1
     table = _table(
-        ["claim", "mean and interval", "claimed", "verdict"],
+        ["claim", "mean and interval", "range", "verdict"],
         claim_rows(claims, several),
     )
     if len(claims) <= MOST_CLAIMS:
@@ -252,7 +252,7 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
         return cell(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
 
     yield ""
-    place = f" on text in the place of {text}" if text else ""
+    place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)
     brackets = "; in brackets as published, at the papers' scale, with the unit" if bracketed else ""
     yield f"Measured{place}{brackets}."

@@ -41,7 +41,7 @@ def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
         yield above(f"{says} less the first", values, first, unit="")
     alike = {pair: gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))}
     if all(alike.values()):
-        says = "distance of the routing weights of arXiv and Python less that of Books and Wikipedia"
+        says = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
         yield below(says, *alike.values(), unit="")
 
 

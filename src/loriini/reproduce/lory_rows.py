@@ -25,7 +25,7 @@ def training_by_size(m: Measured) -> Iterator[Claim]:
     for size in SIZES:
         rows = [size, *(f"{size}/{experts}E" for experts in EXPERTS)]
         for fewer, more in itertools.pairwise(rows):
-            says = f"training loss of {more} less that of {fewer}"
+            says = f"training loss of {more} minus that of {fewer}"
             yield below(says, m.training_loss(more), m.training_loss(fewer))
         reached = tokens_to_reach(m, f"{size}/32E", m.training_loss(size))
         yield Claim(f"share of the tokens in which {size}/32E reaches {size}'s final loss", reached, high=0.5)
@@ -51,19 +51,19 @@ def perplexity_by_size(m: Measured) -> Iterator[Claim]:
     for size in SIZES:
         for experts in EXPERTS:
             row = f"{size}/{experts}E"
-            yield below(f"mean loss of {row} less that of {size}", m.loss(row), m.loss(size))
+            yield below(f"mean loss of {row} minus that of {size}", m.loss(row), m.loss(size))
         for domain in m.domains(size):
             row = f"{size}/32E"
-            says = f"{domain}: loss of {row} less that of {size}"
+            says = f"{domain}: loss of {row} minus that of {size}"
             yield below(says, m.loss(row, domain), m.loss(size, domain))
 
 
 def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
     """More questions answered, and right answers more likely."""
     for row, dense in pairs.items():
-        says = f"accuracy of {row} less that of {dense}"
+        says = f"accuracy of {row} minus that of {dense}"
         yield above(says, c.accuracy_of(m, row), c.accuracy_of(m, dense), unit="of the questions")
-        says = f"log-likelihood of the right answer, {row} less {dense}"
+        says = f"log-likelihood of the right answer, {row} minus {dense}"
         yield above(says, c.likelihood_of(m, row), c.likelihood_of(m, dense))
 
 
@@ -84,8 +84,10 @@ def answer_charts(m: Measured) -> Iterator[Chart]:
 def causal_against_prefix(m: Measured) -> Iterator[Claim]:
     """Segments routed by the one before are better than all by the first."""
     segment, prefix = "causal segment routing", "prefix routing"
-    yield below(f"training loss of {segment} less that of {prefix}", *map(m.training_loss, (segment, prefix)))
-    yield below(f"held-out loss of {segment} less that of {prefix}", *map(m.loss, (segment, prefix)))
+    yield below(
+        f"training loss of {segment} minus that of {prefix}", *map(m.training_loss, (segment, prefix))
+    )
+    yield below(f"held-out loss of {segment} minus that of {prefix}", *map(m.loss, (segment, prefix)))
 
 
 def similar_against_random(m: Measured) -> Iterator[Claim]:
@@ -129,18 +131,18 @@ def batching_charts(m: Measured) -> Iterator[Chart]:
         for order, name in (("sim", "similar"), ("rand", "random"))
         if gain_curves(m, order)
     }
-    yield lines("dense less Lory", "training tokens", "nats a token", gains, loss=True)
+    yield lines("dense minus Lory", "training tokens", "nats a token", gains, loss=True)
 
 
 def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Below segment-level Expert Choice, close to token-level."""
     yield below(
-        "training loss of Lory less that of EC, segment-level",
+        "training loss of Lory minus that of EC, segment-level",
         m.training_loss("Lory"),
         m.training_loss("EC, segment-level"),
     )
     yield Claim(
-        "training loss of Lory less that of EC, token-level",
+        "training loss of Lory minus that of EC, token-level",
         difference(m.training_loss("Lory"), m.training_loss("EC, token-level")),
         high=HIGHEST_FOR_CLOSE,
         unit="nats",
@@ -151,10 +153,10 @@ def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Below segment-level in every domain; below, equal to or above token-level by domain."""
     lory, segment, token = ("0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", "0.3B/8E (EC, tok-level)")
     for domain in m.domains(lory):
-        says = f"{domain}: loss of Lory less that of EC, segment-level"
+        says = f"{domain}: loss of Lory minus that of EC, segment-level"
         yield below(says, m.loss(lory, domain), m.loss(segment, domain))
     for domain in m.domains(lory):
-        says = f"{domain}: loss of Lory less that of EC, token-level"
+        says = f"{domain}: loss of Lory minus that of EC, token-level"
         pair = (m.loss(lory, domain), m.loss(token, domain))
         if domain in ("arxiv", "books", "python"):
             yield below(says, *pair)
@@ -204,10 +206,10 @@ def gain(m: Measured, row: str, dense: str, training: bool = False) -> Values:
 def better_at_7b(m: Measured) -> Iterator[Claim]:
     """Below dense in every domain, by less than the smaller model in similar order."""
     for domain in m.domains("7B"):
-        says = f"{domain}: loss of 7B/4E less that of 7B"
+        says = f"{domain}: loss of 7B/4E minus that of 7B"
         yield below(says, m.loss("7B/4E", domain), m.loss("7B", domain))
     yield below(
-        "gain of 7B/4E, random order, less that of 0.3B/8E, similar order",
+        "gain of 7B/4E, random order, minus that of 0.3B/8E, similar order",
         gain(m, "7B/4E", "7B"),
         gain(m, "0.3B/8E", "0.3B"),
     )
@@ -217,7 +219,7 @@ def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
     """The same of training loss."""
     yield Claim("gain in training loss of 7B/4E", gain(m, "7B/4E", "7B", True), low=0.0, unit="nats")
     yield below(
-        "gain in training loss of 7B/4E, random order, less that of 0.3B/8E, similar order",
+        "gain in training loss of 7B/4E, random order, minus that of 0.3B/8E, similar order",
         gain(m, "7B/4E", "7B", True),
         gain(m, "0.3B/8E", "0.3B", True),
     )

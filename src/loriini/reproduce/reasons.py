@@ -130,7 +130,7 @@ def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quan
 
     def claims(m: Measured) -> Iterator[Claim]:
         best = (extreme([of(m, name) for name in (row, *at_rates(row))], min) for row in (better, worse))
-        yield below(f"{better} less {worse}, each at the best of {1 + len(RATES)} learning rates", *best)
+        yield below(f"{better} minus {worse}, each at the best of {1 + len(RATES)} learning rates", *best)
 
     return Reason("one learning rate does not suit both", further, claims)
 
@@ -144,6 +144,6 @@ def other_setting(
 
     def claims(m: Measured) -> Iterator[Claim]:
         one, other = names.values()
-        yield below(f"{one} less {other}", of(m, one), of(m, other))
+        yield below(f"{one} minus {other}", of(m, one), of(m, other))
 
     return Reason(says, further, claims)

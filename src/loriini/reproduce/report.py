@@ -57,9 +57,7 @@ def claims_table(results: Results) -> Html | None:
     if not results["claims"]:
         return None
     several = len({claim["text"] for claim in results["claims"]}) > 1
-    return p.table(
-        ["claim", "mean and interval", "claimed", "verdict"], claim_rows(results["claims"], several)
-    )
+    return p.table(["claim", "mean and interval", "range", "verdict"], claim_rows(results["claims"], several))
 
 
 def claim_rows(claims: Iterable[Mapping[str, Any]], several_texts: bool = False) -> Iterable[list[str]]:
@@ -94,13 +92,14 @@ def pictures(results: Results) -> Html | None:
 
 def caption(chart: Mapping[str, Any]) -> str:
     """What a chart shows."""
-    text = f"In the place of {chart['text']}. " if chart["text"] else ""
+    text = f" on text in place of {chart['text']}" if chart["text"] else ""
     shown = {
         "lines": f"Line: mean over seeds; band: lowest to highest seed. {chart.get('y', '')}",
         "dots": "Dot: mean over seeds; line: 95 % interval.",
         "tiles": "Red: more than the even share, blue: less; first seed.",
     }
-    return f"{text}{chart['title']}. {shown[chart['kind']]}"
+    title = f"{chart['title'][:1].upper()}{chart['title'][1:]}"
+    return f"{title}{text}. {shown[chart['kind']]}"
 
 
 def comparison(results: Results) -> Html | None:
@@ -114,7 +113,7 @@ def comparison(results: Results) -> Html | None:
                 for row, of_row in measured.items()
             ]
             tables += [
-                p.element("h3", f"Measured{f', in the place of {text}' if text else ''}"),
+                p.element("h3", f"Measured{f', on text in place of {text}' if text else ''}"),
                 p.table(["", *columns], rows),
             ]
     printed = results["published"]

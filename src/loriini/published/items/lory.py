@@ -78,7 +78,7 @@ LORY_ITEMS = (
         "Lory's gain in loss over the dense model is larger with similar documents side by side than in "
         "random order, and grows during training.",
         "training tokens",
-        "training loss; dense less Lory",
+        "training loss; dense minus Lory",
         {
             "0.3B (sim batch)": DENSE_03,
             "0.3B (rand batch)": PaperRun("0.3b-dense", overrides=RANDOM_ORDER),
