@@ -136,7 +136,7 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
     yield Claim("share of collapsed experts without balancing", collapsed(m, without), low=0.01)
     says = "share of collapsed experts, balanced less without"
     yield below(says, collapsed(m, balanced), collapsed(m, without), unit="")
-    yield close("loss without balancing less with it", m.loss(without), m.loss(balanced), TOLERANCE)
+    yield close("loss without balancing minus that with it", m.loss(without), m.loss(balanced), TOLERANCE)
 
 
 SEQUENCE_TOP2 = "sequence, layer-wise, top-2"

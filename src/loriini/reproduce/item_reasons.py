@@ -52,7 +52,7 @@ def grows(row: str, what: str, of: Quantity) -> ReasonOf:
     """That a quantity of a row still grows: twice the steps make it larger."""
 
     def claims(m: Measured) -> Iterator[Claim]:
-        says = f"{what} in twice the steps less that in these"
+        says = f"{what} in twice the steps minus that in these"
         yield above(says, of(m, twice(row)), of(m, row), unit="")
 
     return lambda runs: in_twice_the_steps(f"{what}: still growing", runs, [row], claims)

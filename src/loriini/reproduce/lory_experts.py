@@ -38,7 +38,7 @@ def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
     for name, values in (("middle", middle), ("last", last)):
         says = f"agreement of experts and domain, {name} layer"
         yield Claim(says, values, low=SPECIALISED)
-        yield above(f"{says} less the first", values, first, unit="")
+        yield above(f"{says} minus that of the first", values, first, unit="")
     alike = {pair: gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))}
     if all(alike.values()):
         says = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
@@ -90,8 +90,10 @@ def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window:
 def warmup_helps(m: Measured) -> Iterator[Claim]:
     """Without the dense warm-up the loss is higher and fewer experts are used."""
     plain, without = "1.5B/32E", "1.5B/32E (no warmup)"
-    yield above("training loss without the warm-up less with it", *map(m.training_loss, (without, plain)))
-    says = "share of active experts without the warm-up less with it, last third"
+    yield above(
+        "training loss without the warm-up minus that with it", *map(m.training_loss, (without, plain))
+    )
+    says = "share of active experts without the warm-up minus that with it, last third"
     yield below(says, *(active_share(m, row, LATE) for row in (without, plain)), unit="")
 
 
@@ -106,7 +108,9 @@ def utilisation(m: Measured) -> Iterator[Claim]:
             says = f"share of {experts} experts that are active, second tenth of training"
             yield Claim(says, active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG), low=0.5)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
-    yield above("share of 32 experts that are active, last third less the second", late, early, unit="")
+    yield above(
+        "share of 32 experts that are active, last third minus that of the second", late, early, unit=""
+    )
 
 
 def segments(m: Measured, window: str) -> int:

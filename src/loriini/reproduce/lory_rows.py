@@ -99,18 +99,18 @@ def similar_against_random(m: Measured) -> Iterator[Claim]:
         for order in ("sim", "rand")
     }
     yield Claim("gain in training loss in similar order", gains["sim"], low=0.0, unit="nats")
-    yield above("gain in similar order less that in random order", gains["sim"], gains["rand"])
+    yield above("gain in similar order minus that in random order", gains["sim"], gains["rand"])
     held = [
         difference(m.loss(f"0.3B ({order} batch)"), m.loss(f"0.3B/8E ({order} batch)"))
         for order in ("sim", "rand")
     ]
-    yield above("gain in held-out loss in similar order less that in random order", *held)
+    yield above("gain in held-out loss in similar order minus that in random order", *held)
     curve = gain_curves(m, "sim")
     middle = {
         seed: float(np.mean(g[len(g) // 3 : round(of_experts.LATE * len(g))])) for seed, g in curve.items()
     }
     late = {seed: float(np.mean(g[round(of_experts.LATE * len(g)) :])) for seed, g in curve.items()}
-    yield above("gain in the last third of training less that in the second, similar order", late, middle)
+    yield above("gain in the last third of training minus that in the second, similar order", late, middle)
 
 
 def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
@@ -170,11 +170,11 @@ def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
     """Held-out loss and answers, routed once by the prompt and at every segment."""
     for experts in (8, 16):
         row = f"1.5B/{experts}E (prompt)"
-        says = f"1.5B/{experts}E: loss routed by prompt less by segment"
+        says = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
         by_prompt, by_segment = (m.loss(row, measure=how) for how in ("prompt", "segment"))
         yield Claim(says, difference(by_prompt, by_segment), high=CLOSE, unit="nats")
         answers = [c.accuracy_of(m, row, how) for how in ("questions", "questions by segment")]
-        says = f"1.5B/{experts}E: accuracy routed by prompt less by segment"
+        says = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
         yield Claim(says, difference(*answers), low=-0.01, unit="of the questions")
 
 

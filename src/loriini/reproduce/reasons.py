@@ -110,7 +110,7 @@ def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, of: Qua
     def claims(m: Measured) -> Iterator[Claim]:
         once, longer = (difference(of(m, of_row(worse)), of(m, of_row(better))) for of_row in (str, twice))
         says = f"lead of {better} over {worse} in twice the steps"
-        yield Claim(f"{says} less that in these", difference(longer, once), low=0.0, unit="nats")
+        yield Claim(f"{says} minus that in these", difference(longer, once), low=0.0, unit="nats")
         yield Claim(says, longer, low=0.0, unit="nats")
 
     return in_twice_the_steps("too few training steps", runs, (better, worse), claims)
