@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -68,6 +69,17 @@ def as_argument(value: Any) -> str:
     if isinstance(value, dict):
         return json.dumps(value)
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def by_dotted_name(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings by the names that the command line gives them, such as `optimizer.warmup`."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}.{inner}": part for inner, part in by_dotted_name(value).items()}
+        else:
+            found[name] = value
+    return found
 
 
 @cache

@@ -94,7 +94,7 @@ def train_recipe(
         return train_run(run, out, minutes)
 
 
-def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None) -> Run:
+def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:
     """The run with held-out documents, its own where none are given.
 
     InputError for `on_error` without any.
@@ -161,7 +161,7 @@ def dry_run(
     heldout: Sequence[str] = (),
 ) -> Estimate:
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
-    run = with_heldout(recipe(name, overrides, init), heldout, None)
+    run = with_heldout(recipe(name, overrides, init), heldout)
     refuse_unused(run, overrides, cluster.gpus)
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 

@@ -1,7 +1,7 @@
 """Report pages: self-contained HTML files, made from the files of a folder alone."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
 from loriini.atomic import write_text
 from loriini.errors import InputError
+from loriini.fields import by_dotted_name
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
@@ -65,7 +66,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
         "Learning": learning({name: metrics}),
         "Use of experts": use_of_experts(metrics, _is_soft(run)),
         "Who routes where": who_routes_where(routes),
-        "Settings": table(["setting", "value"], _flat(settings)) if settings else None,
+        "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,
     }
     out.mkdir(parents=True, exist_ok=True)
     return write_page(out / REPORT, f"Loriini: {name}", opening, sections.items())
@@ -109,12 +110,7 @@ def _is_soft(run: Path) -> bool:
     return (run / RUN).exists() and read_run(run / RUN)[0].routing.selection == "all"
 
 
-def _flat(settings: dict[str, Any], prefix: str = "") -> Iterable[list[str]]:
-    """Nested settings as rows of dotted name and value, without the corpus's path on this machine."""
-    for key, value in settings.items():
-        if key == "corpus":
-            continue
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield [f"{prefix}{key}", str(value)]
+def settings_rows(settings: Mapping[str, Any]) -> Iterable[list[str]]:
+    """A row of name and value for every setting, without the corpus's path on this machine."""
+    shown = {name: value for name, value in settings.items() if name != "corpus"}
+    return ([name, str(value)] for name, value in by_dotted_name(shown).items())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, output_path
+from loriini.cli.parser import Add, document_options, given, output_path
 from loriini.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def compare_arguments(add: Add) -> None:
     add("--commands", action="store_true", help=COMMANDS)
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
     add("--instances", type=int, metavar="N", help="held-out instances of each domain, at most (all)")
-    for field in ("text", "domain"):
-        text = f"field of a held-out record that holds its {field} (%(default)s)"
-        add(f"--{field}-field", default=field, metavar="NAME", help=text)
-    add("--on-error", choices=("stop", "skip"), help="what to do with a malformed held-out record (stop)")
+    document_options(add)
 
 
 def compare(arguments: argparse.Namespace) -> None:
@@ -116,10 +113,10 @@ def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "
 
 def _refuse_without_heldout(arguments: argparse.Namespace) -> None:
     """InputError for options of an evaluation where there is none."""
-    fields = [name for name in ("text", "domain") if getattr(arguments, f"{name}_field") != name]
-    given_ = [name for name in ("skip", "instances", "on_error") if getattr(arguments, name) is not None]
-    for name in [*given_, *(f"{name}_field" for name in fields)] if not arguments.heldout else []:
-        raise InputError(f"--{name.replace('_', '-')} is for --heldout; give that too, or leave this out")
+    defaults = {"text_field": "text", "domain_field": "domain"}
+    for name in ("skip", "instances", "on_error", *defaults):
+        if not arguments.heldout and getattr(arguments, name) != defaults.get(name):
+            raise InputError(f"--{name.replace('_', '-')} is for --heldout; give that too, or leave this out")
 
 
 def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[str]) -> None:

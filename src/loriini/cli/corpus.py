@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_path
 from loriini.errors import InputError
 
 
@@ -31,7 +31,7 @@ def prepare_arguments(add: Add) -> None:
     option("--executor", help="local, slurm or ray (local)")
     option("--executor-options", nargs="+", metavar="KEY=VALUE", help="options of the slurm or ray executor")
     option("--seed", type=int, help="seed of every random choice (0)")
-    option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
+    on_error_option(option)
     option("--min-characters", type=int, metavar="N", help="leave out shorter documents (0)")
     option("--max-document-characters", type=int, metavar="N", help="leave out longer documents (10000000)")
     for field in ("text", "id", "domain"):

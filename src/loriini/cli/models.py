@@ -9,7 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loriini.cli.parser import Add, given, output_file, output_path, read_text_file, text_argument
+from loriini.cli.parser import (
+    Add,
+    document_options,
+    given,
+    output_file,
+    output_path,
+    read_text_file,
+    text_argument,
+)
 from loriini.errors import InputError
 
 MODEL = "a run's folder, or a Hugging Face model folder"
@@ -21,7 +29,7 @@ def evaluate_arguments(add: Add) -> None:
     """Arguments of `loriini evaluate`."""
     add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
-    _document_options(add)
+    document_options(add)
     add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
     add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
     add("--limit", type=int, metavar="N", help="questions of each task, at most (all)")
@@ -133,7 +141,7 @@ def analyze_arguments(add: Add) -> None:
     """Arguments of `loriini analyze`."""
     add("model", type=Path, metavar="RUN", help=MODEL)
     add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
-    _document_options(add)
+    document_options(add)
     add("--per-document", action="store_true", help="route each document by itself, cut to the context")
     add("--device", metavar="NAME", help=DEVICE)
     add(
@@ -271,9 +279,3 @@ def _say_each_line(say: Callable[[str], None]) -> None:
             warn(error)
         except KeyboardInterrupt:
             print()
-
-
-def _document_options(add: Add) -> None:
-    add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
-    add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
-    add("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")

@@ -95,6 +95,18 @@ def read_text_file(path: Path) -> str:
         raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
 
 
+def on_error_option(add: Add, of: str = "") -> None:
+    """The option that says what a malformed record (of an option, ` of --text`) does."""
+    add("--on-error", choices=("stop", "skip"), help=f"what to do with a malformed record{of} (stop)")
+
+
+def document_options(add: Add) -> None:
+    """Options of commands that read documents by domain."""
+    add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
+    add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
+    on_error_option(add)
+
+
 def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`."""
     return {name: value for name, value in vars(arguments).items() if name in names}

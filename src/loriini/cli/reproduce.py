@@ -6,7 +6,7 @@ from pathlib import Path
 
 from loriini.cli.compare import COMMANDS, print_commands
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, output_file, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_file, output_path
 from loriini.errors import InputError
 
 IN_OUT = Path("findings.md")
@@ -21,8 +21,7 @@ def reproduce_arguments(add: Add) -> None:
     option("--scale", metavar="NAME", help="tiny, small or paper (tiny)")
     text = "documents, as for `loriini quickstart --documents` (text found on this machine)"
     option("--text", nargs="+", metavar="PATH", help=text)
-    flaws = "what to do with a malformed record of --text (stop)"
-    option("--on-error", choices=("stop", "skip"), help=flaws)
+    on_error_option(option, " of --text")
     option("--seeds", type=int, metavar="N", help="trainings of each run (3)")
     option("--jobs", type=int, metavar="N", help="trainings at once, which share the cores (1)")
     add("--list", action="store_true", help="list every item with its finding, cost and state")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, given, output_file, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_file, output_path
 from loriini.errors import InputError
 
 
@@ -23,7 +23,7 @@ def quickstart_arguments(add: Add) -> None:
     option("--size", metavar="NAME", help="size of both models: small, medium or large (small)")
     option("--steps", type=int, metavar="N", help="training steps of each model (those of the size)")
     option("--seed", type=int, help="seed of every random choice (0)")
-    option("--on-error", choices=("stop", "skip"), help="what to do with a malformed record (stop)")
+    on_error_option(option)
 
 
 def quickstart(arguments: argparse.Namespace) -> None:
@@ -94,8 +94,7 @@ def train_arguments(add: Add) -> None:
     add("--resume", type=Path, metavar="RUN", help="resume the run in this folder")
     heldout = "documents to evaluate on while training, as for `loriini evaluate`"
     add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
-    flaws = "what to do with a malformed record of --heldout (stop)"
-    add("--on-error", choices=("stop", "skip"), help=flaws)
+    on_error_option(add, " of --heldout")
     minutes = "save and stop after this time (none)"
     add("--max-minutes", type=float, default=math.inf, metavar="MINUTES", help=minutes)
     estimate = "only estimate memory, computation and communication; --out and --corpus are ignored"

@@ -1,15 +1,14 @@
 """Existing runs as the trials of a comparison; runs that differ only in their seed are one variant."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loriini.compare.cells import Cell, variant_name
 from loriini.compare.running import Trial
 from loriini.errors import InputError
-from loriini.fields import as_argument
+from loriini.fields import as_argument, by_dotted_name
 from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
@@ -62,16 +61,9 @@ def _find(folder: Path) -> _Found:
     run, written = read_run(folder / RUN)
     corpus = recorded_corpus(written, folder / RUN)
     kept = {name: value for name, value in run.to_dict().items() if name not in NO_VARIANT}
-    settings = dict(_flat({**kept, "corpus_digest": corpus.corpus_digest}))
+    flat = by_dotted_name({**kept, "corpus_digest": corpus.corpus_digest})
+    settings = {name: as_argument(value) for name, value in flat.items()}
     return _Found(folder, run, settings, corpus.vocab_size)
-
-
-def _flat(values: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{section}{name}.")
-        else:
-            yield f"{section}{name}", as_argument(value)
 
 
 def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:

@@ -160,7 +160,7 @@ def by_parallelism(
     node of their whole width cannot be shared, nor a width that the group does not divide.
     """
     whole = gcd(group, config.num_experts)
-    shared = not config.scored_by_norm or config.routing.node == "low_rank"
+    shared = not config.scored_by_whole_expert
     sliced = shared and config.expert_width % group == 0
     return {
         "fsdp": fsdp(config, step, gpus, shard),

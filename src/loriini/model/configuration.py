@@ -90,20 +90,22 @@ class LoriiniConfig(LlamaConfig):
             self.qk_norm = "all"
         if self.attention_out_bias is None:
             self.attention_out_bias = self.attention_bias
-        if self.low_rank is None and self._scored_by_low_rank():
+        if self.low_rank is None and self.scored_by_norm and not self.scored_by_whole_expert:
             self.low_rank = max(8, self.hidden_size // 3 // 8 * 8)
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
         """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""
 
-    def _scored_by_low_rank(self) -> bool:
-        return self.scored_by_norm and self.routing.node == "low_rank"
-
     @property
     def scored_by_norm(self) -> bool:
         """Whether experts are scored by the norm of their own activations."""
         return self.routing.scorer == "activation_norm"
+
+    @property
+    def scored_by_whole_expert(self) -> bool:
+        """Whether that norm is of a node other than the low rank, for which an expert is needed whole."""
+        return self.scored_by_norm and self.routing.node != "low_rank"
 
     @property
     def routed_by_label(self) -> bool:

@@ -41,7 +41,7 @@ def conflicts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
             f"{len(names)} labels: {', '.join(names)}",
         ),
         (
-            c.low_rank is not None and c.scored_by_norm and routing.node != "low_rank",
+            c.low_rank is not None and c.scored_by_whole_expert,
             f"node={routing.node} is a node of ordinary experts; set low_rank to None",
         ),
         (

@@ -157,7 +157,7 @@ def check_mesh(
             "have different numbers of units; set parallel.experts to 1, or document_mask to false",
         ),
         (
-            experts > 1 and model.scored_by_norm and routing.node != "low_rank",
+            experts > 1 and model.scored_by_whole_expert,
             f"routing.node={routing.node} needs every expert whole in each process, and parallel.experts "
             "shares them out; set it to 1, or score by node=low_rank",
         ),

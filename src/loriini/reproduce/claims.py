@@ -177,9 +177,14 @@ def number(value: float) -> str:
     return text.replace("-", "−")
 
 
+def significant(value: float) -> float:
+    """A number with six significant digits."""
+    return float(f"{value:.6g}")
+
+
 def rounded(value: float | None) -> float | None:
-    """A number with six significant digits; None for none and for one that is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+    """`significant`; None for none and for a number that is not finite."""
+    return None if value is None or not math.isfinite(value) else significant(value)
 
 
 def rounded_estimate(values: Values) -> dict[str, float | None]:

@@ -29,6 +29,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import load_model, run_precision
+from loriini.reproduce.claims import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
@@ -37,8 +38,6 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-DIGITS = 6
-"""Of what is kept of every instance."""
 FORM = 2
 """Of a measure's file; those of another form are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
@@ -116,20 +115,15 @@ def thinned(values: Sequence[Any]) -> list[Any]:
 def perplexity(s: Setting, routing: EvaluationRouting = "training") -> dict[str, Any]:
     """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment.
 
-    `instance_losses` are those of `evaluate`, with DIGITS digits.
+    `instance_losses` are those of `evaluate`, with six digits.
     """
     precision = run_precision(s.run)
     found = evaluate(
         s.model, s.heldout, s.skip, precision=precision, routing=routing, shown=False, per_instance=True
     )
-    losses = {domain: digits(values) for domain, values in found["instance_losses"].items()}
+    losses = {domain: list(map(significant, values)) for domain, values in found["instance_losses"].items()}
     kept = ("perplexity", "bits_per_byte", "tokens", "skip", "causality")
     return {**{key: found[key] for key in kept}, "instance_losses": losses}
-
-
-def digits(values: Sequence[float]) -> list[float]:
-    """Values with DIGITS digits."""
-    return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def routes(s: Setting, kind: str | None = None) -> dict[str, Any]:
@@ -171,7 +165,7 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
         measured["log_likelihood"][domain] = likelihoods_B.mean().item()
         measured["questions"][domain] = len(ids_BL)
         measured["right"][domain] = right_B.int().tolist()
-        measured["log_likelihoods"][domain] = digits(likelihoods_B.tolist())
+        measured["log_likelihoods"][domain] = list(map(significant, likelihoods_B.tolist()))
     return measured
 
 

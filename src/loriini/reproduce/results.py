@@ -1,10 +1,12 @@
 """An item's results as one JSON object, from its measurements; and all items of a folder as one."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
@@ -36,9 +38,9 @@ def item_results(
     """
     item = row.published
     claims, tables, charts = [], {}, []
-    remarks = [row.note, extra.get("remark"), *later_tokens(cells)]
-    for i, measured in enumerate(by_text(cells, extra)):
-        remarks += () if i else row.remarks(measured)
+    texts = by_text(cells, extra)
+    remarks = [row.note, extra.get("remark"), *later_tokens(cells), *row.remarks(texts[0])]
+    for measured in texts:
         for claim in row.claims(measured):
             claims.append({"text": measured.text, **claim.to_dict()})
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
@@ -181,7 +183,7 @@ def outdated(found: Mapping[str, Any]) -> str:
         wanted = trained_with(run_at(runs[name], scale))
         if missing := sorted(wanted.keys() - cell["settings"].keys()):
             return f"{row.item}: it is not recorded with which {missing[0]} {name} was trained"
-        then, today = flat(cell["settings"]), flat(wanted)
+        then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(wanted))))
         from_text = {"model.num_experts"} if today["routing.scorer"] == "label" else set()
         shared = [key for key in then if key in today and key not in from_text]
         changed = [key for key in shared if then[key] != today[key]]
@@ -189,14 +191,3 @@ def outdated(found: Mapping[str, Any]) -> str:
             old, new = (", ".join(f"{key} {of[key]}" for key in changed[:MOST_NAMED]) for of in (then, today))
             return f"{row.item}: trained with {old}, but scale {scale.name} has {new} today ({name})"
     return ""
-
-
-def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings by dotted names, as JSON has them."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= {f"{key}.{inner}": part for inner, part in flat(value).items()}
-        else:
-            found[key] = list(value) if isinstance(value, tuple) else value
-    return found
