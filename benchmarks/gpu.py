@@ -134,7 +134,7 @@ def profiles(size: BenchSize) -> Iterator[dict[str, Any]]:
         work = build_steps(bench_run(size, design, experts), 1)
         on_gpu = pick_device().type == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        with profile(activities=activities) as profiler:
+        with profile(activities=activities, acc_events=True) as profiler:
             work()
         attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
         operations = sorted(profiler.key_averages(), key=lambda op: -getattr(op, attribute))

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,29 @@ def test_an_id_is_its_snapshot(cached: Path) -> None:
     initial = InitialModel("org/tiny-llama", 8)
     initial.load()
     assert initial.tokenizer_folder == cached
+
+
+class ConnectError(Exception):
+    """As of an HTTP library: no OSError."""
+
+
+@pytest.mark.parametrize("error", [ConnectError("no name"), ConnectionError("offline")])
+def test_a_commit_is_used_without_a_connection(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    import huggingface_hub
+
+    asked = huggingface_hub.snapshot_download
+
+    def unreachable(*names: str, local_files_only: bool = False, **options: Any) -> str:
+        if not local_files_only:
+            raise error
+        return asked(*names, local_files_only=True, **options)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    assert local_folder(f"org/tiny-llama@{cached.name}") == cached
+    with pytest.raises(InputError, match=r"cannot be reached, and it was not downloaded before"):
+        local_folder(f"org/other@{cached.name}")
 
 
 def test_a_folder_of_the_same_name_comes_first(cached: Path) -> None:

@@ -1,6 +1,8 @@
 """Models and tokenizers by folder or by their id on the Hugging Face Hub."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from loriini.errors import InputError
@@ -49,8 +51,9 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository, _, revision = str(name).partition("@")
+    download = partial(snapshot_download, repository, revision=revision or None, allow_patterns=list(files))
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(files)))
+        return Path(_or_downloaded_before(download))
     except LocalEntryNotFoundError:
         reason = "the Hub cannot be reached, and it was not downloaded before"
     except HfHubHTTPError as error:
@@ -61,3 +64,16 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
         f"{name}: no such folder here, and no download from the Hugging Face Hub ({reason}); "
         "check the name, go online, or give a folder"
     )
+
+
+def _or_downloaded_before(download: Callable[..., str]) -> str:
+    """Download, or return what was downloaded before if there is no connection.
+
+    `snapshot_download` does so for a branch; for a commit huggingface_hub 1 raises its HTTP library's error.
+    """
+    try:
+        return download()
+    except Exception as error:
+        if isinstance(error, OSError | ValueError) and not isinstance(error, ConnectionError):
+            raise
+        return download(local_files_only=True)

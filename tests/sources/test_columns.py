@@ -54,6 +54,21 @@ def test_a_crash_is_an_error_of_the_file(
         pass
 
 
+def test_a_crash_of_the_decoders_clean_up_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of Arrow that still run can end it with a signal; all was sent, or said, before."""
+    crashing = tmp_path / "decoder.py"
+    run = f"runpy.run_path({decoder.__file__!r}, run_name='__main__')"
+    crashing.write_text(f"import atexit, os, runpy\natexit.register(os.abort)\n{run}\n")
+    path = write_parquet(tmp_path / "a")
+    monkeypatch.setattr(decoder, "__file__", str(crashing))
+    with open_columns(path, "parquet", ["text"]) as table:
+        assert sum(len(batch) for batch in table.batches if batch) == 3
+    with pytest.raises(BadRecord, match="metadata bytes"), open_columns(path, "arrow", []):
+        pass
+
+
 def test_offsets_that_lead_outside_are_refused(tmp_path: Path) -> None:
     file = io.BytesIO()
     with pa.ipc.new_stream(file, pa.schema({"text": pa.string()})) as writer:

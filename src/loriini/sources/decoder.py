@@ -19,7 +19,7 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow
 import pyarrow.ipc
@@ -54,10 +54,10 @@ def main(form: str, path: str, columns: str, longest: str, *row_groups: str) -> 
                 batches = _READERS[form](file, set(json.loads(columns)), *map(int, row_groups))
                 _send(batches, out, int(longest))
     except BrokenPipeError:
-        sys.exit(1)
+        _exit(1)
     except Exception as error:
-        print(" ".join(f"{error or type(error).__name__}".split()), file=sys.stderr)
-        sys.exit(1)
+        print(" ".join(f"{error or type(error).__name__}".split()), file=sys.stderr, flush=True)
+        _exit(1)
 
 
 def _send(batches: Iterator[Any], out: Any, longest: int) -> None:
@@ -188,10 +188,16 @@ def _limit(what: int, most: int) -> None:
 
 def _exit_with_parent() -> None:
     os.read(0, 1)  # standard input ends with the parent
-    os._exit(1)
+    _exit(1)
+
+
+def _exit(status: int) -> NoReturn:
+    """Exit without the interpreter's clean-up, which Arrow's running threads can abort."""
+    os._exit(status)
 
 
 _READERS = {"parquet": _read_parquet, "arrow": _read_arrow}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    _exit(0)
