@@ -1,7 +1,9 @@
 """Several processes train what one does: the same losses and weights, in any mesh."""
 
 import json
+import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,11 @@ def run_in(name: str, mesh: ParallelConfig = FSDP, micro_batch_size: int = 0) ->
     return replace(run, model=model, micro_batch_size=micro_batch_size, checkpoint=CheckpointConfig(every=0))
 
 
+def of_design(name: str) -> str:
+    """A run's name without what follows the comma."""
+    return name.partition(",")[0]
+
+
 SPEED = SpeedConfig(activation_checkpointing=True, fused_loss="on" if has_fused_loss() else "auto")
 RUNS = {
     2: {
@@ -63,7 +70,9 @@ RUNS = {
         "mixtral of 4": run_in("mixtral of 4", HYBRID_WHOLE),
     },
 }
-NAMES = sorted({name.partition(",")[0] for runs in RUNS.values() for name in runs})
+COMPILED = {"lory": HYBRID, "lory, sliced": EXPERTS, "mixtral of 4": WHOLE}
+"""Meshes of two processes in which runs are compiled."""
+NAMES = sorted({of_design(name) for runs in RUNS.values() for name in runs})
 RESUMED = {
     "lory": ((2, EXPERTS), (7, HYBRID_EXPERTS)),
     "mixtral of 4": ((5, WHOLE), (8, EXPERTS)),
@@ -73,6 +82,15 @@ RESUMED = {
 
 def train_in(run: Run, folder: Path) -> None:
     train(run, on_first_rank(lambda: tiny_corpus(folder / "tokenizer")), folder / "run")
+
+
+def train_compiled(run: Run, folder: Path) -> None:
+    """The graphs are those that are compiled, run without code generation, which takes half a minute."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own
+        patch.setattr("loriini.train.loop.check_compiler", lambda _: None)
+        patch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+        train_in(replace(run, speed=SpeedConfig(compile=True)), folder)
 
 
 def train_measured(run: Run, folder: Path) -> None:
@@ -119,6 +137,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     """A folder of runs in two and in four processes, and what the two return."""
     folder = tmp_path_factory.mktemp("several")
     two = [(train_in, run, folder / f"2 {name}") for name, run in RUNS[2].items()]
+    two += [(train_compiled, run_in(of_design(name), mesh), folder / name) for name, mesh in COMPILED.items()]
     two += [(train_measured, run_in("lory", EXPERTS), folder / "measured")]
     four = [(train_in, run, folder / f"4 {name}") for name, run in RUNS[4].items()]
     for name, stops in RESUMED.items():
@@ -148,7 +167,14 @@ def assert_same_run(out: Path, expected: Path) -> None:
 def test_any_number_of_processes_trains_the_same(
     processes: int, name: str, single: dict[str, Path], several: tuple[Path, list[Any]]
 ) -> None:
-    assert_same_run(several[0] / f"{processes} {name}" / "run", single[name.split(",")[0]])
+    assert_same_run(several[0] / f"{processes} {name}" / "run", single[of_design(name)])
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_layers_train_the_same(
+    name: str, single: dict[str, Path], several: tuple[Path, list[Any]]
+) -> None:
+    assert_same_run(several[0] / name / "run", single[of_design(name)])
 
 
 def test_a_run_is_measured_once_and_its_checkpoints_scored(
