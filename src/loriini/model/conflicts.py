@@ -8,20 +8,14 @@ if TYPE_CHECKING:
 
 def conflicts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
     """(refused, reason) for every combination of fields that has no meaning, beyond those of routing."""
-    routing, gpt2 = c.routing, c.block == "gpt2"
+    return [*_of_experts(c), *_of_blocks(c)]
+
+
+def _of_experts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
+    routing, names = c.routing, c.label_names or []
+    no_gate = c.block == "gpt2"
     gated = ("low_rank", "gate", "activated_gate")
-    names = c.label_names or []
-    heads, key_value_heads = c.num_attention_heads, c.num_key_value_heads or c.num_attention_heads
-    width = c.hidden_size // heads
     return [
-        (
-            c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None),
-            f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}",
-        ),
-        (
-            heads % key_value_heads != 0,
-            f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}",
-        ),
         (
             routing.selection == "top_k" and routing.top_k > c.num_experts > 1,
             f"routing.top_k is {routing.top_k}; it must be at most num_experts, which is {c.num_experts}",
@@ -45,7 +39,7 @@ def conflicts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
             f"node={routing.node} is a node of ordinary experts; set low_rank to None",
         ),
         (
-            gpt2 and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
+            no_gate and (c.low_rank is not None or (c.scored_by_norm and routing.node in gated)),
             f"low_rank and routing.node={routing.node} need experts with a gate, "
             f"and block={c.block} has none; use block=llama",
         ),
@@ -53,6 +47,21 @@ def conflicts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
             c.hidden_act != "silu" or c.mlp_bias,
             f"hidden_act is {c.hidden_act!r} and mlp_bias {c.mlp_bias}; experts have SiLU and no biases, and "
             "those of block=gpt2 GELU and biases: leave both out",
+        ),
+    ]
+
+
+def _of_blocks(c: "LoriiniConfig") -> list[tuple[bool, str]]:
+    gpt2, heads = c.block == "gpt2", c.num_attention_heads
+    key_value_heads, width = c.num_key_value_heads or heads, c.hidden_size // heads
+    return [
+        (
+            c.hidden_size % heads != 0 and (gpt2 or c.head_dim is None),
+            f"num_attention_heads is {heads}; it must divide hidden_size, which is {c.hidden_size}",
+        ),
+        (
+            heads % key_value_heads != 0,
+            f"num_key_value_heads is {key_value_heads}; it must divide num_attention_heads, which is {heads}",
         ),
         (
             gpt2 and bool(c.attention_dropout),
