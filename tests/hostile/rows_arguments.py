@@ -96,7 +96,7 @@ OTHERS = {
     "quickstart --out documents.jsonl": "is a file",
     "compare mixtral relu --out there --seeds 0": "--seeds 0",
     "compare mixtral relu --out there --seeds 99999999999999": "at most 1,000",
-    "compare mixtral relu --out there --grid nothing": "it looks like",
+    "compare mixtral relu --out there --grid nothing": "give FIELD=V,V",
     "compare mixtral relu --out there --grid optimizer.learning_rate=nan,1 --dry-run": "finite number",
     "compare mixtral relu --out there --corpus corpus --heldout documents.jsonl --skip -1": "at least 0",
     "compare mixtral relu --out there --corpus corpus --heldout documents.jsonl --instances 0": "at least 1",

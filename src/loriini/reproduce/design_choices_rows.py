@@ -140,6 +140,8 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
 
 
 SEQUENCE_TOP2 = "sequence, layer-wise, top-2"
+RECOVERED = "experts that recovered from collapse"
+"""A claim that short runs with small batches do not measure."""
 
 
 def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
@@ -149,7 +151,7 @@ def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
     inner = collapsed(m, SEQUENCE_TOP2, slice(1, -1))
     if inner:
         yield above("share of collapsed experts, first and last layer less the others", outer, inner, unit="")
-    yield Claim("experts that recovered from collapse", recovered(m, SEQUENCE_TOP2), low=1.0)
+    yield Claim(RECOVERED, recovered(m, SEQUENCE_TOP2), low=1.0)
 
 
 def _outer(m: Measured) -> dict[int, tuple[float, float]]:
