@@ -64,6 +64,7 @@ def test_a_file_of_other_bytes_than_whole_frames_is_refused(tmp_path: Path) -> N
     shorter = [content[:length] for length in (*range(60), *range(len(content) - 20, len(content)))]
     refused = [piece for piece in shorter if len(piece) not in ends]
     refused += [content + rest for rest in (b"\0", b"\n{}", b"\x28\xb5\x2f\xfd", EMPTY[:-1], SKIPPABLE[:-1])]
+    refused += [content + bytes([0x60]) + SKIPPABLE[1:]]
     reserved_block = EMPTY[:-3] + bytes([0b111, 0, 0])
     for damaged in (*refused, reserved_block):
         path.write_bytes(damaged)

@@ -55,7 +55,8 @@ def outcome(path: Path, part_bytes: int, options: ReadOptions) -> tuple[int, lis
     numbered = number_lines(opened, folder, SERIAL)
     try:
         for stream in numbered:
-            found.extend(stream.read(found.append))
+            for document in stream.read(found.append):
+                found.append(document)
     except InputError as error:
         found.append(str(error))
     return len(numbered), found
