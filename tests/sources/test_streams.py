@@ -76,6 +76,8 @@ def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
 def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PART_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
+    if name == "a.parquet.gz":  # by its name
+        parquet(tmp_path / name)
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
 
