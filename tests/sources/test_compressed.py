@@ -1,10 +1,14 @@
 import gzip
 import io
+import random
 import tracemalloc
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import zstandard
+from zstd_files import EMPTY, SKIPPABLE, in_frames
 
 from loriini.sources.compressed import (
     DAMAGE,
@@ -15,6 +19,7 @@ from loriini.sources.compressed import (
     read_lines_within,
     suffixes,
 )
+from loriini.sources.frames import frame_starts
 
 PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 
@@ -102,16 +107,69 @@ def test_suffixes_ignore_case(tmp_path: Path) -> None:
     assert list(read_lines(path)) == [b"x"]
 
 
+CONTENTS = [
+    b"",
+    b"\n",
+    b"a",
+    b"a\n",
+    b"\n\na\n\nbcd\r\nefghij\nkl",
+    b"abcdefghijk\n\n",
+    "\U0001f600\n".encode() * 2,
+]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-@pytest.mark.parametrize(
-    "content", [b"", b"\n", b"a", b"a\n", b"\n\na\n\nbcd\r\nefghij\nkl", b"abcdefghijk\n\n"]
-)
+@pytest.mark.parametrize("content", CONTENTS)
 def test_every_line_is_within_one_span(content: bytes, size: int, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
-    spans = [(start, min(start + size, len(content))) for start in range(0, len(content), size)]
+    check_spans(tmp_path / "a", range(0, len(content), size), content)
+
+
+@pytest.mark.parametrize("between", [b"", EMPTY, SKIPPABLE])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("content", CONTENTS)
+def test_every_line_is_within_one_span_of_frames(
+    content: bytes, size: int, between: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.zst"
+    path.write_bytes(in_frames(content, size, between))
+    starts = list(frame_starts(path))
+    for every in (1, 2, 5):
+        check_spans(path, [0, *starts[every::every]], content)
+
+
+def check_spans(path: Path, starts: Sequence[int], content: bytes) -> None:
+    """The lines within all spans are those of the file, with their numbers."""
     found, newlines = [], 0
-    for span in spans:
-        found += enumerate(read_lines_within(tmp_path / "a", span, 100), newlines + 2 if span[0] else 1)
-        newlines += count_newlines(tmp_path / "a", span)
-    assert found == list(enumerate(read_lines(tmp_path / "a"), 1))
+    for span in pairwise([*starts, path.stat().st_size]):
+        found += enumerate(read_lines_within(path, span, 100), newlines + 2 if span[0] else 1)
+        newlines += count_newlines(path, span)
+    assert found == list(enumerate(read_lines(path), 1))
     assert newlines == content.count(b"\n")
+
+
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+def test_a_long_line_is_read_once_and_truncated(suffix: str, tmp_path: Path) -> None:
+    """Parts inside of it are not read beyond their ends, where the bytes are no frame."""
+    path = tmp_path / f"a{suffix}"
+    pieces = [b"a\n" + b"x" * 50 * READ_BYTES, b"x" * 50 * READ_BYTES]
+    frames = [zstandard.compress(piece) if suffix else piece for piece in pieces]
+    path.write_bytes(b"".join(frames) + b"no frame")
+    begin, end = len(frames[0]), len(frames[0] + frames[1])
+    assert list(read_lines_within(path, (begin, end), 100)) == []
+    path.write_bytes(b"".join(frames))
+    first, long = read_lines_within(path, (0, begin), 100)
+    assert first == b"a"
+    assert 100 < len(long) < 60 * READ_BYTES
+
+
+def test_a_part_is_measured_by_its_own_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that unpacks to too much for it alone."""
+    monkeypatch.setattr("loriini.sources.compressed.BOMB_BYTES", 1000)
+    text, zeros = zstandard.compress(random.Random(0).randbytes(2000)), zstandard.compress(bytes(200_000))
+    path = tmp_path / "a.zst"
+    path.write_bytes(text + zeros)
+    assert count_newlines(path, (0, len(text))) < 100
+    with pytest.raises(EOFError, match="more than 500 times"):
+        count_newlines(path, (len(text), len(text + zeros)))
+    assert sum(map(len, read_lines(path))) > 200_000

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from stored import SKIP, STOP, contents, dropped_places, finished_reads, read_then_interrupted, stored
 
 from loriini.corpus.documents import write_documents
-from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
 from loriini.jobs.processes import ProcessExecutor
@@ -19,36 +19,10 @@ from loriini.sources import Fields, ReadOptions, decoder, streams
 from loriini.sources.inputs import InputFile
 from loriini.sources.streams import open_streams
 
-STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
-
 
 def lines(path: Path, *texts: str) -> str:
     path.write_text("".join(json.dumps({"id": text, "text": text}) + "\n" for text in texts))
     return str(path)
-
-
-def stored(
-    folder: Path, inputs: list[str], reading: ReadOptions = STOP, execute: Executor = SERIAL
-) -> list[str]:
-    opened, identity = open_streams(inputs, reading)
-    built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
-    return [document.text for document in stored_documents(built)]
-
-
-def read_then_interrupted(folder: Path, inputs: list[str], reading: ReadOptions) -> None:
-    """Read the inputs, and stop where the documents are compared."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loriini.corpus.documents._compare", stop)
-        with pytest.raises(KeyboardInterrupt):
-            stored(folder, inputs, reading)
-
-
-def finished_reads(folder: Path) -> dict[str, int]:
-    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob(".*.parts/read-*/result.json")}
 
 
 @pytest.mark.parametrize("task_bytes", [1, 1 << 26])
@@ -59,10 +33,6 @@ def test_documents_are_in_the_order_of_the_inputs(
     inputs = [lines(tmp_path / f"{name}.jsonl", name, f"{name} too") for name in "ba"]
     assert len(open_streams(inputs, STOP)[0]) == (2 if task_bytes == 1 else 1)
     assert stored(tmp_path / "out", inputs) == ["b", "b too", "a", "a too"]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 LINES = [
@@ -106,6 +76,8 @@ def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
 def test_other_files_are_read_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PART_BYTES", 10)
     (tmp_path / name).write_text("text\n" * 20)
+    if name == "a.parquet.gz":  # by its name
+        parquet(tmp_path / name)
     assert len(open_streams([str(tmp_path / name)], STOP)[0]) == 1
 
 
@@ -133,11 +105,6 @@ def cut_into(parts: int, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = -(-7 // parts)
     rows = groups * ROWS_PER_GROUP
     monkeypatch.setattr(streams, "PART_BYTES", os.path.getsize(path) * rows // len(TEXTS) - groups)
-
-
-def dropped_places(folder: Path) -> list[tuple[str, str]]:
-    dropped = map(json.loads, (folder / "dropped.jsonl").read_text().splitlines())
-    return [(line["where"], line["reason"]) for line in dropped]
 
 
 @pytest.mark.parametrize(("parts", "execute"), [(3, ProcessExecutor(2)), (7, SERIAL)])

@@ -3,8 +3,10 @@
 import gzip
 import io
 import os
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -13,7 +15,6 @@ import zstandard
 from loriini.sources.files import open_binary
 
 READ_BYTES = 1 << 16
-COUNTED_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 11
 """Bytes of a zstd file read at once: 4 bytes may unpack to 128 KiB, so these to 64 MiB."""
 BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
@@ -21,6 +22,9 @@ BOMB_BYTES, BOMB_RATIO = 1 << 28, 500
 COMPRESSED = (".gz", ".zst")
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a truncated or damaged archive raises."""
+
+Span = tuple[int, int]
+"""The bytes [start, stop) of a file; of a zstd file, as compressed, where frames begin and end."""
 
 
 def suffixes(path: str | Path) -> tuple[str, str]:
@@ -35,9 +39,33 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
     All complete lines before a damaged place are yielded, then one of DAMAGE is raised. A line of more than
     `longest` bytes is truncated somewhere after these, so that an endless line does not fill the memory.
     """
+    return _lines(_chunks(path), longest)
+
+
+def read_lines_within(path: str | Path, span: Span, longest: int) -> Iterator[bytes]:
+    """Stream those of a file's lines that begin within a span (`InputFile.span`), as `read_lines` does.
+
+    A line that begins before is left out, the last one may end after the span.
+    """
+    start, stop = span
+    within = _chunks(path, span)
+    if start:
+        end_of_line = next((chunk for chunk in within if b"\n" in chunk), None)
+        if end_of_line is None:
+            return  # the line at `start` ends after the span
+        within = chain([end_of_line.partition(b"\n")[2]], within)
+    yield from _lines(chain(within, _to_end_of_line(_chunks(path, (stop, sys.maxsize)))), longest)
+
+
+def count_newlines(path: str | Path, span: Span) -> int:
+    """The line ends within a span of a file, decompressed by its suffix; raises one of DAMAGE."""
+    return sum(chunk.count(b"\n") for chunk in _chunks(path, span))
+
+
+def _lines(chunks: Iterable[bytes], longest: int | None) -> Iterator[bytes]:
     begun: list[bytes] = []
     length = 0
-    for chunk in _chunks(path):
+    for chunk in chunks:
         first, *others = chunk.split(b"\n")
         if longest is None or length <= longest:
             begun.append(first)
@@ -50,43 +78,13 @@ def read_lines(path: str | Path, longest: int | None = None) -> Iterator[bytes]:
         yield b"".join(begun)
 
 
-def read_lines_within(path: str | Path, span: tuple[int, int], longest: int) -> Iterator[bytes]:
-    """Stream those of an uncompressed file's lines that begin within a span (`InputFile.span`).
-
-    A line that begins before is left out, the last one may end after the span. They are truncated as in
-    `read_lines`.
-    """
-    start, stop = span
-    with open_binary(path) as file:
-        file.seek(start)
-        place = start + (_skip_line(file) if start else 0)
-        while place <= stop and (line := file.readline(longest + 1)):
-            place += len(line)
-            if not line.endswith(b"\n"):
-                place += _skip_line(file)
-            yield line.removesuffix(b"\n")
-
-
-def count_newlines(path: str | Path, span: tuple[int, int]) -> int:
-    """The line ends among the bytes [start, stop) of an uncompressed file."""
-    start, stop = span
-    count = 0
-    with open_binary(path) as file:
-        file.seek(start)
-        while start < stop and (chunk := file.read(min(COUNTED_BYTES, stop - start))):
-            start += len(chunk)
-            count += chunk.count(b"\n")
-    return count
-
-
-def _skip_line(file: IO[bytes]) -> int:
-    """Read to the next line; returns the bytes read."""
-    skipped = 0
-    while piece := file.readline(COUNTED_BYTES):
-        skipped += len(piece)
-        if piece.endswith(b"\n"):
-            break
-    return skipped
+def _to_end_of_line(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes up to and with the first line end."""
+    for chunk in chunks:
+        line, end, _ = chunk.partition(b"\n")
+        yield line + end
+        if end:
+            return
 
 
 def open_stream(path: str | Path) -> IO[bytes]:
@@ -114,30 +112,39 @@ class _ChunkFile(io.RawIOBase):
         return count
 
 
-def _chunks(path: str | Path) -> Iterator[bytes]:
+def _chunks(path: str | Path, span: Span = (0, sys.maxsize)) -> Iterator[bytes]:
+    start, stop = span
     compression = suffixes(path)[1]
     unpacked = 0
     with open_binary(path) as file:
-        chunks = _zstd_chunks(file) if compression == ".zst" else _plain_chunks(file, compression == ".gz")
+        if start:
+            file.seek(start)
+        if compression == ".zst":
+            chunks = _zstd_chunks(_pieces(file.read, ZSTD_READ_BYTES, stop - start))
+        elif compression == ".gz":
+            # read1 returns what is available; read would lose it when the archive ends inside the same call.
+            chunks = _pieces(gzip.GzipFile(fileobj=file).read1, READ_BYTES, sys.maxsize)
+        else:
+            chunks = _pieces(file.read, READ_BYTES, stop - start)
         for chunk in chunks:
             unpacked += len(chunk)
-            if compression and unpacked > max(BOMB_BYTES, BOMB_RATIO * file.tell()):
+            if compression and unpacked > max(BOMB_BYTES, BOMB_RATIO * (file.tell() - start)):
                 raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
             yield chunk
 
 
-def _plain_chunks(file: IO[bytes], is_gzip: bool) -> Iterator[bytes]:
-    # read1 returns what is available; read would lose it when the archive ends inside the same call.
-    read = gzip.GzipFile(fileobj=file).read1 if is_gzip else file.read
-    while chunk := read(READ_BYTES):
-        yield chunk
+def _pieces(read: Callable[[int], bytes], most: int, left: int) -> Iterator[bytes]:
+    """At most `left` bytes, at most `most` at once."""
+    while piece := read(min(most, left)):
+        left -= len(piece)
+        yield piece
 
 
-def _zstd_chunks(file: IO[bytes]) -> Iterator[bytes]:
+def _zstd_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Decompress frame by frame: zstandard's own stream reader accepts a truncated file."""
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     inside_frame = False
-    while data := file.read(ZSTD_READ_BYTES):
+    for data in pieces:
         while data:
             if decompressor.eof:
                 decompressor = zstandard.ZstdDecompressor().decompressobj()

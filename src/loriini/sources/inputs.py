@@ -64,7 +64,7 @@ class InputFile:
     """(i, n) for shard i of n of a data set."""
     span: tuple[int, int] | None = None
     """(start, stop) for a part of a file: its lines that begin after byte `start` up to and with byte `stop`;
-    in the first part also the line at byte 0."""
+    in the first part also the line at byte 0. Of a zstd file, frames begin at these bytes."""
     newlines_before: int = 0
     """Line ends before the span."""
     row_groups: tuple[int, int] | None = None

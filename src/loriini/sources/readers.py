@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow
 
 from loriini.sources.columns import open_columns
-from loriini.sources.compressed import read_lines, read_lines_within
+from loriini.sources.compressed import Span, read_lines, read_lines_within
 from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 
 
@@ -18,8 +18,8 @@ def read_json_lines(path: str, fields: Fields) -> Records:
     return _objects(read_lines(path, MAX_RECORD_BYTES), 1)
 
 
-def read_json_lines_within(path: str, span: tuple[int, int], newlines_before: int) -> Records:
-    """The records of a part of an uncompressed file (`InputFile.span`), numbered as in the whole."""
+def read_json_lines_within(path: str, span: Span, newlines_before: int) -> Records:
+    """The records of a part of a file (`InputFile.span`), numbered as in the whole."""
     first = newlines_before + 2 if span[0] else 1  # the first line end belongs to the part before
     return _objects(read_lines_within(path, span, MAX_RECORD_BYTES), first)
 

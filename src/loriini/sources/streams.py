@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from loriini.jobs.artifact import digest
 from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
 from loriini.progress import Advance
 from loriini.sources.columns import read_row_groups
-from loriini.sources.compressed import count_newlines, suffixes
+from loriini.sources.compressed import DAMAGE, count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
 from loriini.sources.files import fingerprint, is_remote
 from loriini.sources.formats import reader_of
+from loriini.sources.frames import frame_starts
 from loriini.sources.inputs import InputFile, input_files, input_identity
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
@@ -27,7 +28,7 @@ from loriini.sources.records import BadRecord, Fields
 TASK_BYTES = 1 << 26
 """Bytes of the files that one task reads; more only when one file is larger and is not cut."""
 PART_BYTES = 1 << 26
-"""Larger files of uncompressed JSON lines or parquet are cut into parts of this size, each read by a task."""
+"""Larger files of JSON lines (also zstd) or parquet are cut into parts of this size, each read by a task."""
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
@@ -79,26 +80,38 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[Docu
 def number_lines(
     streams: Sequence[DocumentStream], temporary: Path, execute: Executor
 ) -> list[DocumentStream]:
-    """The streams, in which parts of JSON lines know how many lines come before; tasks count them."""
-    tasks = [
-        Task(f"lines-{stream.identity}", partial(_count_newlines, stream.part))
-        for stream in streams
-        if stream.part and stream.part.span
-    ]
-    counted = iter(run_tasks("lines", tasks, temporary, execute) if tasks else [])
+    """The streams, in which parts of JSON lines know how many lines come before; tasks count them.
+
+    A file with a damaged part is one stream again: it is read up to the damage, which is reported once.
+    """
+    parts = {stream.identity: stream.part for stream in streams if stream.part and stream.part.span}
+    tasks = [Task(f"lines-{name}", partial(_count_newlines, part)) for name, part in parts.items()]
+    counted = run_tasks("lines", tasks, temporary, execute) if tasks else []
+    newlines = {name: counts["newlines"] for name, counts in zip(parts, counted, strict=True)}
+    damaged = {part.path for name, part in parts.items() if newlines[name] is None}
     numbered, before = [], 0
     for stream in streams:
-        if stream.part and stream.part.span:
+        if stream.identity not in parts:
+            numbered.append(stream)
+        elif parts[stream.identity].path not in damaged:
             before = before if stream.continues else 0
             read = partial(stream.read, newlines_before=before)  # type: ignore[call-arg]
-            stream = replace(stream, read=read)
-            before += next(counted)["newlines"]
-        numbered.append(stream)
+            numbered.append(replace(stream, read=read))
+            before += newlines[stream.identity]
+        elif not stream.continues:
+            read = partial(stream.read, whole=True)  # type: ignore[call-arg]
+            numbered.append(
+                replace(stream, read=read, identity=digest([stream.identity, "whole"]), part=None)
+            )
     return numbered
 
 
-def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str, int]:
-    return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
+def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str, int | None]:
+    """The line ends in a part; None if it is damaged."""
+    try:
+        return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
+    except DAMAGE:
+        return {"newlines": None}
 
 
 def _described(file: InputFile) -> dict[str, Any]:
@@ -126,13 +139,27 @@ def _file_groups(files: Iterable[InputFile], fields: Fields) -> Iterator[list[In
 def _parts(file: InputFile, fields: Fields) -> list[InputFile]:
     """A large file of JSON lines or parquet on this machine in parts of PART_BYTES; any other file whole."""
     size = file.size or 0
-    if size <= PART_BYTES or is_remote(file.path) or file.shard or suffixes(file.path)[1]:
+    compression = suffixes(file.path)[1]
+    if size <= PART_BYTES or is_remote(file.path) or file.shard:
         return [file]
     reader = reader_of(file.path, file.in_folder)
-    if reader is read_json_lines:
-        starts = range(0, size, PART_BYTES)
-        return [replace(file, span=(start, min(start + PART_BYTES, size))) for start in starts]
-    return _parts_of_parquet(file, size, fields) if reader is read_parquet else [file]
+    if reader is read_json_lines and compression != ".gz":
+        starts = _starts_of_zstd_parts(file.path) if compression else range(0, size, PART_BYTES)
+        spans = pairwise([*starts, size])
+        return [replace(file, span=span) for span in spans] if len(starts) > 1 else [file]
+    return _parts_of_parquet(file, size, fields) if reader is read_parquet and not compression else [file]
+
+
+def _starts_of_zstd_parts(path: str) -> list[int]:
+    """Where parts of whole frames begin, each of PART_BYTES or more; only 0 if the file is damaged."""
+    starts = [0]
+    try:
+        for start in islice(frame_starts(path), 1, None):
+            if start - starts[-1] >= PART_BYTES:
+                starts.append(start)
+    except (OSError, *DAMAGE):
+        return [0]  # reading it reports the error, once
+    return starts
 
 
 def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputFile]:
@@ -161,11 +188,15 @@ def _read(
     options: ReadOptions,
     on_drop: OnDrop,
     newlines_before: int = 0,
+    whole: bool = False,
 ) -> Iterator[Document]:
-    """The documents of several files, `newlines_before` the part among them; InputError if a file changed."""
+    """The documents of several files, `newlines_before` the part among them; InputError if a file changed.
+
+    If `whole`, that part's file is read as if it were not cut.
+    """
     for file in files:
         if file.span:
-            file = replace(file, newlines_before=newlines_before)
+            file = replace(file, newlines_before=newlines_before, span=None if whole else file.span)
         count, dropped = count_dropped(on_drop)
         empty = True
         for document in read_file(file, replace(options, on_drop=count)):
