@@ -27,6 +27,7 @@ class _Exchanged(torch.autograd.Function):
         return ctx.transposed(dy), None, None
 
 
+@torch.compiler.disable  # torch before 2.13 traces the collectives, and loses the gradients
 def exchanged(x: Tensor, collective: Collective, transposed: Collective) -> Tensor:
     """`collective(x)`, whose gradients go the way back: through `transposed`."""
     y: Tensor = _Exchanged.apply(x, collective, transposed)
