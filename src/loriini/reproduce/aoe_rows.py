@@ -296,7 +296,9 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
                 f"expert {e}": {"x": found["tokens"], "y": norms[:, layer, e].tolist()}
                 for e in range(norms.shape[2])
             }
-            yield lines(f"{row}: layer {layer}", "training tokens", "mean activation norm", experts)
+            yield lines(
+                f"{row}: layer {layer}, first seed", "training tokens", "mean activation norm", experts
+            )
 
 
 AOE_ROWS = (

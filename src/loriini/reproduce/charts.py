@@ -95,9 +95,15 @@ def draw_lines(chart: Chart) -> Figure:
 
 @picture
 def draw_dots(chart: Chart) -> Figure:
-    """A dot with its interval for each series, grouped by category from the top."""
+    """A dot with its interval for each series, grouped by category from the top.
+
+    With a single category, series are named on the axis: there may be more of them than colours.
+    """
     series = chart["series"]
     categories = list(dict.fromkeys(name for of_series in series.values() for name in of_series))
+    if len(categories) == 1:
+        (only,) = categories
+        series, categories = {only: {name: found[only] for name, found in series.items()}}, list(series)
     height = 1.0 + 0.12 * len(categories) * (len(series) + 1.2) + 0.1 * len(series)
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout="constrained")
     axes = figure.subplots()

@@ -94,7 +94,7 @@ def load_chart(m: Measured, row: str) -> Sequence[Chart]:
     load_SLE = np.array(found["values"])
     return [
         lines(
-            f"{row}: layer {layer}",
+            f"{row}: layer {layer}, first seed",
             "training tokens",
             "share of the choices",
             {

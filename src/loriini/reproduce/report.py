@@ -93,8 +93,10 @@ def pictures(results: Results) -> Html | None:
 def caption(chart: Mapping[str, Any]) -> str:
     """What a chart shows."""
     text = f" on text in place of {chart['text']}" if chart["text"] else ""
+    has_bands = any("low" in series for series in chart.get("series", {}).values())
+    seeds = "Line: mean over seeds; band: lowest to highest seed. " if has_bands else ""
     shown = {
-        "lines": f"Line: mean over seeds; band: lowest to highest seed. {chart.get('y', '')}",
+        "lines": f"{seeds}{chart.get('y', '')}",
         "dots": "Dot: mean over seeds; line: 95 % interval.",
         "tiles": "Red: more than the even share, blue: less; first seed.",
     }
