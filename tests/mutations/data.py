@@ -25,6 +25,13 @@ DATA = (
         "tests/jobs/test_artifact.py",
     ),
     Mutation(
+        "a decoder's clean-up can end it with a signal",
+        "sources/decoder.py",
+        "    _exit(0)\n",
+        "    sys.exit(0)\n",
+        "tests/sources/test_columns.py",
+    ),
+    Mutation(
         "offsets of decoded columns are not checked",
         "sources/decoder.py",
         "                _check(column)\n",
@@ -48,8 +55,8 @@ DATA = (
     Mutation(
         "a line that begins where a part ends is lost",
         "sources/compressed.py",
-        "while place <= stop and",
-        "while place < stop and",
+        "_lines(chain(within, _to_end_of_line(_chunks(path, (stop, sys.maxsize)))), longest)",
+        "_lines(within, longest)",
         "tests/sources/test_compressed.py",
     ),
     Mutation(
