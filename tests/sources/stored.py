@@ -8,7 +8,7 @@ import pytest
 from loriini.corpus.documents import write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.jobs.tasks import SERIAL, Executor
-from loriini.sources import ReadOptions
+from loriini.sources import ReadOptions, streams
 from loriini.sources.streams import open_streams
 
 STOP, SKIP = ReadOptions(), ReadOptions(on_error="skip")
@@ -20,6 +20,17 @@ def stored(
     opened, identity = open_streams(inputs, reading)
     built = write_documents(folder, opened, {"on_error": reading.on_error}, identity, execute)
     return [document.text for document in stored_documents(built)]
+
+
+def read_in_parts(
+    folder: Path, inputs: list[str], part_bytes: int, patch: pytest.MonkeyPatch, execute: Executor = SERIAL
+) -> tuple[list[str], int]:
+    """Check that parts of `part_bytes`, which stay set, give the bytes of one task; texts, tasks."""
+    built = stored(folder / "whole", inputs, SKIP)
+    patch.setattr(streams, "PART_BYTES", part_bytes)
+    assert stored(folder / "parts", inputs, SKIP, execute) == built
+    assert contents(folder / "parts") == contents(folder / "whole")
+    return built, len(open_streams(inputs, SKIP)[0])
 
 
 def read_then_interrupted(folder: Path, inputs: list[str], reading: ReadOptions) -> None:

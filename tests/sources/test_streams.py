@@ -8,7 +8,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stored import SKIP, STOP, contents, dropped_places, finished_reads, read_then_interrupted, stored
+from stored import (
+    SKIP,
+    STOP,
+    contents,
+    dropped_places,
+    finished_reads,
+    read_in_parts,
+    read_then_interrupted,
+    stored,
+)
 
 from loriini.corpus.documents import write_documents
 from loriini.errors import InputError
@@ -49,13 +58,9 @@ def test_the_parts_of_a_file_give_the_bytes_of_one_task(
     monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 50)
     (tmp_path / "large.jsonl").write_text("\n".join(LINES) + end)
     inputs = [lines(tmp_path / "small.jsonl", "small"), f"{tmp_path}/large.jsonl:0.7"]
-    built = stored(tmp_path / "whole", inputs, SKIP)
+    built, tasks = read_in_parts(tmp_path, inputs, part_bytes, monkeypatch)
     assert any("naïve" in text for text in built)
-    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
-    opened, _ = open_streams(inputs, SKIP)
-    assert len(opened) == -(-(tmp_path / "large.jsonl").stat().st_size // part_bytes)
-    assert stored(tmp_path / "parts", inputs, SKIP) == built
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    assert tasks == -(-(tmp_path / "large.jsonl").stat().st_size // part_bytes)
     with pytest.raises(InputError, match=r"large\.jsonl:29: "):
         stored(tmp_path / "stop", inputs, STOP)
 

@@ -287,18 +287,7 @@ def norm_columns(m: Measured, row: str) -> Mapping[str, Values]:
 def norm_charts(m: Measured) -> Iterator[Chart]:
     """Norms over training, layer by layer, of the first seed."""
     for row in m.finished(list(m.rows)):
-        found = next(iter(m.each(row, "training", "norms").values()), None)
-        if found is None:
-            continue
-        norms = np.array(found["values"])
-        for layer in range(norms.shape[1]):
-            experts = {
-                f"expert {e}": {"x": found["tokens"], "y": norms[:, layer, e].tolist()}
-                for e in range(norms.shape[2])
-            }
-            yield lines(
-                f"{row}: layer {layer}, first seed", "training tokens", "mean activation norm", experts
-            )
+        yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
 AOE_ROWS = (

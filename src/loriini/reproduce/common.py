@@ -1,6 +1,6 @@
 """Columns and charts that several items share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -86,24 +86,18 @@ def active_chart(m: Measured, rows: Sequence[str]) -> Chart:
     return lines("experts active in ten steps", "training tokens", "share of all experts", series)
 
 
-def load_chart(m: Measured, row: str) -> Sequence[Chart]:
-    """The share of each expert over training, a chart for each layer, of the first seed."""
-    found = next(iter(m.each(row, "training", "load").values()), None)
+def expert_charts(m: Measured, row: str, key: str, y: str) -> Iterator[Chart]:
+    """A statistic of each expert over training, a chart for each layer, of the first seed."""
+    found = next(iter(m.each(row, "training", key).values()), None)
     if found is None:
-        return ()
-    load_SLE = np.array(found["values"])
-    return [
-        lines(
-            f"{row}: layer {layer}, first seed",
-            "training tokens",
-            "share of the choices",
-            {
-                f"expert {e}": {"x": found["tokens"], "y": load_SLE[:, layer, e].tolist()}
-                for e in range(load_SLE.shape[2])
-            },
-        )
-        for layer in range(load_SLE.shape[1])
-    ]
+        return
+    values_SLE = np.array(found["values"])
+    for layer in range(values_SLE.shape[1]):
+        experts = {
+            f"expert {e}": {"x": found["tokens"], "y": values_SLE[:, layer, e].tolist()}
+            for e in range(values_SLE.shape[2])
+        }
+        yield lines(f"{row}: layer {layer}, first seed", "training tokens", y, experts)
 
 
 def route_tiles(m: Measured, row: str, key: str, title: str, measure: str = "routes") -> Chart:

@@ -190,7 +190,7 @@ def stays_in_use(m: Measured) -> Iterator[Claim]:
 def load_charts(m: Measured) -> Iterator[Chart]:
     """The load over training, layer by layer."""
     for row in m.finished(list(m.rows)):
-        yield from c.load_chart(m, row)
+        yield from c.expert_charts(m, row, "load", "share of the choices")
 
 
 def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
