@@ -30,7 +30,7 @@ def keep(out: Path, kept: Path = KEPT) -> None:
         path = kept / f"{found['scale']}.json"
         before: dict[str, Any] = json.loads(path.read_text())["items"] if path.exists() else {}
         after = {**before, name: {**found, "charts": found["charts"][:MOST_PICTURES]}}
-        write_json(path, {"items": {name: after[name] for name in FIRST if name in after}})
+        write_json(path, {"items": {name: after[name] for name in FIRST if name in after}}, sort_keys=False)
         print(f"{name}: {found['verdict']} ({found['date']})")
 
 

@@ -58,10 +58,10 @@ def write_text(path: Path, text: str, errors: str = "strict") -> None:
         temporary.write_text(text, encoding="utf-8", errors=errors)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically, with sorted keys."""
+def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
+    """Write a JSON file atomically; keys keep their order only where it is that of a table's rows."""
     with atomic(path) as temporary, open(temporary, "w") as file:
-        json.dump(value, file, indent=1, sort_keys=True)
+        json.dump(value, file, indent=1, sort_keys=sort_keys)
         file.write("\n")
 
 

@@ -228,7 +228,7 @@ class _Job:
         folder = self.out / plan.row.item
         with waiting_lock(self.out / "measures"):
             folder.mkdir(exist_ok=True)
-            write_json(folder / RESULTS, results)
+            write_json(folder / RESULTS, results, sort_keys=False)
             write_item_report(results, folder)
             write_overview(self.out)
         inform(f"{plan.row.item}: {results['verdict']}")

@@ -232,7 +232,7 @@ def write_overview(out: Path) -> Path:
     without_charts = {
         name: {k: v for k, v in found.items() if k != "charts"} for name, found in items.items()
     }
-    write_json(out / RESULTS, {"items": without_charts})
+    write_json(out / RESULTS, {"items": without_charts}, sort_keys=False)
     rows = [
         [
             p.element("a", found["title"], href=f"{name}/{REPORT}"),
