@@ -35,6 +35,7 @@ def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -
     assert "- **steps**: 6 of 10\n- **training tokens**: 768\n" in (out / "README.md").read_text()
     dense = export_run(unfinished, ExportSettings("llama", step=COPIED_AT), tmp_path / "dense")
     assert json.loads((dense / "config.json").read_text())["model_type"] == "llama"
+    assert "- **causality**: strict: no token" in (dense / "README.md").read_text()
 
 
 def test_a_step_of_a_run_made_again_is_not_taken_for_the_one_that_was_exported(

@@ -47,11 +47,11 @@ class Cell:
 
     @property
     def causality(self) -> str:
-        return self.run.routing.causality if self.run.model.num_experts > 1 else "strict"
+        return self.run.config(1, 0).effective_routing.causality
 
     @property
     def training_causality(self) -> str:
-        return self.run.routing.training_causality if self.run.model.num_experts > 1 else "strict"
+        return self.run.config(1, 0).effective_routing.training_causality
 
     def folder_name(self, corpus: TrainingCorpus) -> str:
         """Readable, and different for every setting that changes what is trained, the corpus included."""

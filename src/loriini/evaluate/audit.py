@@ -67,7 +67,7 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     segment_1, later = _largest(change_L[:first]), _largest(change_L[first:])
     tolerance = ROUNDING * expected_BLV.abs().max().item()
     return Leak(
-        declared=model.config.routing.causality if model.config.num_experts > 1 else "strict",
+        declared=model.config.effective_routing.causality,
         measured=_causality(segment_1 > tolerance, later > tolerance),
         segment_1=segment_1,
         later=later,

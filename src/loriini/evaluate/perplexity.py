@@ -80,7 +80,8 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 
 def first_segment(config: LoriiniConfig) -> int:
     """Tokens at the start of an instance whose routing may depend on later ones: segment 1, or none."""
-    return config.routing.segment_length if config.num_experts > 1 and config.routing.segmented else 0
+    design = config.effective_routing
+    return design.segment_length if design.segmented else 0
 
 
 def check_domains(domains: Collection[str]) -> None:
@@ -212,5 +213,5 @@ def _losses(
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:
     """The causality of the predictions that count: routed by a skipped prompt, none sees a later token."""
-    causality = config.routing.causality if config.num_experts > 1 else "strict"
+    causality = config.effective_routing.causality
     return "after_prompt" if routing == "prompt" and causality != "strict" else causality

@@ -177,7 +177,7 @@ def evaluate_on(
         check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
-    remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
+    remark = not_causal(model.config.effective_routing)
     if remark and settings.routing != "prompt":
         warn(f"{run}: {remark}" if title else remark)
     started = time.perf_counter()

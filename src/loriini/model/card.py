@@ -64,9 +64,10 @@ def model_card(
     """The card as Markdown. `exported_as` says how weights of another architecture came from the model."""
     name = record.name if record else "A Loriini model"
     total, active = config.parameters()
+    routing = config.effective_routing
     facts = {
         "design": describe_design(config),
-        "causality": CAUSALITY[config.routing.causality].format(config.routing),
+        "causality": CAUSALITY[routing.causality].format(routing),
         "exported": exported_as,
         "parameters": f"{total:,} in all, {active:,} active for a token"
         + (" (before the export)" if exported_as else ""),

@@ -98,6 +98,12 @@ class LoriiniConfig(LlamaConfig):
         """Replaces LlamaConfig's check: with `head_dim`, heads need not divide the hidden size."""
 
     @property
+    def effective_routing(self) -> RoutingConfig:
+        """The design of the model as it is: dense with one expert, whatever `routing` says."""
+        routing: RoutingConfig = self.routing if self.num_experts > 1 else DESIGNS["dense"]
+        return routing
+
+    @property
     def scored_by_norm(self) -> bool:
         """Whether experts are scored by the norm of their own activations."""
         return self.routing.scorer == "activation_norm"

@@ -18,8 +18,8 @@ def next_tokens(labels: Tensor) -> Tensor:
 
 def skipped_positions(config: LoriiniConfig) -> int:
     """First positions of a document that the training loss leaves out: segment 1, with `skip_loss`."""
-    design = config.routing
-    skips = design.segmented and design.first_segment == "skip_loss" and config.num_experts > 1
+    design = config.effective_routing
+    skips = design.segmented and design.first_segment == "skip_loss"
     return design.segment_length if skips else 0
 
 

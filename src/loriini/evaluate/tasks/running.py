@@ -85,7 +85,7 @@ def _evaluate_run(
     model, tokenizer = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)
-    remark = not_causal(model.config.routing) if model.config.num_experts > 1 else None
+    remark = not_causal(model.config.effective_routing)
     if remark and settings.routing == "training":
         warn(f"{run}: {remark}")
     lm = LoriiniLM(
