@@ -11,7 +11,7 @@ from typing import Any
 from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.reproduce.findings import MOST_PICTURES, read_scales, write_findings
-from loriini.reproduce.items import FIRST
+from loriini.reproduce.items import ITEM_ORDER
 from loriini.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent
@@ -30,7 +30,9 @@ def keep(out: Path, kept: Path = KEPT) -> None:
         path = kept / f"{found['scale']}.json"
         before: dict[str, Any] = json.loads(path.read_text())["items"] if path.exists() else {}
         after = {**before, name: {**found, "charts": found["charts"][:MOST_PICTURES]}}
-        write_json(path, {"items": {name: after[name] for name in FIRST if name in after}}, sort_keys=False)
+        write_json(
+            path, {"items": {name: after[name] for name in ITEM_ORDER if name in after}}, sort_keys=False
+        )
         print(f"{name}: {found['verdict']} ({found['date']})")
 
 

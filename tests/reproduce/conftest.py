@@ -12,7 +12,7 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import DONE, Trial, run_state
-from loriini.reproduce import job, measures, throughput, toy_rows
+from loriini.reproduce import job, measures, throughput, toy_experiment
 from loriini.reproduce.scales import SCALES, TINY, Scale
 from loriini.reproduce.texts import waiting_lock
 from loriini.reproduce.toy import MAIN, Study
@@ -75,7 +75,7 @@ def tiny() -> Any:
         patch.setitem(SCALES, "tiny", TEST)
         patch.setitem(throughput.TIMED, "tiny", TIMED)
         patch.setitem(throughput.ROUNDS, "tiny", 2)
-        patch.setattr(toy_rows, "STUDIES", STUDIES)
+        patch.setattr(toy_experiment, "STUDIES", STUDIES)
         patch.setattr(job, "train_trials", train_here)
         patch.setattr(measures, "ANSWER", 8)
         yield

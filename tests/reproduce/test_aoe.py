@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loriini.published.items.aoe import NODES
-from loriini.reproduce.aoe_rows import at_node, best_node, questions_at_node
+from loriini.reproduce.aoe_experiments import at_node, best_node, questions_at_node
 from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim
 from loriini.reproduce.measured import Measured
 
@@ -34,7 +34,7 @@ def kept(routed: float, node: float) -> Claim:
 def test_what_is_kept_is_the_accuracy_above_chance(routed: float, node: float, verdict: str) -> None:
     claim = kept(routed, node)
     assert claim.verdict == verdict
-    assert "output" in claim.says
+    assert "output" in claim.quantity
     assert claim.values[1] == pytest.approx((node - 0.25) / (routed - 0.25))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loriini.reproduce.aoe_rows import load_columns, norms_alike
+from loriini.reproduce.aoe_experiments import load_columns, norms_alike
 from loriini.reproduce.claims import FAILS, HOLDS
 from loriini.reproduce.measured import Measured
 

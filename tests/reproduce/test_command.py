@@ -15,7 +15,8 @@ from loriini.errors import InputError, WorkerDied
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures
 from loriini.reproduce.claims import UNDECIDED
-from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.experiment import Experiment
+from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import (
     STARTUP_SECONDS,
@@ -29,7 +30,6 @@ from loriini.reproduce.listing import (
 )
 from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import item_results
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import SCALES, TINY
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
@@ -75,7 +75,7 @@ def test_wrong_input_is_one_line(
 def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "--list", "--json"])
     rows = json.loads(capsys.readouterr().out)
-    assert [row["item"] for row in rows] == list(FIRST)
+    assert [row["item"] for row in rows] == list(ITEM_ORDER)
     assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
 
 
@@ -83,7 +83,7 @@ def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]
     main(["reproduce", "--list", "--scale", "tiny", "--seeds", "2"])
     further = {
         (run_at(paper, TINY).name, next(iter(row.texts.values())))
-        for row in ROWS.values()
+        for row in EXPERIMENTS.values()
         for paper in row.further_runs.values()
     }
     *_, said = capsys.readouterr().out.splitlines()
@@ -93,7 +93,7 @@ def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
-    paper = ROWS["lory-fig3"].runs["prefix routing"]
+    paper = EXPERIMENTS["lory-fig3"].runs["prefix routing"]
     once, longer = (run_seconds(run, TINY) for run in (paper, FurtherRun.of(paper, steps=2.0)))
     assert longer - once == pytest.approx(once - STARTUP_SECONDS)
 
@@ -109,7 +109,7 @@ def test_a_training_in_twice_the_steps_costs_twice_as_much() -> None:
     ],
 )
 def test_runs_at_the_papers_scale_are_evaluated_as_published(item: str, options: list[str]) -> None:
-    row = ROWS[item]
+    row = EXPERIMENTS[item]
     commands = list(evaluation_commands(row, 1))
     assert [re.findall(r"(--(?!out).*) --out", command)[0] for command in commands] == options
     trained = {run_folder(paper, text, 0) for text, paper in paper_runs(row)}
@@ -131,7 +131,7 @@ def test_at_the_papers_scale_commands_are_printed(tmp_path: Path, capsys: pytest
 
 def test_at_the_papers_scale_each_text_has_its_runs() -> None:
     """A run on one of an item's texts alone is trained once, and each on as many GPUs as are estimated."""
-    row = ROWS["design-choices-table3"]
+    row = EXPERIMENTS["design-choices-table3"]
     commands = [training_command(paper, text, 0, gpus=1) for text, paper in paper_runs(row)]
     assert all("torchrun --nnodes 1 --nproc-per-node 1 -m" in command for command in commands)
     assert len({command.split("--out ")[1] for command in commands}) == len(commands) == 2 * 6 + 2
@@ -235,7 +235,7 @@ def test_an_error_of_measuring_leaves_the_other_items_written(
 ) -> None:
     """It is said when it occurs, and raised at the end."""
 
-    def fail(row: Row, *rest: Any) -> dict[str, Any]:
+    def fail(row: Experiment, *rest: Any) -> dict[str, Any]:
         if row.item == "lory-fig3":
             raise KeyError("nothing there")
         return item_results(row, *rest)

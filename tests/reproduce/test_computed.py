@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from loriini.published import published_values
-from loriini.reproduce import job, sent, sent_rows, toy_rows
+from loriini.reproduce import job, sent, sent_experiment, toy_experiment
 from loriini.reproduce.claims import HOLDS
-from loriini.reproduce.computed_rows import slower_and_larger
-from loriini.reproduce.items import ROWS
+from loriini.reproduce.computed_experiments import slower_and_larger
+from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.job import ReproduceSettings
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Plan
@@ -31,9 +31,9 @@ from loriini.reproduce.scales import TINY
 def test_loads_tell_who_classifies_what(
     load_CE: list[list[float]], favourite: float, other: float, split: float
 ) -> None:
-    assert toy_rows.favourite_share(load_CE) == favourite
-    assert toy_rows.others_share(load_CE) == other
-    assert toy_rows.split(load_CE) == split
+    assert toy_experiment.favourite_share(load_CE) == favourite
+    assert toy_experiment.others_share(load_CE) == other
+    assert toy_experiment.split(load_CE) == split
 
 
 def test_without_processes_bytes_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,9 +41,9 @@ def test_without_processes_bytes_are_those_of_the_formula(monkeypatch: pytest.Mo
         raise OSError("no more processes")
 
     monkeypatch.setattr(sent, "_start", refuse)
-    extra = sent_rows.bytes_sent(TINY, 1)
+    extra = sent_experiment.bytes_sent(TINY, 1)
     assert "processes cannot be started here" in extra["remark"]
-    claims = list(sent_rows.sent_by_experts(Measured({}, "", extra)))
+    claims = list(sent_experiment.sent_by_experts(Measured({}, "", extra)))
     assert [claim.verdict for claim in claims] == [HOLDS] * 3
 
 
@@ -70,31 +70,33 @@ def test_a_process_that_fails_ends_the_others(
 
 def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
     found = iter([{"remark": "no process"}, {"sent": 1}])
-    plan = Plan(replace(sent_rows.SENT_ROW, compute=lambda scale, seeds: next(found)), ())
+    plan = Plan(replace(sent_experiment.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found)), ())
     work = job._Job([], ReproduceSettings(("lory-fig7",)), cast(Any, SimpleNamespace(scale=TINY)), tmp_path)
     assert [work._computed(plan) for _ in range(3)] == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]
 
 
 def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:
     point = {"load": [[1, 0], [1, 0], [0, 1]], "accuracy": [1, 1, 1]}
-    studies = {row: {name: [[point]] * 2 for name in toy_rows.MODELS} for row in toy_rows.STUDIES}
+    studies = {row: {name: [[point]] * 2 for name in toy_experiment.MODELS} for row in toy_experiment.STUDIES}
 
     def judged() -> set[str]:
-        claims = toy_rows.who_classifies_what(Measured({}, "", {"studies": studies}))
-        return {claim.says.partition(":")[0] for claim in claims} & studies.keys()
+        claims = toy_experiment.who_classifies_what(Measured({}, "", {"studies": studies}))
+        return {claim.quantity.partition(":")[0] for claim in claims} & studies.keys()
 
     named = judged()
-    alike = {row for row, s in toy_rows.STUDIES.items() if s.width == s.expert_width}
-    assert named == alike - {toy_rows.MAIN}
+    alike = {row for row, s in toy_experiment.STUDIES.items() if s.width == s.expert_width}
+    assert named == alike - {toy_experiment.MAIN}
     unlearned = min(named)
-    studies[unlearned] = {name: [[{**point, "accuracy": [1, 1, 0]}], [point]] for name in toy_rows.MODELS}
+    studies[unlearned] = {
+        name: [[{**point, "accuracy": [1, 1, 0]}], [point]] for name in toy_experiment.MODELS
+    }
     assert judged() == named - {unlearned}
 
 
 def test_throughput_is_in_the_unit_of_the_table() -> None:
     """Thousands of tokens per second, as the brackets beside it."""
     measured = Measured({}, "", {"rates": {"MoE": [51_000.0]}, "memory": {"MoE": 1.0}})
-    assert ROWS["aoe-table4"].columns(measured, "MoE")["throughput"] == {0: 51.0}
+    assert EXPERIMENTS["aoe-table4"].columns(measured, "MoE")["throughput"] == {0: 51.0}
     assert {v.unit for v in published_values("aoe-table4") if v.column == "throughput"} == {
         "thousand tokens/s/GPU"
     }
@@ -106,7 +108,7 @@ def test_every_rank_is_slower_than_the_mixture() -> None:
         "rates": {row: [rate, rate + 0.1, rate - 0.1] for row, rate in rates.items()},
         "memory": dict.fromkeys(rates, 2.0) | {"MoE": 1.0},
     }
-    found = {claim.says: claim.verdict for claim in slower_and_larger(Measured({}, "", extra))}
-    assert [says for says, verdict in found.items() if verdict != HOLDS] == [
+    found = {claim.quantity: claim.verdict for claim in slower_and_larger(Measured({}, "", extra))}
+    assert [quantity for quantity, verdict in found.items() if verdict != HOLDS] == [
         "throughput of AoE 128 over that of MoE"
     ]

@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from loriini.published.items import ITEMS
 from loriini.reproduce.claims import FAILS, HOLDS
-from loriini.reproduce.design_choices_rows import SEQUENCE_TOP2, recovered, units_and_scopes, weakly_in_topics
+from loriini.reproduce.design_choices_experiments import (
+    SEQUENCE_TOP2,
+    recovered,
+    units_and_scopes,
+    weakly_in_topics,
+)
 from loriini.reproduce.measured import Measured
 
 RECORDS, LAYERS, EXPERTS, SEQUENCES = 20, 4, 4, 4
@@ -58,9 +63,9 @@ def routes(agreement: float, domains: int) -> dict[str, Any]:
 def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1), "routes": routes(0.0, 1)}
     m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
-    assert [claim.says for claim in weakly_in_topics(m)] == ["agreement of experts and topic"]
+    assert [claim.quantity for claim in weakly_in_topics(m)] == ["agreement of experts and topic"]
     measures["languages"] = routes(0.3, 4)
-    verdicts = {claim.says: claim.verdict for claim in weakly_in_topics(m)}
+    verdicts = {claim.quantity: claim.verdict for claim in weakly_in_topics(m)}
     assert verdicts["agreement of experts and language"] == FAILS
 
 
@@ -80,7 +85,7 @@ def test_the_unit_is_compared_with_scope_and_k() -> None:
             for row, value in perplexity.items()
         }
         m = Measured({row: {0: of_row, 1: of_row} for row, of_row in measures.items()})
-        return {claim.says: claim.verdict for claim in units_and_scopes(m)}
+        return {claim.quantity: claim.verdict for claim in units_and_scopes(m)}
 
     scope = "change of the loss with the unit minus that with the scope"
     perplexity["sequence, global, top-2"] = 14.0

@@ -118,8 +118,8 @@ def test_computed_findings_are_counted_apart_and_one_experiment_once(reproduced:
     page = findings_page([chosen], "findings")
     assert "The same experiment as [table 6; appendix G.2](#lory-table6-tiny): undecided." in page
     alone = findings_page([{"lory-table9": chosen["lory-table9"]}], "findings")
-    claims = [page.count(claim["says"]) for claim in chosen["lory-table6"]["claims"]]
-    assert claims == [alone.count(claim["says"]) for claim in chosen["lory-table6"]["claims"]]
+    claims = [page.count(claim["quantity"]) for claim in chosen["lory-table6"]["claims"]]
+    assert claims == [alone.count(claim["quantity"]) for claim in chosen["lory-table6"]["claims"]]
     assert all(claims)
 
 

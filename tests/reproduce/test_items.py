@@ -7,16 +7,16 @@ import pytest
 
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.aoe_rows import AT_CHANCE
+from loriini.reproduce.aoe_experiments import AT_CHANCE
 from loriini.reproduce.claims import HOLDS, UNDECIDED, overall
-from loriini.reproduce.design_choices_rows import RECOVERED
-from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.design_choices_experiments import RECOVERED
+from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from reproduce.conftest import SOME, results_of
 
 
 def test_every_item_of_the_papers_has_a_row() -> None:
-    assert ROWS.keys() == ITEMS.keys() == set(FIRST)
-    assert len(FIRST) == len(set(FIRST))
+    assert EXPERIMENTS.keys() == ITEMS.keys() == set(ITEM_ORDER)
+    assert len(ITEM_ORDER) == len(set(ITEM_ORDER))
 
 
 @pytest.mark.parametrize("item", SOME)
@@ -25,28 +25,28 @@ def test_an_item_is_measured_judged_and_drawn(reproduced: Path, item: str) -> No
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("item", FIRST)
+@pytest.mark.parametrize("item", ITEM_ORDER)
 def test_every_item_is_measured_judged_and_drawn(all_reproduced: Path, item: str) -> None:
     check(all_reproduced, item)
     reasons = results_of(all_reproduced, item)["reasons"]
-    assert [reason["says"] for reason in reasons] == [reason.says for reason in ROWS[item].reasons]
+    assert [reason["name"] for reason in reasons] == [reason.name for reason in EXPERIMENTS[item].reasons]
     assert all(claim["mean"] is not None for reason in reasons for claim in reason["claims"])
 
 
 def check(reproduced: Path, item: str) -> None:
     found = results_of(reproduced, item)
     assert found["claims"], "a finding without a claim"
-    unmeasured = [claim["says"] for claim in found["claims"] if claim["mean"] is None]
-    assert all(AT_CHANCE in says or says == RECOVERED for says in unmeasured)
+    unmeasured = [claim["quantity"] for claim in found["claims"] if claim["mean"] is None]
+    assert all(AT_CHANCE in quantity or quantity == RECOVERED for quantity in unmeasured)
     assert found["verdict"] == overall([claim["verdict"] for claim in found["claims"]])
-    if ROWS[item].trains:
+    if EXPERIMENTS[item].trains:
         assert {claim["verdict"] for claim in found["claims"]} == {UNDECIDED}  # one seed
         assert {cell["state"] for cell in found["cells"]} == {"finished"}
-        rows = {cell["row"] for cell in found["cells"]} - ROWS[item].further_runs.keys()
-        assert rows == set(ITEMS[item].runs) | set(ROWS[item].more_runs)
+        rows = {cell["row"] for cell in found["cells"]} - EXPERIMENTS[item].further_runs.keys()
+        assert rows == set(ITEMS[item].runs) | set(EXPERIMENTS[item].more_runs)
     elif item == "lory-fig7":
         assert {claim["verdict"] for claim in found["claims"]} == {HOLDS}
-        assert sum("over the formula's" in claim["says"] for claim in found["claims"]) == 7
+        assert sum("over the formula's" in claim["quantity"] for claim in found["claims"]) == 7
     assert len(found["published"]) == len(published_values(item))
     page = (reproduced / item / "report.html").read_text()
     assert found["sentence"] in page.replace("&#x27;", "'").replace("&gt;", ">")
@@ -56,7 +56,7 @@ def check(reproduced: Path, item: str) -> None:
 def test_the_folder_has_the_results_of_all(reproduced: Path) -> None:
     items = json.loads((reproduced / "results.json").read_text())["items"]
     assert items.keys() >= set(SOME)
-    assert list(items) == sorted(items)
+    assert list(items) == [name for name in ITEM_ORDER if name in items]
     for name, found in items.items():
         assert {"cells", "published", "finding", "verdict"} <= found.keys(), name
     assert (reproduced / "report.html").exists()

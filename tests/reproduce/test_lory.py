@@ -7,8 +7,8 @@ import pytest
 
 from loriini.launch import recipe
 from loriini.recipes import with_design
+from loriini.reproduce.lory_experiments import gain_curves, tokens_to_reach
 from loriini.reproduce.lory_experts import LONG, PAPER_SEGMENTS, TEN, utilisation, windows_differ
-from loriini.reproduce.lory_rows import gain_curves, tokens_to_reach
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import active
 
@@ -34,8 +34,8 @@ def test_windows_without_a_finite_loss_have_no_gain() -> None:
 def in_use(segments: int) -> Measured:
     """Mixtures of which ever more experts are active, in windows of so many segments."""
     shares = [[i / 20] for i in range(20)]
-    window = {"shares": shares, "tokens": list(range(20)), "segments": segments, "steps": 10}
-    found = trained(**{TEN: window, LONG: {**window, "segments": 5 * segments}})
+    window = {"shares": shares, "tokens": list(range(20)), "units": segments, "steps": 10}
+    found = trained(**{TEN: window, LONG: {**window, "units": 5 * segments}})
     return Measured({f"1.5B/{experts}E": found for experts in (8, 16, 32)})
 
 
@@ -54,4 +54,4 @@ def test_windows_are_counted_in_segments(design: str, segments: int) -> None:
     run = replace(run, length=4 * run.routing.segment_length)
     steps = [{"active": [1 << (i % 2)], "experts": 2, "tokens": i} for i in range(6)]
     found = active(run, steps, 3)
-    assert (found["segments"], found["steps"], found["shares"]) == (segments, 3, [[1.0], [1.0]])
+    assert (found["units"], found["steps"], found["shares"]) == (segments, 3, [[1.0], [1.0]])

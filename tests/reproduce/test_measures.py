@@ -10,26 +10,26 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.perplexity import HeldOut
 from loriini.reproduce import measures
-from loriini.reproduce.measures import Setting, kept_measure, questions
+from loriini.reproduce.measures import LoadedModel, kept_measure, questions
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
 @pytest.fixture
-def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
+def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     monkeypatch.setattr(measures, "ANSWER", SEGMENT // 2)
     monkeypatch.setattr(measures, "run_precision", lambda folder: "fp32")
     ids = torch.randint(VOCABULARY, (6, 3 * SEGMENT))
     model = LoriiniForCausalLM(tiny_config("lory")).eval()
-    return Setting(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
+    return LoadedModel(tmp_path, model, {"birds": HeldOut(ids, 4.0)}, lambda kind: {}, SEGMENT)
 
 
-def test_questions_differ_by_how_they_are_routed(setting: Setting) -> None:
+def test_questions_differ_by_how_they_are_routed(setting: LoadedModel) -> None:
     """They are longer than a segment, within which routing by prompt is routing by segment."""
     prompt, segment = (questions(setting, how)["log_likelihood"]["birds"] for how in ("prompt", "segment"))
     assert prompt != segment
 
 
-def test_a_question_is_answered_by_the_likeliest_passage(setting: Setting) -> None:
+def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -> None:
     """Each of six questions has the answers of the three instances before it as wrong ones."""
     ids = setting.heldout["birds"].ids[:, : 2 * SEGMENT]
     context = SEGMENT + SEGMENT // 2

@@ -7,7 +7,7 @@ import pytest
 
 from loriini.reproduce.claims import Claim
 from loriini.reproduce.item_reasons import REASONS
-from loriini.reproduce.items import ROWS
+from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.reasons import FurtherRun, Reason, run_at, too_few_steps, twice
 from loriini.reproduce.scales import SMALL, TINY
@@ -29,25 +29,25 @@ class Asked(Measured):
         return {}
 
 
-@pytest.mark.parametrize(("item", "reason"), CASES, ids=[f"{i}: {r.says}" for i, r in CASES])
+@pytest.mark.parametrize(("item", "reason"), CASES, ids=[f"{i}: {r.name}" for i, r in CASES])
 def test_a_reason_is_about_its_own_runs_and_the_items(item: str, reason: Reason) -> None:
     Asked.asked = set()
     assert list(reason.claims(Asked({})))
-    own = ROWS[item].runs.keys()
+    own = EXPERIMENTS[item].runs.keys()
     assert reason.runs.keys().isdisjoint(own)
     assert reason.runs.keys() <= Asked.asked <= own | reason.runs.keys()
 
 
 @pytest.mark.parametrize("scale", [TINY, SMALL], ids=["tiny", "small"])
 def test_further_runs_train_something_else(scale: Any) -> None:
-    for item, row in ROWS.items():
+    for item, row in EXPERIMENTS.items():
         own = [replace(run_at(paper, scale), name="") for paper in row.runs.values()]
         for name, paper in row.further_runs.items():
             assert replace(run_at(paper, scale), name="") not in own, f"{item}: {name}"
 
 
 def test_a_further_run_keeps_the_papers_settings() -> None:
-    paper = ROWS["lory-fig4"].runs["0.3B (rand batch)"]
+    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
     run = run_at(paper, TINY)
     further = run_at(FurtherRun.of(paper, steps=2.0, learning_rate=0.5), TINY)
     assert further.steps == 2 * TINY.steps
@@ -86,6 +86,6 @@ def test_a_lead_that_grows_but_is_still_behind_supports_in_part(lead: float, ver
     def loss(m: Measured, row: str) -> dict[int, float]:
         return {seed: losses[row] * (1 + seed / 1000) for seed in range(3)}
 
-    paper = ROWS["lory-fig4"].runs["0.3B (rand batch)"]
+    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
     reason = too_few_steps({"better": paper, "worse": paper}, "better", "worse", loss)
     assert reason.to_dict(Measured({}))["verdict"] == verdict

@@ -103,8 +103,10 @@ def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
-    from loriini.reproduce.items import chosen_rows
+    from loriini.reproduce.items import find_experiments
     from loriini.reproduce.listing import paper_commands
 
-    for row in chosen_rows(items):
-        print(f"# {row.item}: {row.published.title}", *paper_commands(row, seeds), sep="\n")
+    for experiment in find_experiments(items):
+        print(
+            f"# {experiment.item}: {experiment.published.title}", *paper_commands(experiment, seeds), sep="\n"
+        )

@@ -51,7 +51,7 @@ class Claim:
     A single bound of 0 is strict: above 0, or below it. With both bounds 0 the mean is exactly 0.
     """
 
-    says: str
+    quantity: str
     values: Values
     low: float = -math.inf
     high: float = math.inf
@@ -101,11 +101,11 @@ class Claim:
         found, text = self.estimate or Estimate(math.nan), self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
         return {
-            "says": self.says,
+            "quantity": self.quantity,
             **{name: rounded(value) for name, value in found.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
-            "wanted": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
+            "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
             "unit": self.unit,
             "seeds": len(self.finite),
             "exact": self.exact,
@@ -143,7 +143,7 @@ def verdict_phrase(verdict: str) -> str:
 
 def in_words(claim: Mapping[str, Any]) -> str:
     """A claim with its estimate, interval and range."""
-    return f"{claim['says']}: {estimate_text(claim)} (claimed: {range_text(claim)})"
+    return f"{claim['quantity']}: {estimate_text(claim)} (claimed: {range_text(claim)})"
 
 
 def estimate_text(found: Mapping[str, Any]) -> str:
@@ -162,7 +162,7 @@ def estimate_text(found: Mapping[str, Any]) -> str:
 
 def range_text(claim: Mapping[str, Any]) -> str:
     """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
-    low, high = claim["wanted"]
+    low, high = claim["range"]
     if low is None:
         return f"at most {number(high)}" if high else "below 0"
     if high is None:
@@ -230,23 +230,23 @@ def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
     return combined(lambda values: pick(values, axis=0), several)
 
 
-def below(what: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
+def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
     """That one quantity is below another, paired by seed."""
-    return Claim(what, difference(one, other), high=0.0, unit=unit)
+    return Claim(quantity, difference(one, other), high=0.0, unit=unit)
 
 
-def above(what: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
+def above(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
     """That one quantity is above another, paired by seed."""
-    return Claim(what, difference(one, other), low=0.0, unit=unit)
+    return Claim(quantity, difference(one, other), low=0.0, unit=unit)
 
 
-def close(what: str, one: Values, other: Values, within: float = CLOSE, *, unit: str = "nats") -> Claim:
+def close(quantity: str, one: Values, other: Values, within: float = CLOSE, *, unit: str = "nats") -> Claim:
     """That two quantities differ by at most `within`, paired by seed."""
-    return Claim(what, difference(one, other), -within, within, unit)
+    return Claim(quantity, difference(one, other), -within, within, unit)
 
 
 def exactly(
-    what: str, value: float, low: float = -math.inf, high: float = math.inf, *, unit: str = ""
+    quantity: str, value: float, low: float = -math.inf, high: float = math.inf, *, unit: str = ""
 ) -> Claim:
     """A claim about a number that is computed."""
-    return Claim(what, {0: value}, low, high, unit, exact=True)
+    return Claim(quantity, {0: value}, low, high, unit, exact=True)

@@ -14,7 +14,7 @@ from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims import counted, estimate_text, range_text
-from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.report import (
     caption,
     cell,
@@ -77,7 +77,7 @@ def read_scales(folder: Path) -> list[Items]:
 
 def of_today(items: Items) -> Items:
     """The items whose trainings are those of their scale as it is defined today."""
-    reasons = {name: outdated(items[name]) for name in FIRST if name in items}
+    reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
     return {name: items[name] for name, reason in reasons.items() if not reason}
@@ -94,7 +94,7 @@ def read_file(file: Path) -> Items:
 def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
     """The charts of the page by name."""
     for items in scales:
-        for name in FIRST:
+        for name in ITEM_ORDER:
             yield from charts_of(items[name]) if name in items and not repeats(name, items) else ()
 
 
@@ -133,7 +133,7 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     for items in scales:
         yield from _overview(items)
     for items in scales:
-        for name in FIRST:
+        for name in ITEM_ORDER:
             if name in items and (other := repeats(name, items)):
                 yield from _repeated(items[name], items[other])
             elif name in items:
@@ -151,7 +151,7 @@ def _overview(items: Items) -> Iterator[str]:
         ["item", "finding", "verdict"],
         (
             [f"[{found['title']}](#{anchor(found)})", found["finding"], found["verdict"]]
-            for name in FIRST
+            for name in ITEM_ORDER
             if (found := items.get(name)) and not repeats(name, items)
         ),
     )
@@ -161,7 +161,7 @@ def rates(items: Items) -> str:
     """The learning rates of the items' own trainings, by the models' width."""
     found = defaultdict[int, set[float]](set)
     for name, item in items.items():
-        own = (trained["settings"] for trained in item["cells"] if trained["row"] in ROWS[name].runs)
+        own = (trained["settings"] for trained in item["cells"] if trained["row"] in EXPERIMENTS[name].runs)
         for settings in own:
             found[settings["model"]["hidden_size"]].add(settings["optimizer"]["learning_rate"])
     distinct = set().union(*found.values())
@@ -218,8 +218,8 @@ def made(found: Mapping[str, Any]) -> str:
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
-    said = "; ".join(f"{c['says']}: {estimate_text(c)} ({range_text(c)} if so)" for c in reason["claims"])
-    yield f"Likely reason: {reason['says']}. **{reason['verdict'].capitalize()}** by further runs: {said}."
+    said = "; ".join(f"{c['quantity']}: {estimate_text(c)} ({range_text(c)} if so)" for c in reason["claims"])
+    yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs: {said}."
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -5,15 +5,15 @@ from functools import partial
 
 from loriini.published.items import ITEMS, PaperRun
 from loriini.reproduce import common as c
-from loriini.reproduce import design_choices_rows as choices
+from loriini.reproduce import design_choices_experiments as choices
 from loriini.reproduce import lory_experts as experts
-from loriini.reproduce.aoe_rows import at_node
+from loriini.reproduce.aoe_experiments import at_node
 from loriini.reproduce.claims import Claim, Values, above, below, difference, extreme
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.reasons import (
     FurtherRun,
-    Quantity,
     Reason,
+    ValuesOf,
     in_twice_the_steps,
     other_setting,
     too_few_steps,
@@ -21,8 +21,8 @@ from loriini.reproduce.reasons import (
     untuned_rate,
 )
 
-heldout: Quantity = Measured.loss
-training: Quantity = Measured.training_loss
+heldout: ValuesOf = Measured.loss
+training: ValuesOf = Measured.training_loss
 Runs = Mapping[str, PaperRun]
 """An item's runs, by row."""
 ReasonOf = Callable[[Runs], Reason]
@@ -38,22 +38,22 @@ def answers(m: Measured, row: str) -> Values:
     return c.scaled(c.likelihood_of(m, row), -1)
 
 
-def steps(better: str, worse: str, of: Quantity) -> ReasonOf:
+def steps(better: str, worse: str, values_of: ValuesOf) -> ReasonOf:
     """Too few steps for a lead that the item's finding is about."""
-    return lambda runs: too_few_steps(runs, better, worse, of)
+    return lambda runs: too_few_steps(runs, better, worse, values_of)
 
 
-def rates(better: str, worse: str, of: Quantity) -> ReasonOf:
+def rates(better: str, worse: str, values_of: ValuesOf) -> ReasonOf:
     """One learning rate for both."""
-    return lambda runs: untuned_rate(runs, better, worse, of)
+    return lambda runs: untuned_rate(runs, better, worse, values_of)
 
 
-def grows(row: str, what: str, of: Quantity) -> ReasonOf:
+def grows(row: str, what: str, values_of: ValuesOf) -> ReasonOf:
     """That a quantity of a row still grows: twice the steps make it larger."""
 
     def claims(m: Measured) -> Iterator[Claim]:
-        says = f"{what} in twice the steps minus that in these"
-        yield above(says, of(m, twice(row)), of(m, row), unit="")
+        quantity = f"{what} in twice the steps minus that in these"
+        yield above(quantity, values_of(m, twice(row)), values_of(m, row), unit="")
 
     return lambda runs: in_twice_the_steps(f"{what}: still growing", runs, [row], claims)
 
@@ -82,8 +82,8 @@ def longer_warmup(runs: Runs) -> Reason:
 
 def weaker_decay(runs: Runs) -> Reason:
     """A fifth of the weight decay."""
-    says = "a weight decay of 0.5 is for many more steps"
-    return other_setting(says, WEAK_DECAY, runs, TOKEN, WIDE, heldout)
+    name = "a weight decay of 0.5 is for many more steps"
+    return other_setting(name, WEAK_DECAY, runs, TOKEN, WIDE, heldout)
 
 
 def stronger_balancing(runs: Runs) -> Reason:
@@ -109,8 +109,8 @@ def better_mixture(runs: Runs, norm: str) -> Reason:
         return difference(best, m.loss(row, measure=at_node("router", norm)))
 
     def claims(m: Measured) -> Iterator[Claim]:
-        says = "loss at the best node less with routers, in twice the steps less in these"
-        yield below(says, lost(m, twice("router")), lost(m, "router"))
+        quantity = "loss at the best node less with routers, in twice the steps less in these"
+        yield below(quantity, lost(m, twice("router")), lost(m, "router"))
 
     return in_twice_the_steps("loss added without routers: still falling", runs, ["router"], claims)
 

@@ -1,23 +1,28 @@
-"""All rows by item, in the order in which `all` reproduces them: the most informative per cost first."""
+"""The experiments by item, and the order in which `all` makes them."""
 
 from dataclasses import replace
 from difflib import get_close_matches
 
 from loriini.errors import InputError
 from loriini.published.items import ITEMS
-from loriini.reproduce.aoe_rows import AOE_ROWS
-from loriini.reproduce.computed_rows import COMPUTED_ROWS
-from loriini.reproduce.design_choices_rows import DESIGN_CHOICES_ROWS
+from loriini.reproduce.aoe_experiments import AOE_EXPERIMENTS
+from loriini.reproduce.computed_experiments import COMPUTED_EXPERIMENTS
+from loriini.reproduce.design_choices_experiments import DESIGN_CHOICES_EXPERIMENTS
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.item_reasons import REASONS
-from loriini.reproduce.lory_rows import LORY_ROWS
-from loriini.reproduce.rows import Row
+from loriini.reproduce.lory_experiments import LORY_EXPERIMENTS
 
 ALL = "all"
-ROWS = {
-    row.item: replace(row, reasons=REASONS.get(row.item, ()))
-    for row in (*LORY_ROWS, *DESIGN_CHOICES_ROWS, *AOE_ROWS, *COMPUTED_ROWS)
+EXPERIMENTS = {
+    experiment.item: replace(experiment, reasons=REASONS.get(experiment.item, ()))
+    for experiment in (
+        *LORY_EXPERIMENTS,
+        *DESIGN_CHOICES_EXPERIMENTS,
+        *AOE_EXPERIMENTS,
+        *COMPUTED_EXPERIMENTS,
+    )
 }
-FIRST = (
+ITEM_ORDER = (  # the most informative per cost first
     "lory-table4",
     "lory-table5",
     "lory-fig7",
@@ -64,12 +69,12 @@ FIRST = (
 )
 
 
-def chosen_rows(names: tuple[str, ...]) -> list[Row]:
-    """The rows of some items, each once, or of `all`. InputError for an unknown name."""
+def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
+    """The experiments of some items, each once, or of `all`. InputError for an unknown name."""
     for name in names:
-        if name not in ROWS and name != ALL:
+        if name not in EXPERIMENTS and name != ALL:
             nearest = get_close_matches(name, ITEMS, 1)
             hint = f"the nearest is {nearest[0]}; " if nearest else ""
             raise InputError(f"{name}: no item of the papers; {hint}`loriini reproduce --list` lists all")
-    wanted = FIRST if ALL in names else tuple(dict.fromkeys(names))
-    return [ROWS[name] for name in wanted]
+    wanted = ITEM_ORDER if ALL in names else tuple(dict.fromkeys(names))
+    return [EXPERIMENTS[name] for name in wanted]

@@ -20,12 +20,12 @@ from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform, warn
 from loriini.reproduce.claims import HOLDS
-from loriini.reproduce.items import chosen_rows
+from loriini.reproduce.experiment import Experiment
+from loriini.reproduce.items import find_experiments
 from loriini.reproduce.measures import measure
 from loriini.reproduce.plan import Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import RESULTS, item_results
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, find_scale
 from loriini.reproduce.texts import Texts, waiting_lock
 from loriini.sources import OnError, read_documents
@@ -57,7 +57,7 @@ class ReproduceSettings:
     on_error: OnError = "stop"
 
     def __post_init__(self) -> None:
-        chosen_rows(self.items)
+        find_experiments(self.items)
         find_scale(self.scale)
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS}")
@@ -108,11 +108,11 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
 
 def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], HeldOutTexts]:
     """The items with their trainings in `out`, and the text that these are measured on."""
-    scale, rows = find_scale(settings.scale), chosen_rows(settings.items)
+    scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / "text", scale, settings.text, settings.jobs, settings.on_error)
     claim_folder(settings, texts, out)
     inform(f"Everything goes to {out}")
-    return make_plans(rows, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)
+    return make_plans(experiments, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)
 
 
 def train_and_write(
@@ -135,7 +135,7 @@ def train_and_write(
 
 def holds(out: Path, plan: Plan) -> bool:
     """Whether an item's finding holds, by its results."""
-    return bool(json.loads((out / plan.row.item / RESULTS).read_text())["verdict"] == HOLDS)
+    return bool(json.loads((out / plan.experiment.item / RESULTS).read_text())["verdict"] == HOLDS)
 
 
 class _Job:
@@ -153,7 +153,7 @@ class _Job:
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
             for placed in (*plan.placed, *plan.further):
-                self.names[placed.trial.folder] |= set(plan.row.measures)
+                self.names[placed.trial.folder] |= set(plan.experiment.measures)
         self.ended: set[Path] = set()
         self.training = True
         self.futures: list[Future[None]] = []
@@ -189,12 +189,12 @@ class _Job:
         done = [plan for plan in self.open if self._may_finish(plan)]
         for plan in done:
             self.open.remove(plan)
-            self._submit(plan.row.item, partial(self._write, plan))
+            self._submit(plan.experiment.item, partial(self._write, plan))
 
     def _may_finish(self, plan: Plan) -> bool:
         """Whether all trainings of an item ended, and all others where it is timed."""
         trained = all(trial.folder in self.ended for trial in plan.trials)
-        return trained and not (plan.row.timed and self.training)
+        return trained and not (plan.experiment.timed and self.training)
 
     def _measure(self, trial: Trial) -> None:
         self._measures(trial, sorted(self.names[trial.folder]))
@@ -207,7 +207,10 @@ class _Job:
     def _write(self, plan: Plan) -> None:
         """Write an item's results and report, and the overview."""
         cells = [
-            (placed, self._measures(placed.trial, plan.row.measures) if is_trained(placed.trial) else {})
+            (
+                placed,
+                self._measures(placed.trial, plan.experiment.measures) if is_trained(placed.trial) else {},
+            )
             for placed in (*plan.placed, *(p for p in plan.further if is_trained(p.trial)))
         ]
         own = len(plan.placed)
@@ -224,33 +227,33 @@ class _Job:
             "date": time.strftime("%Y-%m-%d"),
         }
         extra = self._computed(plan)
-        results = item_results(self._with_amounts(plan.row), cells[:own], cells[own:], extra, about)
-        folder = self.out / plan.row.item
+        results = item_results(self._with_amounts(plan.experiment), cells[:own], cells[own:], extra, about)
+        folder = self.out / plan.experiment.item
         with waiting_lock(self.out / "measures"):
             folder.mkdir(exist_ok=True)
             write_json(folder / RESULTS, results, sort_keys=False)
             write_item_report(results, folder)
             write_overview(self.out)
-        inform(f"{plan.row.item}: {results['verdict']}")
+        inform(f"{plan.experiment.item}: {results['verdict']}")
 
-    def _with_amounts(self, row: Row) -> Row:
-        """The row; where its text is of its own kind, how much there is of each domain is noted."""
-        if row.kind is None:
-            return row
-        return replace(row, note=f"{row.note}; {self.heldout.texts.amounts(row.kind)}")
+    def _with_amounts(self, experiment: Experiment) -> Experiment:
+        """The experiment; where its text is of its own kind, how much there is of each domain is noted."""
+        if experiment.kind is None:
+            return experiment
+        return replace(experiment, note=f"{experiment.note}; {self.heldout.texts.amounts(experiment.kind)}")
 
     def _computed(self, plan: Plan) -> Mapping[str, Any]:
         """What an item computes without a training, once for each number of seeds.
 
         With a `remark` something could not be measured, so it is tried again.
         """
-        if plan.row.compute is None:
+        if plan.experiment.compute is None:
             return {}
-        path = self.out / "measures" / plan.row.item / f"{self.settings.seeds}-seeds.json"
+        path = self.out / "measures" / plan.experiment.item / f"{self.settings.seeds}-seeds.json"
         with waiting_lock(path.parent):
             found = read_object(path, "remove it") if path.exists() else {}
             if not found or "remark" in found:
-                write_json(path, plan.row.compute(self.heldout.scale, self.settings.seeds))
+                write_json(path, plan.experiment.compute(self.heldout.scale, self.settings.seeds))
                 found = read_object(path, "remove it")
         return found
 

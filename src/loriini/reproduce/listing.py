@@ -14,11 +14,11 @@ from loriini.estimate.memory import GpuCluster
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
-from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.experiment import Experiment
+from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.plan import further_runs, item_runs
 from loriini.reproduce.reasons import run_at
 from loriini.reproduce.results import RESULTS
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
 
 STARTUP_SECONDS = 10.0
@@ -37,16 +37,16 @@ GIB = 1 << 30
 GPUS_OF_NODE = 8
 
 
-def core_minutes(row: Row, scale: Scale, seeds: int) -> float:
+def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
     """An estimate of an item's cost on cores, if none of its runs is there yet."""
-    runs = distinct_runs(item_runs(row, scale), scale)
+    runs = distinct_runs(item_runs(experiment, scale), scale)
     seconds = sum(run_seconds(paper, scale) for paper in runs)
-    return seeds * seconds / 60 + (COMPUTED_MINUTES if row.compute else 0)
+    return seeds * seconds / 60 + (COMPUTED_MINUTES if experiment.compute else 0)
 
 
 def describe_reasons(scale: Scale, seeds: int) -> str:
     """What `--reasons` trains beside all items, if no finding holds."""
-    wanted = distinct_runs(chain.from_iterable(map(further_runs, ROWS.values())), scale)
+    wanted = distinct_runs(chain.from_iterable(map(further_runs, EXPERIMENTS.values())), scale)
     minutes = seeds * sum(run_seconds(paper, scale) for paper in wanted) / 60
     return (
         f"--reasons adds at most {seeds * len(wanted)} trainings, {ceil(minutes)} core-minutes: those of "
@@ -74,19 +74,19 @@ def describe_items(scale: Scale, seeds: int, out: Path | None) -> list[dict[str,
         {
             "item": name,
             "finding": ITEMS[name].finding,
-            "trainings": seeds * len(distinct_runs(item_runs(ROWS[name], scale), scale)),
-            "cost": cost(ROWS[name], scale, seeds),
+            "trainings": seeds * len(distinct_runs(item_runs(EXPERIMENTS[name], scale), scale)),
+            "cost": cost(EXPERIMENTS[name], scale, seeds),
             "state": state(name, scale, out),
         }
-        for name in FIRST
+        for name in ITEM_ORDER
     ]
 
 
-def cost(row: Row, scale: Scale, seeds: int) -> str:
+def cost(experiment: Experiment, scale: Scale, seeds: int) -> str:
     """Core-minutes, or GPU-hours at the papers' scale."""
     if scale.shapes:
-        return f"{ceil(core_minutes(row, scale, seeds))} core-minutes"
-    hours = sum(gpu_hours(paper) for _, paper in paper_runs(row))
+        return f"{ceil(core_minutes(experiment, scale, seeds))} core-minutes"
+    hours = sum(gpu_hours(paper) for _, paper in paper_runs(experiment))
     return f"{seeds * hours:,.0f} GPU-hours"
 
 
@@ -107,22 +107,22 @@ def gpu_hours(paper: PaperRun) -> float:
     return tokens * flops / (USE * PEAK) / 3600
 
 
-def paper_commands(row: Row, seeds: int) -> Iterator[str]:
+def paper_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
     """The commands of an item at the papers' scale: trainings after lines with estimates, and evaluations."""
-    for text, paper in paper_runs(row):
+    for text, paper in paper_runs(experiment):
         published = TRAINING[paper.recipe.partition("-")[0]]
         yield described(paper, text, published.gpus, published.gpu_memory)
         for seed in range(seeds):
             yield training_command(paper, text, seed, published.gpus)
-    yield from evaluation_commands(row, seeds)
+    yield from evaluation_commands(experiment, seeds)
 
 
-def paper_runs(row: Row) -> list[tuple[str, PaperRun]]:
+def paper_runs(experiment: Experiment) -> list[tuple[str, PaperRun]]:
     """An item's trainings at the papers' scale, each once: its text and how it is evaluated, too."""
     found = {
         (text, run_name(paper)): (text, paper)
-        for name, text, _, _ in item_runs(row, SCALES["paper"])
-        for paper in [row.runs[name]]
+        for name, text, _, _ in item_runs(experiment, SCALES["paper"])
+        for paper in [experiment.runs[name]]
     }
     return list(found.values())
 
@@ -169,16 +169,16 @@ def run_folder(paper: PaperRun, text: str, seed: int) -> str:
     return f"runs/{slug(text)}/" + "-".join([*run_name(paper).split(), f"seed{seed}"])
 
 
-def evaluation_commands(row: Row, seeds: int) -> Iterator[str]:
+def evaluation_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
     """The commands that evaluate an item's runs, alike ones of a text together: tasks or held-out text."""
     by_options: dict[tuple[str, tuple[str, ...]], list[PaperRun]] = defaultdict(list)
-    for name, text, _, _ in item_runs(row, SCALES["paper"]):
-        default = row.published.evaluate or ("--documents", f"HELDOUT/{slug(text)}") * (
-            "heldout" in row.measures
+    for name, text, _, _ in item_runs(experiment, SCALES["paper"]):
+        default = experiment.published.evaluate or ("--documents", f"HELDOUT/{slug(text)}") * (
+            "heldout" in experiment.measures
         )
-        by_options[text, row.runs[name].evaluate or default].append(row.runs[name])
+        by_options[text, experiment.runs[name].evaluate or default].append(experiment.runs[name])
     for (text, options), papers in by_options.items():
         for seed in range(seeds if options else 0):
             runs = dict.fromkeys(run_folder(paper, text, seed) for paper in papers)
-            name = "-".join([row.item, slug(text), *options[3::2], f"seed{seed}"]).replace(":", "-")
+            name = "-".join([experiment.item, slug(text), *options[3::2], f"seed{seed}"]).replace(":", "-")
             yield f"loriini evaluate {' '.join(runs)} {' '.join(options)} --out {name}.json"

@@ -36,13 +36,13 @@ def specialised_at_three_layers(m: Measured) -> Iterator[Claim]:
         return
     first, middle, last = (c.layer_values(found, i) for i in (0, layers // 2, layers - 1))
     for name, values in (("middle", middle), ("last", last)):
-        says = f"agreement of experts and domain, {name} layer"
-        yield Claim(says, values, low=SPECIALISED)
-        yield above(f"{says} minus that of the first", values, first, unit="")
+        quantity = f"agreement of experts and domain, {name} layer"
+        yield Claim(quantity, values, low=SPECIALISED)
+        yield above(f"{quantity} minus that of the first", values, first, unit="")
     alike = {pair: gate_distance(m, "0.3B/8E", *pair) for pair in (("arxiv", "python"), ("books", "wiki"))}
     if all(alike.values()):
-        says = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
-        yield below(says, *alike.values(), unit="")
+        quantity = "distance of the routing weights of arXiv and Python minus that of Books and Wikipedia"
+        yield below(quantity, *alike.values(), unit="")
 
 
 def gate_distance(m: Measured, row: str, one: str, other: str) -> Values:
@@ -59,8 +59,8 @@ def specialised_everywhere(m: Measured) -> Iterator[Claim]:
     """At the layers between, too."""
     found = agreement(m)
     for layer in range(1, len(next(iter(found.values()), []))):
-        says = f"agreement of experts and domain, layer {layer}"
-        yield Claim(says, c.layer_values(found, layer), low=SPECIALISED)
+        quantity = f"agreement of experts and domain, layer {layer}"
+        yield Claim(quantity, c.layer_values(found, layer), low=SPECIALISED)
 
 
 def specialisation_charts(m: Measured) -> Iterator[Chart]:
@@ -93,8 +93,8 @@ def warmup_helps(m: Measured) -> Iterator[Claim]:
     yield above(
         "training loss without the warm-up minus that with it", *map(m.training_loss, (without, plain))
     )
-    says = "share of active experts without the warm-up minus that with it, last third"
-    yield below(says, *(active_share(m, row, LATE) for row in (without, plain)), unit="")
+    quantity = "share of active experts without the warm-up minus that with it, last third"
+    yield below(quantity, *(active_share(m, row, LATE) for row in (without, plain)), unit="")
 
 
 def utilisation(m: Measured) -> Iterator[Claim]:
@@ -104,26 +104,27 @@ def utilisation(m: Measured) -> Iterator[Claim]:
     the paper's.
     """
     for experts in (8, 16):
-        if segments(m, LONG) >= PAPER_SEGMENTS:
-            says = f"share of {experts} experts that are active, second tenth of training"
-            yield Claim(says, active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG), low=0.5)
+        if units_in_window(m, LONG) >= PAPER_SEGMENTS:
+            quantity = f"share of {experts} experts that are active, second tenth of training"
+            yield Claim(quantity, active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG), low=0.5)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     yield above(
         "share of 32 experts that are active, last third minus that of the second", late, early, unit=""
     )
 
 
-def segments(m: Measured, window: str) -> int:
-    """Segments in a window of steps; 0 where no mixture was trained."""
-    found = (active["segments"] for row in m.rows for active in m.each(row, "training", window).values())
+def units_in_window(m: Measured, window: str) -> int:
+    """Units routed in a window of steps; 0 where no mixture was trained."""
+    found = (active["units"] for row in m.rows for active in m.each(row, "training", window).values())
     return next(found, 0)
 
 
 def windows_differ(m: Measured) -> Iterator[str]:
     """How many segments the windows of steps hold, here and in the paper."""
-    if segments(m, TEN):
+    ten, tenth = (units_in_window(m, window) for window in (TEN, LONG))
+    if ten:
         yield (
-            f"ten steps hold {segments(m, TEN):,} segments and a tenth of training {segments(m, LONG):,}, "
+            f"ten steps hold {ten:,} segments and a tenth of training {tenth:,}, "
             f"but the paper's ten steps {PAPER_SEGMENTS:,}; an expert that few segments choose is active in "
             "windows of many alone, so shares are compared with each other, not with the paper's"
         )

@@ -46,7 +46,7 @@ NO_ROUTES = ("routes", "topics", "languages")
 
 
 @dataclass(frozen=True)
-class Setting:
+class LoadedModel:
     """A trained model and the held-out text that it is measured on."""
 
     run: Path
@@ -63,7 +63,7 @@ def training(trial: Trial) -> dict[str, Any]:
     - `training_loss`: mean of the last tenth of the steps, in nats a token.
     - `curve`: `compare.measures.learning_curve` over tokens.
     - `active`: share of experts active at least once in ten steps, by window and layer (Lory, appendix G.1);
-      `active_long`: in a tenth of the training. `segments` is how many units a window routes.
+      `active_long`: in a tenth of the training. `units` is how many units a window routes.
     - `load`: share of choices, by step, layer and expert, and of how many in a layer these are at least (0:
       not recorded); `norms`: mean activation norms, alike.
     """
@@ -102,7 +102,7 @@ def active(run: Run, routed: Metrics, window: int) -> dict[str, Any]:
         "tokens": thinned(ends.tolist()),
         "shares": thinned(shares.tolist()),
         "steps": steps,
-        "segments": steps * run.batch_size * (run.length // unit),
+        "units": steps * run.batch_size * (run.length // unit),
     }
 
 
@@ -112,28 +112,34 @@ def thinned(values: Sequence[Any]) -> list[Any]:
     return [values[i] for i in kept]
 
 
-def perplexity(s: Setting, routing: EvaluationRouting = "training") -> dict[str, Any]:
+def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> dict[str, Any]:
     """Perplexity by domain after the first `skip` tokens, routed as in training, by prompt or by segment.
 
     `instance_losses` are those of `evaluate`, with six digits.
     """
-    precision = run_precision(s.run)
+    precision = run_precision(loaded.run)
     found = evaluate(
-        s.model, s.heldout, s.skip, precision=precision, routing=routing, shown=False, per_instance=True
+        loaded.model,
+        loaded.heldout,
+        loaded.skip,
+        precision=precision,
+        routing=routing,
+        shown=False,
+        per_instance=True,
     )
     losses = {domain: list(map(significant, values)) for domain, values in found["instance_losses"].items()}
     kept = ("perplexity", "bits_per_byte", "tokens", "skip", "causality")
     return {**{key: found[key] for key in kept}, "instance_losses": losses}
 
 
-def routes(s: Setting, kind: str | None = None) -> dict[str, Any]:
+def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
-    text = s.heldout if kind is None else s.of_kind(kind)
-    return routes_by_domain(s.model, {domain: held.ids for domain, held in text.items()}).to_dict()
+    text = loaded.heldout if kind is None else loaded.of_kind(kind)
+    return routes_by_domain(loaded.model, {domain: held.ids for domain, held in text.items()}).to_dict()
 
 
 @torch.no_grad()
-def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
+def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dict[str, Any]:
     """Which of four passages continues a held-out text, by domain, routed by the text before it.
 
     The wrong passages are the same tokens of other instances of the domain, so chance is 1/4. The text before
@@ -141,23 +147,23 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
     `accuracy` is the share of right choices, `log_likelihood` the right answers', in nats a token; `right`
     (1 or 0) and `log_likelihoods` are those of every question.
     """
-    context = s.skip + s.skip // 2
+    context = loaded.skip + loaded.skip // 2
     measured = defaultdict[str, dict[str, Any]](dict)
-    precision = run_precision(s.run)
-    for domain, text in s.heldout.items():
+    precision = run_precision(loaded.run)
+    for domain, text in loaded.heldout.items():
         ids_BL = text.ids[:, : context + ANSWER]
         if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
             continue
         scores = []
         for shift in range(CHOICES):
             asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
-            asked_BL = asked_BL.to(s.model.device)
+            asked_BL = asked_BL.to(loaded.model.device)
             inference: dict[str, Any] = {}
             if routing != "training":
-                lengths_B = torch.full((len(asked_BL),), context, device=s.model.device)
+                lengths_B = torch.full((len(asked_BL),), context, device=loaded.model.device)
                 inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
-            labels_B = labels_of(s.model, domain, len(asked_BL))
-            losses_BL = token_losses(s.model, asked_BL, precision, labels_B, **inference)
+            labels_B = labels_of(loaded.model, domain, len(asked_BL))
+            losses_BL = token_losses(loaded.model, asked_BL, precision, labels_B, **inference)
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         scores_BC = torch.stack(scores, dim=1)
         right_B, likelihoods_B = scores_BC.argmax(1) == 0, scores_BC[:, 0]
@@ -169,14 +175,14 @@ def questions(s: Setting, routing: EvaluationRouting = "prompt") -> dict[str, An
     return measured
 
 
-def without_routers(s: Setting, how: str) -> Setting:
+def without_routers(loaded: LoadedModel, how: str) -> LoadedModel:
     """The model with experts ranked by their activations, at NODE:NORM (AoE §3.1)."""
-    s = replace(s, model=deepcopy(s.model))
-    RouterFree.parse(how).apply(s.model)
-    return s
+    loaded = replace(loaded, model=deepcopy(loaded.model))
+    RouterFree.parse(how).apply(loaded.model)
+    return loaded
 
 
-MEASURES: dict[str, Callable[[Setting], dict[str, Any]]] = {
+MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
     "heldout": perplexity,
     "prompt": partial(perplexity, routing="prompt"),
     "segment": partial(perplexity, routing="segment"),
@@ -206,14 +212,12 @@ def measure(
         if routed or name not in NO_ROUTES
     }
     with waiting_lock(folder):
-        done = {name: kept for name, path in paths.items() if (kept := kept_measure(path)) is not None}
-        missing = [name for name in paths if name not in done]
+        missing = [name for name, path in paths.items() if kept_measure(path) is None]
         if missing:
-            setting = Setting(trial.folder, load_model(trial.folder)[0], *text(trial.folder), skip)
+            loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], *text(trial.folder), skip)
             for name in missing:
-                done[name] = measure_one(name, setting)
-                write_json(paths[name], {"form": FORM, **done[name]})
-    return found | done
+                write_json(paths[name], {"form": FORM, **measure_one(name, loaded)})
+        return found | {name: kept_measure(path) for name, path in paths.items()}
 
 
 def kept_measure(path: Path) -> dict[str, Any] | None:
@@ -222,9 +226,9 @@ def kept_measure(path: Path) -> dict[str, Any] | None:
     return kept if kept.pop("form", None) == FORM else None
 
 
-def measure_one(name: str, setting: Setting) -> dict[str, Any]:
+def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
     """One measure by its name."""
     for prefix, of in ((ROUTER_FREE_QUESTIONS, questions), (ROUTER_FREE, perplexity)):
         if name.startswith(prefix):
-            return of(without_routers(setting, name.removeprefix(prefix).strip()))
-    return MEASURES[name](setting)
+            return of(without_routers(loaded, name.removeprefix(prefix).strip()))
+    return MEASURES[name](loaded)

@@ -8,8 +8,8 @@ from pathlib import Path
 from loriini.compare.cells import Cell
 from loriini.compare.running import Trial, place_cells
 from loriini.published.items import PaperRun
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.reasons import run_at
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import Texts
 
@@ -30,7 +30,7 @@ class Placed:
 class Plan:
     """An item and its trainings."""
 
-    row: Row
+    experiment: Experiment
     placed: tuple[Placed, ...]
     further: tuple[Placed, ...] = ()
     """The trainings of its reasons."""
@@ -44,28 +44,34 @@ class Plan:
         return list({placed.trial.folder: placed.trial for placed in wanted}.values())
 
 
-def item_runs(row: Row, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
+def item_runs(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
     """(row, text, kind of text, run) of an item, for the texts that the scale uses."""
-    texts = list(row.texts.items())
+    texts = list(experiment.texts.items())
     for i, (text, kind) in enumerate(texts[: scale.texts]):
-        for name, paper in row.runs.items():
-            if i == 0 or name not in row.only_first_text:
+        for name, paper in experiment.runs.items():
+            if i == 0 or name not in experiment.only_first_text:
                 yield name, text, kind, replace(paper, evaluate=())
 
 
-def further_runs(row: Row) -> Iterator[tuple[str, str, str, PaperRun]]:
+def further_runs(experiment: Experiment) -> Iterator[tuple[str, str, str, PaperRun]]:
     """The same of an item's reasons, on its first text."""
-    text, kind = next(iter(row.texts.items()), ("", ""))
-    for name, paper in row.further_runs.items():
+    text, kind = next(iter(experiment.texts.items()), ("", ""))
+    for name, paper in experiment.further_runs.items():
         yield name, text, kind, paper
 
 
-def make_plans(rows: Sequence[Row], scale: Scale, texts: Texts, seeds: int, out: Path) -> list[Plan]:
+def make_plans(
+    experiments: Sequence[Experiment], scale: Scale, texts: Texts, seeds: int, out: Path
+) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
     place = partial(_placed, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
     return [
-        Plan(row, tuple(place(list(item_runs(row, scale)))), tuple(place(list(further_runs(row)))))
-        for row in rows
+        Plan(
+            experiment,
+            tuple(place(list(item_runs(experiment, scale)))),
+            tuple(place(list(further_runs(experiment)))),
+        )
+        for experiment in experiments
     ]
 
 

@@ -31,7 +31,7 @@ IN_PART = "supported in part"
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried beside it."""
 
-Quantity = Callable[[Measured, str], Values]
+ValuesOf = Callable[[Measured, str], Values]
 """What is measured of a row; where two rows are compared, the lower the better."""
 
 
@@ -75,7 +75,7 @@ def run_at(paper: PaperRun, scale: Scale) -> Run:
 class Reason:
     """Why a finding may not hold."""
 
-    says: str
+    name: str
     runs: Mapping[str, FurtherRun]
     """Further trainings, by names that none of the item's rows has."""
     claims: Callable[[Measured], Iterable[Claim]]
@@ -86,7 +86,7 @@ class Reason:
         claims = [claim.to_dict() for claim in self.claims(m)]
         verdicts = [claim["verdict"] for claim in claims]
         verdict = IN_PART if {HOLDS, FAILS} <= set(verdicts) else SUPPORT[overall(verdicts)]
-        return {"says": self.says, "claims": claims, "verdict": verdict}
+        return {"name": self.name, "claims": claims, "verdict": verdict}
 
 
 def twice(row: str) -> str:
@@ -95,28 +95,30 @@ def twice(row: str) -> str:
 
 
 def in_twice_the_steps(
-    says: str,
+    name: str,
     runs: Mapping[str, PaperRun],
     rows: Sequence[str],
     claims: Callable[[Measured], Iterable[Claim]],
 ) -> Reason:
     """A reason by claims over rows and the same rows in twice the steps."""
-    return Reason(says, {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims)
+    return Reason(name, {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims)
 
 
-def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
+def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf) -> Reason:
     """That what the paper finds better gains on the other in twice the steps, and is then ahead."""
 
     def claims(m: Measured) -> Iterator[Claim]:
-        once, longer = (difference(of(m, of_row(worse)), of(m, of_row(better))) for of_row in (str, twice))
-        says = f"lead of {better} over {worse} in twice the steps"
-        yield Claim(f"{says} minus that in these", difference(longer, once), low=0.0, unit="nats")
-        yield Claim(says, longer, low=0.0, unit="nats")
+        once, longer = (
+            difference(values_of(m, of_row(worse)), values_of(m, of_row(better))) for of_row in (str, twice)
+        )
+        quantity = f"lead of {better} over {worse} in twice the steps"
+        yield Claim(f"{quantity} minus that in these", difference(longer, once), low=0.0, unit="nats")
+        yield Claim(quantity, longer, low=0.0, unit="nats")
 
     return in_twice_the_steps("too few training steps", runs, (better, worse), claims)
 
 
-def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity) -> Reason:
+def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf) -> Reason:
     """That the finding holds between the best of three learning rates of each."""
 
     def at_rates(row: str) -> dict[str, float]:
@@ -129,21 +131,23 @@ def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, of: Quan
     }
 
     def claims(m: Measured) -> Iterator[Claim]:
-        best = (extreme([of(m, name) for name in (row, *at_rates(row))], min) for row in (better, worse))
+        best = (
+            extreme([values_of(m, name) for name in (row, *at_rates(row))], min) for row in (better, worse)
+        )
         yield below(f"{better} minus {worse}, each at the best of {1 + len(RATES)} learning rates", *best)
 
     return Reason("one learning rate does not suit both", further, claims)
 
 
 def other_setting(
-    says: str, override: str, runs: Mapping[str, PaperRun], better: str, worse: str, of: Quantity
+    name: str, override: str, runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf
 ) -> Reason:
     """That the finding holds where both are trained with another setting."""
-    names = {row: f"{row}, {override.removeprefix('--')}" for row in (better, worse)}
-    further = {name: FurtherRun.of(runs[row], override) for row, name in names.items()}
+    renamed = {row: f"{row}, {override.removeprefix('--')}" for row in (better, worse)}
+    further = {new: FurtherRun.of(runs[row], override) for row, new in renamed.items()}
 
     def claims(m: Measured) -> Iterator[Claim]:
-        one, other = names.values()
-        yield below(f"{one} minus {other}", of(m, one), of(m, other))
+        one, other = renamed.values()
+        yield below(f"{one} minus {other}", values_of(m, one), values_of(m, other))
 
-    return Reason(says, further, claims)
+    return Reason(name, further, claims)

@@ -10,7 +10,7 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims import counted, estimate_text, number, range_text
-from loriini.reproduce.items import ROWS
+from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.results import RESULTS, mark, read_items
 
 Results = Mapping[str, Any]
@@ -64,7 +64,7 @@ def claim_rows(claims: Iterable[Mapping[str, Any]], several_texts: bool = False)
     """Claim, estimate, range and verdict, as cells; the text first where there are several."""
     for claim in claims:
         text = f"{claim['text']}: " if several_texts else ""
-        yield [f"{text}{claim['says']}", estimate_text(claim), range_text(claim), claim["verdict"]]
+        yield [f"{text}{claim['quantity']}", estimate_text(claim), range_text(claim), claim["verdict"]]
 
 
 def reasons(results: Results) -> Html | None:
@@ -73,7 +73,7 @@ def reasons(results: Results) -> Html | None:
         return None
     tables = (
         p.join(
-            p.element("h3", f"{reason['says'].capitalize()}: {reason['verdict']}"),
+            p.element("h3", f"{reason['name'].capitalize()}: {reason['verdict']}"),
             p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
         )
         for reason in results["reasons"]
@@ -223,7 +223,7 @@ def is_computed(found: Results) -> bool:
 
 def repeats(item: str, items: Collection[str]) -> str:
     """The item among some of which this one is the same experiment; empty without one."""
-    return ROWS[item].same_as if ROWS[item].same_as in items else ""
+    return EXPERIMENTS[item].same_as if EXPERIMENTS[item].same_as in items else ""
 
 
 def write_overview(out: Path) -> Path:

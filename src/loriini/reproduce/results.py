@@ -10,25 +10,25 @@ from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
-from loriini.reproduce.items import FIRST, ROWS
+from loriini.reproduce.experiment import Experiment
+from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
 from loriini.reproduce.reasons import run_at
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
 
 RESULTS = "results.json"
 MOST_NAMED = 3
 """Settings that the reason for leaving an item out names."""
-Cell = tuple[Placed, Mapping[str, Any]]
+MeasuredTraining = tuple[Placed, Mapping[str, Any]]
 """A training of an item and what was measured of it."""
 
 
 def item_results(
-    row: Row,
-    cells: Sequence[Cell],
-    further: Sequence[Cell],
+    experiment: Experiment,
+    cells: Sequence[MeasuredTraining],
+    further: Sequence[MeasuredTraining],
     extra: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -36,21 +36,25 @@ def item_results(
 
     `further` are the trainings of its reasons that are done; a reason without them is left out.
     """
-    item = row.published
+    item = experiment.published
     claims, tables, charts = [], {}, []
     texts = by_text(cells, extra)
-    remarks = [row.note, extra.get("remark"), *later_tokens(cells), *row.remarks(texts[0])]
+    remarks = [experiment.note, extra.get("remark"), *later_tokens(cells), *experiment.remarks(texts[0])]
     for measured in texts:
-        for claim in row.claims(measured):
+        for claim in experiment.claims(measured):
             claims.append({"text": measured.text, **claim.to_dict()})
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
         tables[measured.text] = {
-            name: estimates(row.columns(measured, name)) for name in rows if measured.rows.get(name) or extra
+            name: estimates(experiment.columns(measured, name))
+            for name in rows
+            if measured.rows.get(name) or extra
         }
-        charts += [{"text": measured.text, **chart} for chart in row.charts(measured) if has_data(chart)]
+        charts += [
+            {"text": measured.text, **chart} for chart in experiment.charts(measured) if has_data(chart)
+        ]
     verdict = overall([claim["verdict"] for claim in claims])
     return {
-        "item": row.item,
+        "item": experiment.item,
         "title": item.title,
         "source": item.source,
         "finding": item.finding,
@@ -58,11 +62,11 @@ def item_results(
         "differs": "; ".join(filter(None, remarks)),
         **about,
         "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
-        "published": [asdict(value) for value in published_values(row.item)],
+        "published": [asdict(value) for value in published_values(experiment.item)],
         "measured": tables,
         "claims": claims,
         "charts": charts,
-        "reasons": judged_reasons(row, (*cells, *further)),
+        "reasons": judged_reasons(experiment, (*cells, *further)),
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
@@ -72,7 +76,7 @@ SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "t
 """What stands behind the name of a row whose experts depend on later tokens, and what is not comparable."""
 
 
-def later_tokens(cells: Iterable[Cell]) -> Iterable[str]:
+def later_tokens(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
     marks = {mark(describe_causality(placed)) for placed, _ in cells}
     for found, losses in SEES.items():
@@ -94,13 +98,15 @@ def describe_causality(placed: Placed) -> dict[str, str]:
     return {"causality": cell.causality, "training_causality": cell.training_causality}
 
 
-def judged_reasons(row: Row, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+def judged_reasons(experiment: Experiment, cells: Iterable[MeasuredTraining]) -> list[dict[str, Any]]:
     """The reasons whose runs are there, on the item's first text."""
     measured = next(iter(by_text(cells, {})))
-    return [reason.to_dict(measured) for reason in row.reasons if all(map(measured.rows.get, reason.runs))]
+    return [
+        reason.to_dict(measured) for reason in experiment.reasons if all(map(measured.rows.get, reason.runs))
+    ]
 
 
-def by_text(cells: Iterable[Cell], extra: Mapping[str, Any]) -> Sequence[Measured]:
+def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
     """The finished cells of each training text; one without a text where nothing is trained."""
     found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for placed, measures in cells:
@@ -161,7 +167,7 @@ def numbers(value: Any) -> Any:
 def read_items(folder: Path) -> dict[str, dict[str, Any]]:
     """The results of every item in a folder, in the order of `all`. InputError for a damaged file."""
     found = {}
-    for name in FIRST:
+    for name in ITEM_ORDER:
         path = folder / name / RESULTS
         if path.exists():
             found[name] = read_object(path, "remove it, and reproduce the item again")
@@ -174,20 +180,20 @@ def outdated(found: Mapping[str, Any]) -> str:
     Single settings of a part that were not there yet, or are no longer, are not compared; nor are those that
     follow from the text, the number of experts that are routed to by label.
     """
-    row, scale = ROWS[found["item"]], find_scale(found["scale"])
-    runs = {**row.runs, **row.further_runs}
+    experiment, scale = EXPERIMENTS[found["item"]], find_scale(found["scale"])
+    runs = {**experiment.runs, **experiment.further_runs}
     for cell in found["cells"]:
         name = cell["row"]
         if name not in runs:
-            return f"{row.item}: {name} is no run of this item today"
+            return f"{experiment.item}: {name} is no run of this item today"
         wanted = trained_with(run_at(runs[name], scale))
         if missing := sorted(wanted.keys() - cell["settings"].keys()):
-            return f"{row.item}: it is not recorded with which {missing[0]} {name} was trained"
+            return f"{experiment.item}: it is not recorded with which {missing[0]} {name} was trained"
         then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(wanted))))
         from_text = {"model.num_experts"} if today["routing.scorer"] == "label" else set()
         shared = [key for key in then if key in today and key not in from_text]
         changed = [key for key in shared if then[key] != today[key]]
         if changed:
             old, new = (", ".join(f"{key} {of[key]}" for key in changed[:MOST_NAMED]) for of in (then, today))
-            return f"{row.item}: trained with {old}, but scale {scale.name} has {new} today ({name})"
+            return f"{experiment.item}: trained with {old}, but scale {scale.name} has {new} today ({name})"
     return ""

@@ -10,8 +10,8 @@ from loriini.reproduce import common as c
 from loriini.reproduce import lory_experts as of_experts
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines
 from loriini.reproduce.claims import CLOSE, Claim, Values, above, below, close, difference
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.rows import Row
 from loriini.reproduce.texts import SHORT
 
 SIZES = ("0.3B", "1.5B")
@@ -25,8 +25,8 @@ def training_by_size(m: Measured) -> Iterator[Claim]:
     for size in SIZES:
         rows = [size, *(f"{size}/{experts}E" for experts in EXPERTS)]
         for fewer, more in itertools.pairwise(rows):
-            says = f"training loss of {more} minus that of {fewer}"
-            yield below(says, m.training_loss(more), m.training_loss(fewer))
+            quantity = f"training loss of {more} minus that of {fewer}"
+            yield below(quantity, m.training_loss(more), m.training_loss(fewer))
         reached = tokens_to_reach(m, f"{size}/32E", m.training_loss(size))
         yield Claim(f"share of the tokens in which {size}/32E reaches {size}'s final loss", reached, high=0.5)
 
@@ -54,17 +54,17 @@ def perplexity_by_size(m: Measured) -> Iterator[Claim]:
             yield below(f"mean loss of {row} minus that of {size}", m.loss(row), m.loss(size))
         for domain in m.domains(size):
             row = f"{size}/32E"
-            says = f"{domain}: loss of {row} minus that of {size}"
-            yield below(says, m.loss(row, domain), m.loss(size, domain))
+            quantity = f"{domain}: loss of {row} minus that of {size}"
+            yield below(quantity, m.loss(row, domain), m.loss(size, domain))
 
 
 def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
     """More questions answered, and right answers more likely."""
     for row, dense in pairs.items():
-        says = f"accuracy of {row} minus that of {dense}"
-        yield above(says, c.accuracy_of(m, row), c.accuracy_of(m, dense), unit="of the questions")
-        says = f"log-likelihood of the right answer, {row} minus {dense}"
-        yield above(says, c.likelihood_of(m, row), c.likelihood_of(m, dense))
+        quantity = f"accuracy of {row} minus that of {dense}"
+        yield above(quantity, c.accuracy_of(m, row), c.accuracy_of(m, dense), unit="of the questions")
+        quantity = f"log-likelihood of the right answer, {row} minus {dense}"
+        yield above(quantity, c.likelihood_of(m, row), c.likelihood_of(m, dense))
 
 
 def answers_by_size(m: Measured) -> Iterator[Claim]:
@@ -153,29 +153,29 @@ def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Below segment-level in every domain; below, equal to or above token-level by domain."""
     lory, segment, token = ("0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", "0.3B/8E (EC, tok-level)")
     for domain in m.domains(lory):
-        says = f"{domain}: loss of Lory minus that of EC, segment-level"
-        yield below(says, m.loss(lory, domain), m.loss(segment, domain))
+        quantity = f"{domain}: loss of Lory minus that of EC, segment-level"
+        yield below(quantity, m.loss(lory, domain), m.loss(segment, domain))
     for domain in m.domains(lory):
-        says = f"{domain}: loss of Lory minus that of EC, token-level"
+        quantity = f"{domain}: loss of Lory minus that of EC, token-level"
         pair = (m.loss(lory, domain), m.loss(token, domain))
         if domain in ("arxiv", "books", "python"):
-            yield below(says, *pair)
+            yield below(quantity, *pair)
         elif domain == "wiki":
-            yield close(says, *pair)
+            yield close(quantity, *pair)
         elif domain == "web":
-            yield above(says, *pair)
+            yield above(quantity, *pair)
 
 
 def prompt_about_as_good(m: Measured) -> Iterator[Claim]:
     """Held-out loss and answers, routed once by the prompt and at every segment."""
     for experts in (8, 16):
         row = f"1.5B/{experts}E (prompt)"
-        says = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
+        quantity = f"1.5B/{experts}E: loss routed by prompt minus that by segment"
         by_prompt, by_segment = (m.loss(row, measure=how) for how in ("prompt", "segment"))
-        yield Claim(says, difference(by_prompt, by_segment), high=CLOSE, unit="nats")
+        yield Claim(quantity, difference(by_prompt, by_segment), high=CLOSE, unit="nats")
         answers = [c.accuracy_of(m, row, how) for how in ("questions", "questions by segment")]
-        says = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
-        yield Claim(says, difference(*answers), low=-0.01, unit="of the questions")
+        quantity = f"1.5B/{experts}E: accuracy routed by prompt minus that by segment"
+        yield Claim(quantity, difference(*answers), low=-0.01, unit="of the questions")
 
 
 def inference_columns(m: Measured, row: str) -> Mapping[str, Values]:
@@ -206,8 +206,8 @@ def gain(m: Measured, row: str, dense: str, training: bool = False) -> Values:
 def better_at_7b(m: Measured) -> Iterator[Claim]:
     """Below dense in every domain, by less than the smaller model in similar order."""
     for domain in m.domains("7B"):
-        says = f"{domain}: loss of 7B/4E minus that of 7B"
-        yield below(says, m.loss("7B/4E", domain), m.loss("7B", domain))
+        quantity = f"{domain}: loss of 7B/4E minus that of 7B"
+        yield below(quantity, m.loss("7B/4E", domain), m.loss("7B", domain))
     yield below(
         "gain of 7B/4E, random order, minus that of 0.3B/8E, similar order",
         gain(m, "7B/4E", "7B"),
@@ -238,9 +238,9 @@ def perplexities(m: Measured) -> Sequence[Chart]:
 SMALLER = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
 QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
 
-LORY_ROWS = (
-    Row("lory-fig2-left", training_by_size, columns=c.training_columns, charts=losses),
-    Row(
+LORY_EXPERIMENTS = (
+    Experiment("lory-fig2-left", training_by_size, columns=c.training_columns, charts=losses),
+    Experiment(
         "lory-fig2-right",
         perplexity_by_size,
         ("heldout",),
@@ -248,9 +248,11 @@ LORY_ROWS = (
         perplexities,
         note="every domain is in the training text, so the part about unlike domains is not tested",
     ),
-    Row("lory-table1", answers_by_size, ("questions",), c.question_columns, answer_charts, note=QUESTIONS),
-    Row("lory-fig3", causal_against_prefix, ("heldout",), c.training_columns, losses),
-    Row(
+    Experiment(
+        "lory-table1", answers_by_size, ("questions",), c.question_columns, answer_charts, note=QUESTIONS
+    ),
+    Experiment("lory-fig3", causal_against_prefix, ("heldout",), c.training_columns, losses),
+    Experiment(
         "lory-fig4",
         similar_against_random,
         ("heldout",),
@@ -259,16 +261,18 @@ LORY_ROWS = (
         kind=SHORT,
         note="on short documents, of which an instance holds several",
     ),
-    Row("lory-fig5", training_against_expert_choice, columns=c.training_columns, charts=losses),
-    Row("lory-table2", perplexity_against_expert_choice, ("heldout",), c.perplexity_columns, perplexities),
-    Row(
+    Experiment("lory-fig5", training_against_expert_choice, columns=c.training_columns, charts=losses),
+    Experiment(
+        "lory-table2", perplexity_against_expert_choice, ("heldout",), c.perplexity_columns, perplexities
+    ),
+    Experiment(
         "lory-fig6",
         of_experts.specialised_at_three_layers,
         ("routes",),
         of_experts.agreement_columns,
         of_experts.specialisation_charts,
     ),
-    Row(
+    Experiment(
         "lory-fig11",
         of_experts.specialised_everywhere,
         ("routes",),
@@ -276,7 +280,7 @@ LORY_ROWS = (
         of_experts.specialisation_charts,
     ),
     *(
-        Row(
+        Experiment(
             f"lory-table{number}",
             prompt_about_as_good,
             ("prompt", "segment", "questions", "questions by segment"),
@@ -287,8 +291,10 @@ LORY_ROWS = (
         )
         for number, same_as in ((6, ""), (9, "lory-table6"))
     ),
-    Row("lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, perplexities, more_runs=SMALLER),
-    Row(
+    Experiment(
+        "lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, perplexities, more_runs=SMALLER
+    ),
+    Experiment(
         "lory-table8",
         lambda m: better_answers(m, {"7B/4E": "7B"}),
         ("questions",),
@@ -296,7 +302,7 @@ LORY_ROWS = (
         answer_charts,
         note=QUESTIONS,
     ),
-    Row(
+    Experiment(
         "lory-fig8",
         smaller_training_gain_at_7b,
         columns=c.training_columns,
@@ -304,7 +310,7 @@ LORY_ROWS = (
         more_runs=SMALLER,
     ),
     *(
-        Row(
+        Experiment(
             item,
             claims,
             columns=of_experts.active_columns,

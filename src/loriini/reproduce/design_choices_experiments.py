@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims import Claim, Values, above, below, close, combined, difference, mean_of
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.rows import Row
 
 TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""
@@ -59,8 +59,10 @@ def units_and_scopes(m: Measured) -> Iterator[Claim]:
         yield below(f"top-{k}: loss of token minus sequence", *map(loss, pair))
     changes = changes_of_loss(m)
     for other in ("scope", "k"):
-        says = f"change of the loss with the unit minus that with {'the scope' if other == 'scope' else 'k'}"
-        yield above(says, changes["unit"], changes[other])
+        quantity = (
+            f"change of the loss with the unit minus that with {'the scope' if other == 'scope' else 'k'}"
+        )
+        yield above(quantity, changes["unit"], changes[other])
 
 
 def changes_of_loss(m: Measured) -> dict[str, Values]:
@@ -134,8 +136,8 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
     """Without balancing some experts collapse, with it fewer, at almost the same perplexity."""
     without, balanced = "no balancing", "balancing"
     yield Claim("share of collapsed experts without balancing", collapsed(m, without), low=0.01)
-    says = "share of collapsed experts, balanced less without"
-    yield below(says, collapsed(m, balanced), collapsed(m, without), unit="")
+    quantity = "share of collapsed experts, balanced less without"
+    yield below(quantity, collapsed(m, balanced), collapsed(m, without), unit="")
     yield close("loss without balancing minus that with it", m.loss(without), m.loss(balanced), TOLERANCE)
 
 
@@ -204,8 +206,8 @@ def collapse_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def one_or_two_layers(m: Measured) -> Iterator[Claim]:
     """A two-layer router is no better."""
-    says = "loss of two layers minus that of one"
-    yield Claim(says, difference(m.loss("two layers"), m.loss("one layer")), low=-0.01, unit="nats")
+    quantity = "loss of two layers minus that of one"
+    yield Claim(quantity, difference(m.loss("two layers"), m.loss("one layer")), low=-0.01, unit="nats")
 
 
 def agreement(m: Measured, row: str, measure: str) -> dict[int, float]:
@@ -287,8 +289,8 @@ def curves(m: Measured) -> Iterator[Chart]:
     yield c.loss_chart(m, list(m.rows), "training tokens")
 
 
-DESIGN_CHOICES_ROWS = (
-    Row(
+DESIGN_CHOICES_EXPERIMENTS = (
+    Experiment(
         "design-choices-table1",
         units_and_scopes,
         ("heldout",),
@@ -296,10 +298,10 @@ DESIGN_CHOICES_ROWS = (
         perplexity_chart,
         note=MEAN_NOTE,
     ),
-    Row(
+    Experiment(
         "design-choices-table2", more_experts, ("heldout",), c.text_columns, perplexity_chart, note=MEAN_NOTE
     ),
-    Row(
+    Experiment(
         "design-choices-table3",
         learned_frozen_random,
         ("heldout",),
@@ -308,14 +310,14 @@ DESIGN_CHOICES_ROWS = (
         only_first_text=("sequence, global, language", "sequence, global, learned"),
         note=MEAN_NOTE,
     ),
-    Row("design-choices-collapse", collapse_is_harmless, ("heldout",), collapse_columns, load_charts),
-    Row("design-choices-fig2", collapse_and_recovery, ("heldout",), collapse_columns, load_charts),
+    Experiment("design-choices-collapse", collapse_is_harmless, ("heldout",), collapse_columns, load_charts),
+    Experiment("design-choices-fig2", collapse_and_recovery, ("heldout",), collapse_columns, load_charts),
     *(
-        Row(f"design-choices-fig{number}", stays_in_use, ("heldout",), collapse_columns, load_charts)
+        Experiment(f"design-choices-fig{number}", stays_in_use, ("heldout",), collapse_columns, load_charts)
         for number in (3, 4)
     ),
-    Row("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, curves),
-    Row(
+    Experiment("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, curves),
+    Experiment(
         "design-choices-assignment",
         weakly_in_topics,
         tuple(TEXT_OF),
@@ -323,7 +325,7 @@ DESIGN_CHOICES_ROWS = (
         assignment_charts,
         note=TOPICS,
     ),
-    Row(
+    Experiment(
         "design-choices-random-assignment",
         frozen_as_learned,
         tuple(TEXT_OF),
@@ -331,7 +333,7 @@ DESIGN_CHOICES_ROWS = (
         assignment_charts,
         note=TOPICS,
     ),
-    Row(
+    Experiment(
         "design-choices-token-assignment",
         in_languages_not_topics,
         tuple(TEXT_OF),

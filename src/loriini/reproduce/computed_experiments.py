@@ -13,12 +13,12 @@ from loriini.recipes import default_vocabulary
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims import Claim, Values, below, exactly, ratio
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, paper_run
-from loriini.reproduce.sent_rows import SENT_ROW
+from loriini.reproduce.sent_experiment import SENT_EXPERIMENT
 from loriini.reproduce.throughput import ROUNDS, memory, step_rates, timed_run
-from loriini.reproduce.toy_rows import TOY_ROW
+from loriini.reproduce.toy_experiment import TOY_EXPERIMENT
 from loriini.train.run import Run
 
 CLOSE_TO_PRINTED = 0.03
@@ -61,9 +61,9 @@ def as_printed(m: Measured, item: str) -> Iterator[Claim]:
                 yield exactly(f"{row}: parameters", found, printed.value - off, printed.value + off)
 
 
-def size_row(item: str) -> Row:
+def sizes_of(item: str) -> Experiment:
     """Table 4 or 5."""
-    return Row(
+    return Experiment(
         item,
         lambda m: as_printed(m, item),
         columns=lambda m, row: {name: values(m, row, name) for name in m.extra[row]},
@@ -86,8 +86,8 @@ def slower_with_experts(m: Measured) -> Iterator[Claim]:
     """Every step up in experts is slower."""
     rows = list(ITEMS["lory-table3"].runs)
     for fewer, more in itertools.pairwise(rows):
-        says = f"throughput of {more} over that of {fewer}"
-        yield Claim(says, ratio(values(m, "rates", more), values(m, "rates", fewer)), high=1.0)
+        quantity = f"throughput of {more} over that of {fewer}"
+        yield Claim(quantity, ratio(values(m, "rates", more), values(m, "rates", fewer)), high=1.0)
 
 
 def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
@@ -169,19 +169,19 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
     ranks = [row for row in m.extra["rates"] if row != "MoE"]
     for row in ranks:
         low = 0.9 if row == ranks[0] else -math.inf
-        says = f"throughput of {row} over that of MoE"
-        yield Claim(says, ratio(values(m, "rates", row), moe), low=low, high=1.0)
+        quantity = f"throughput of {row} over that of MoE"
+        yield Claim(quantity, ratio(values(m, "rates", row), moe), low=low, high=1.0)
     yield below("throughput of AoE 512 minus AoE 64", *(values(m, "rates", r) for r in (ranks[-1], ranks[0])))
     for row in ranks:
         extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")
 
 
-COMPUTED_ROWS = (
-    size_row("lory-table4"),
-    size_row("lory-table5"),
-    SENT_ROW,
-    Row(
+COMPUTED_EXPERIMENTS = (
+    sizes_of("lory-table4"),
+    sizes_of("lory-table5"),
+    SENT_EXPERIMENT,
+    Experiment(
         "lory-table3",
         slower_with_experts,
         columns=throughput_columns,
@@ -191,7 +191,7 @@ COMPUTED_ROWS = (
         timed=True,
         note="on this machine; the paper's is on A100",
     ),
-    Row(
+    Experiment(
         "lory-appendix-b",
         slower_than_the_formula,
         columns=overhead_columns,
@@ -200,7 +200,7 @@ COMPUTED_ROWS = (
         timed=True,
         note="on this machine; the paper's is on A100",
     ),
-    Row(
+    Experiment(
         "aoe-table4",
         slower_and_larger,
         columns=partial(throughput_columns, tokens=1000),
@@ -210,5 +210,5 @@ COMPUTED_ROWS = (
         timed=True,
         note="on this machine; memory is weights, gradients, optimizer state and saved activations",
     ),
-    TOY_ROW,
+    TOY_EXPERIMENT,
 )

@@ -1,4 +1,4 @@
-"""A row for each item: what is measured of its runs, the claims of its finding, and its charts."""
+"""An experiment for each item: what is measured of its runs, the claims of its finding, and its charts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ def no_charts(measured: Measured) -> Sequence[Chart]:
 
 
 @dataclass(frozen=True)
-class Row:
+class Experiment:
     """How an item is reproduced."""
 
     item: str

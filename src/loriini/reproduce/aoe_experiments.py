@@ -26,9 +26,9 @@ from loriini.reproduce.claims import (
     mean_of,
     ratio,
 )
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import CHOICES, ROUTER_FREE, ROUTER_FREE_QUESTIONS
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.throughput import ROUNDS, forward_seconds, timed_run
 
@@ -73,13 +73,13 @@ def best_node(m: Measured) -> Iterator[Claim]:
     routed = above_chance(m, "router")
     if losses:
         best = min(losses, key=losses.__getitem__)
-        says = f"share of the accuracy above chance that is kept at {best}, the node of the lowest loss"
+        quantity = f"share of the accuracy above chance that is kept at {best}, the node of the lowest loss"
         clear = Claim("", routed, low=0.0).verdict == HOLDS
         kept = ratio(above_chance(m, best), routed) if clear else {}
-        yield Claim(says if clear else f"{says}; {AT_CHANCE}", kept, low=KEPT)
+        yield Claim(quantity if clear else f"{quantity}; {AT_CHANCE}", kept, low=KEPT)
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
-    says = "seconds at the fastest node over those with routers"
-    yield Claim(says, ratio(fastest, node_seconds(m, "router")), low=1.0)
+    quantity = "seconds at the fastest node over those with routers"
+    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0)
 
 
 def node_seconds(m: Measured, row: str) -> Values:
@@ -97,8 +97,8 @@ def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
 def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     """Another norm keeps less than L2 does: higher loss, mean over nodes, and at the best node."""
     losses = {n: [node_loss(m, row, n) for row in NODES] for n in ("2", norm)}
-    says = f"mean loss over nodes by norm {norm} minus that by L2"
-    yield above(says, mean_of(losses[norm]), mean_of(losses["2"]))
+    quantity = f"mean loss over nodes by norm {norm} minus that by L2"
+    yield above(quantity, mean_of(losses[norm]), mean_of(losses["2"]))
     best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
     yield above(f"loss at the best node by norm {norm} minus that by L2", best[norm], best["2"])
 
@@ -124,9 +124,9 @@ def router_free_chart(m: Measured, norm: str) -> Iterator[Chart]:
     yield dots(f"without routers, norm {norm}", "perplexity", series)
 
 
-def other_norm_row(item: str, norm: str) -> Row:
+def with_other_norm(item: str, norm: str) -> Experiment:
     """Table 6 or 7."""
-    return Row(
+    return Experiment(
         item,
         partial(l2_keeps_more, norm=norm),
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
@@ -170,8 +170,8 @@ def other_selections(m: Measured) -> Iterator[Claim]:
     for how in ("top-p", "expert choice"):
         pair = (f"{how}, AoE", f"{how}, MoE")
         yield below(f"{how}: loss of AoE minus MoE", *map(m.loss, pair))
-        says = f"{how}: log-likelihood of right answers, AoE minus MoE"
-        yield above(says, *(c.likelihood_of(m, row) for row in pair))
+        quantity = f"{how}: log-likelihood of right answers, AoE minus MoE"
+        yield above(quantity, *(c.likelihood_of(m, row) for row in pair))
 
 
 SMALLER_MOE, SMALLER_AOE = "2 MoE + aux", "10 AoE 256 + aux"
@@ -211,8 +211,8 @@ def even_and_confident(m: Measured) -> Iterator[Claim]:
         yield above(f"entropy of the load, {aoe} minus {moe}", *load)
         confidence = [c.layer_mean(confidence_by_layer(m, row)) for row in (aoe, moe)]
         yield below(f"entropy of the scores, {aoe} minus {moe}", *confidence)
-        says = f"change of the entropy of the scores from layer to layer, {aoe}"
-        yield Claim(says, c.slope(confidence_by_layer(m, aoe)), high=0.0, unit="nats")
+        quantity = f"change of the entropy of the scores from layer to layer, {aoe}"
+        yield Claim(quantity, c.slope(confidence_by_layer(m, aoe)), high=0.0, unit="nats")
 
 
 def confidence_by_layer(m: Measured, row: str) -> dict[int, list[float]]:
@@ -247,8 +247,8 @@ def load_charts(m: Measured) -> Iterator[Chart]:
 def norms_alike(m: Measured) -> Iterator[Claim]:
     """Norms of a layer's experts are alike at the end; without balancing they were less so at the start."""
     for row in ("9 AoE 256", "10 AoE 256 + aux"):
-        says = f"lowest over highest norm of a layer's experts at the end, {row}"
-        yield Claim(says, norm_ratio(m, row, -1), low=0.5)
+        quantity = f"lowest over highest norm of a layer's experts at the end, {row}"
+        yield Claim(quantity, norm_ratio(m, row, -1), low=0.5)
     end, early = norm_ratio(m, "9 AoE 256", -1), early_norm_ratio(m, "9 AoE 256")
     yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
 
@@ -290,8 +290,8 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
-AOE_ROWS = (
-    Row(
+AOE_EXPERIMENTS = (
+    Experiment(
         "aoe-table1",
         best_node,
         (
@@ -306,9 +306,9 @@ AOE_ROWS = (
         note="on a mixture of our own; questions are continuations of held-out text among four; seconds are "
         "those of a wider one with initial weights, measured when nothing is trained",
     ),
-    other_norm_row("aoe-table6", "1"),
-    other_norm_row("aoe-table7", "inf"),
-    Row(
+    with_other_norm("aoe-table6", "1"),
+    with_other_norm("aoe-table7", "inf"),
+    Experiment(
         "aoe-table2",
         every_configuration,
         ("heldout", "questions"),
@@ -316,7 +316,7 @@ AOE_ROWS = (
         answer_charts,
         note=QUESTIONS,
     ),
-    Row(
+    Experiment(
         "aoe-table3",
         other_selections,
         ("heldout", "questions"),
@@ -324,7 +324,7 @@ AOE_ROWS = (
         answer_charts,
         note=QUESTIONS,
     ),
-    Row(
+    Experiment(
         "aoe-table5",
         larger_gain_at_4b,
         ("heldout", "questions"),
@@ -333,7 +333,7 @@ AOE_ROWS = (
         more_runs={row: CONFIGURATIONS[row] for row in (SMALLER_MOE, SMALLER_AOE)},
         note=QUESTIONS,
     ),
-    Row("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=losses),
-    Row("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
-    Row("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
+    Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=losses),
+    Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
+    Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
 )

@@ -7,8 +7,8 @@ import torch
 
 from loriini.reproduce.charts import Chart, band, lines
 from loriini.reproduce.claims import HOLDS, Claim, Values
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.toy import MAIN, MODELS, STUDIES, train_classifier
 
@@ -121,7 +121,7 @@ def toy_charts(m: Measured) -> Iterator[Chart]:
         yield lines(f"{name}: activation norms", "training steps", "mean L2 norm", norms)
 
 
-TOY_ROW = Row(
+TOY_EXPERIMENT = Experiment(
     "aoe-fig5",
     who_classifies_what,
     columns=who_takes_what,

@@ -8,8 +8,8 @@ from loriini.published.items import ITEMS
 from loriini.recipes import with_design
 from loriini.reproduce.charts import Chart, dots
 from loriini.reproduce.claims import Claim, Values, exactly
+from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured, at
-from loriini.reproduce.rows import Row
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.sent import EXPERT_WISE, RANKS, ZERO, sent_here
 
@@ -45,8 +45,8 @@ def sent_by_experts(m: Measured) -> Iterator[Claim]:
     yield exactly("expert-wise over data parallelism, 32 experts", many[EXPERT_WISE] / many[ZERO], high=1.0)
     for name, models in m.extra.get("sent", {}).items():
         for row in models:
-            says = f"{name}, {row}: bytes sent by {RANKS} processes over the formula's"
-            yield exactly(says, sent_over_formula(m, name, row)[0], 1 - WITHIN, 1 + WITHIN)
+            quantity = f"{name}, {row}: bytes sent by {RANKS} processes over the formula's"
+            yield exactly(quantity, sent_over_formula(m, name, row)[0], 1 - WITHIN, 1 + WITHIN)
 
 
 def sent_over_formula(m: Measured, parallelism: str, row: str) -> Values:
@@ -69,7 +69,7 @@ def bytes_chart(m: Measured) -> Iterator[Chart]:
     yield dots(f"sent by each of {GPUS} ranks", "GB a step", series)
 
 
-SENT_ROW = Row(
+SENT_EXPERIMENT = Experiment(
     "lory-fig7",
     sent_by_experts,
     columns=bytes_columns,
