@@ -185,7 +185,7 @@ def test_a_run_of_overrides_survives_its_way_through_json() -> None:
     run = override(
         RECIPES["tiny-lory"],
         [
-            *("--watch.sinks", "tensorboard,wandb", "--optimizer.betas", "0.9,0.99"),
+            *("--watch.trackers", "tensorboard,wandb", "--optimizer.betas", "0.9,0.99"),
             *("--speed.activation_checkpointing", "true", "--evaluate.heldout", "a.jsonl,b.jsonl"),
         ],
     )

@@ -32,7 +32,7 @@ from loriini.train.measures import Measure
 from loriini.train.override import override
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.unused import refuse_unused
-from loriini.train.watch import check_sinks
+from loriini.train.watch import check_trackers
 
 
 def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Path | None = None) -> Run:
@@ -87,7 +87,7 @@ def train_recipe(
         run.check(processes=world_size())
         run = with_heldout(run, heldout, on_error)
         refuse_unused(run, overrides, world_size())
-        check_sinks(run.watch.sinks)
+        check_trackers(run.watch.trackers)
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))

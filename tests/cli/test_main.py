@@ -77,7 +77,7 @@ def test_the_real_entry_point() -> None:
         ("train nothing --dry-run", "no recipe is named 'nothing'"),
         ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
         ("train tiny-lory --out run --corpus CORPUS --heldout absent", "absent: no such file or folder"),
-        ("train tiny-lory --out run --watch.sinks print", "one of: tensorboard, wandb, trackio"),
+        ("train tiny-lory --out run --watch.trackers print", "one of: tensorboard, wandb, trackio"),
         (
             "train tiny-lory --out run --watch.every 0 --corpus CORPUS",
             "watch.every is 0; it must be at least 1",

@@ -66,7 +66,7 @@ SETTINGS = {
     "--routing.scorer mlp --routing.scorer_width 1000000000000": "this machine has",
     "--batch_size 100000000000": "this machine has",
     "--heldout absent": "no such file or folder",
-    "--watch.sinks nothing": "one of: tensorboard",
+    "--watch.trackers nothing": "one of: tensorboard",
 }
 OTHERS = {
     "train tiny-lory --corpus corpus --out corpus --length 64": "holds a corpus",

@@ -40,7 +40,7 @@ TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
             ["--model.rope_scaling", '{"rope_type": "linear", "factor": 2.0}'],
             replace(RUN, model=replace(RUN.model, rope_scaling={"rope_type": "linear", "factor": 2.0})),
         ),
-        (["--watch.sinks", "none", "--model.low_rank", "none"], RUN),
+        (["--watch.trackers", "none", "--model.low_rank", "none"], RUN),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -42,7 +42,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
     SpeedConfig: {"activation_checkpointing": (1,), "fused_loss": ("always",)},
     EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
-    WatchConfig: {"sinks": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
+    WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
     GuardConfig: {"max_skips": (0,)},
     ModelShape: {"hidden_size": (0, 1000), "num_experts": (0, True), "dropout": (1.0,), "low_rank": (0,)},
     tiny_run: {
@@ -150,8 +150,10 @@ def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: P
         read_run(path)
 
 
-def test_older_runs_kept_the_merged_weights() -> None:
+def test_older_runs_are_read_as_they_were() -> None:
     values = tiny_run().to_dict()
     del values["model"]["recompute_merge"]
     assert Run.from_dict(values).model.recompute_merge is False
     assert tiny_run().model.recompute_merge == AUTO
+    values["watch"] = {"sinks": ["wandb"], "every": 3}
+    assert Run.from_dict(values).watch == WatchConfig(trackers=("wandb",), every=3)

@@ -16,7 +16,7 @@ from loriini import hardware
 from loriini.errors import InputError
 from loriini.train import loop, watch
 from loriini.train.metrics import METRICS, read_metrics
-from loriini.train.watch import WatchConfig, check_sinks, flatten, recording, throughput
+from loriini.train.watch import WatchConfig, check_trackers, flatten, recording, throughput
 from runs import STEPS, stop, tiny_corpus, tiny_run
 
 RECORD = {
@@ -31,8 +31,8 @@ RECORD = {
 }
 
 
-def watched(*sinks: str, **changes: Any) -> Any:
-    return tiny_run(watch=WatchConfig(sinks=sinks, every=2), **changes)  # type: ignore[arg-type]
+def watched(*trackers: str, **changes: Any) -> Any:
+    return tiny_run(watch=WatchConfig(trackers=trackers, every=2), **changes)  # type: ignore[arg-type]
 
 
 def test_metrics_are_flattened_by_layer_and_expert() -> None:
@@ -58,13 +58,13 @@ def test_every_step_is_recorded_and_every_few_are_logged(
     logged: list[tuple[int, dict[str, float]]] = []
 
     @contextmanager
-    def sink(name: str, settings: Any, out: Path, step: int) -> Any:
+    def tracker(name: str, settings: Any, out: Path, step: int) -> Any:
         assert (name, settings, out, step) == ("mine", {"seed": 1}, tmp_path, 3)
         yield lambda at, scalars: logged.append((at, dict(scalars)))
         logged.append((0, {}))
 
-    monkeypatch.setitem(watch.SINKS, "tensorboard", sink)
-    config = WatchConfig(sinks=("tensorboard",), every=2)
+    monkeypatch.setitem(watch.TRACKERS, "tensorboard", tracker)
+    config = WatchConfig(trackers=("tensorboard",), every=2)
     with recording(config, "mine", {"seed": 1}, tmp_path, 3) as record:
         for step in (4, 5, 6, 7):
             record({"step": step}, {"perplexity": {"web": 9.0}} if step == 7 else {})
@@ -79,7 +79,7 @@ def test_every_step_is_recorded_and_every_few_are_logged(
 
 def test_a_process_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with recording(WatchConfig(sinks=("tensorboard",)), "mine", {}, None, 0) as record:
+    with recording(WatchConfig(trackers=("tensorboard",)), "mine", {}, None, 0) as record:
         record({"step": 1}, {})
     assert not list(tmp_path.iterdir())
 
@@ -175,10 +175,10 @@ def test_a_tracker_that_is_not_installed_is_refused_before_any_work(
 ) -> None:
     monkeypatch.setattr(watch.importlib.util, "find_spec", lambda name: None)
     corpus = tiny_corpus(tmp_path / "tokenizer")
-    with pytest.raises(InputError, match=r"watch\.sinks=wandb: .*pip install 'loriini\[wandb\]'"):
+    with pytest.raises(InputError, match=r"watch\.trackers=wandb: .*pip install 'loriini\[wandb\]'"):
         loop.train(watched("wandb"), corpus, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    check_sinks(())
+    check_trackers(())
 
 
 def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:

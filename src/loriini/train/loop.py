@@ -38,7 +38,7 @@ from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_le
 from loriini.train.run import RUN, Run
 from loriini.train.speed import check_compiler, speed_up
 from loriini.train.upcycle import upcycle
-from loriini.train.watch import check_sinks, recording, throughput
+from loriini.train.watch import check_trackers, recording, throughput
 
 
 @dataclass
@@ -66,7 +66,7 @@ def train(
     """
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     deadline = time.monotonic() + 60 * minutes
-    check_sinks(run.watch.sinks)
+    check_trackers(run.watch.trackers)
     check_compiler(run.speed)
     with process_group(), ExitStack() as stack:
         initial = InitialModel(run.init, run.length) if run.init else None

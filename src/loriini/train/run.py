@@ -176,11 +176,13 @@ class Run:
     def from_dict(cls, values: dict[str, Any]) -> "Run":
         """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
 
-        Versions without `model.recompute_merge` kept the merged weights. Raises InputError, ValueError or
-        TypeError for values that no run has.
+        Versions without `model.recompute_merge` kept the merged weights, and those without `watch.trackers`
+        called them `sinks`. Raises InputError, ValueError or TypeError for values that no run has.
         """
         if isinstance(values.get("model"), dict):
             values = {**values, "model": {"recompute_merge": False, **values["model"]}}
+        if isinstance(watch := values.get("watch"), dict) and "sinks" in watch:
+            values = {**values, "watch": {"trackers": watch["sinks"], **watch}}
         run: Run = value_from_json(cls, values)
         return run
 

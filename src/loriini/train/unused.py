@@ -52,7 +52,7 @@ NEEDS: dict[str, Needs] = {
     "parallel.share_experts": (lambda run: run.parallel.experts > 1, "--parallel.experts above 1"),
     "evaluate.prompt": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
     "evaluate.sample_tokens": (lambda run: run.evaluate.sample_every > 0, "--evaluate.sample_every above 0"),
-    "watch.every": (lambda run: bool(run.watch.sinks), "a tracker, --watch.sinks"),
+    "watch.every": (lambda run: bool(run.watch.trackers), "a tracker, --watch.trackers"),
     "micro_batch_size": (
         lambda run: run.micro_batch_size == AUTO or run.micro_batch_size <= run.batch_size,
         "at most --batch_size",

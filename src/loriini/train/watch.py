@@ -32,7 +32,7 @@ PROJECT = "loriini"
 class WatchConfig:
     """Experiment trackers that get a run's metrics besides `metrics.jsonl`."""
 
-    sinks: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Trackers: tensorboard, wandb, trackio."""
     every: Count = 10
     """Steps between records sent to trackers; `metrics.jsonl` gets every step."""
@@ -91,7 +91,7 @@ def trackio(name: str, settings: Settings, out: Path, step: int) -> Iterator[Log
         tracker.finish()
 
 
-SINKS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log]]] = {
+TRACKERS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[Log]]] = {
     "tensorboard": tensorboard,
     "wandb": wandb,
     "trackio": trackio,
@@ -114,11 +114,11 @@ def throughput(
     }
 
 
-def check_sinks(names: Sequence[str]) -> None:
+def check_trackers(names: Sequence[str]) -> None:
     """Raise InputError for a tracker that is not installed, and for wandb without a key."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise InputError(f"watch.sinks={name}: it is not installed; pip install 'loriini[{name}]'")
+            raise InputError(f"watch.trackers={name}: it is not installed; pip install 'loriini[{name}]'")
         if name == "wandb":
             check_wandb_key()
 
@@ -136,7 +136,7 @@ def check_wandb_key() -> None:
     with suppress(OSError, NetrcParseError):
         if netrc(str(path)).authenticators(host):
             return
-    raise InputError("watch.sinks=wandb: there is no API key; run `wandb login`, or set WANDB_MODE=offline")
+    raise InputError("watch.trackers=wandb: no API key; run `wandb login`, or set WANDB_MODE=offline")
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def recording(
         return
     with ExitStack() as stack:
         file = stack.enter_context(open(out / METRICS, "a"))
-        logs = [stack.enter_context(SINKS[sink](name, settings, out, step)) for sink in config.sinks]
+        logs = [stack.enter_context(TRACKERS[t](name, settings, out, step)) for t in config.trackers]
 
         def record(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
             file.write(json.dumps(metrics) + "\n")
