@@ -44,14 +44,15 @@ def test_a_claim_is_decided_by_its_interval(values: tuple[float, ...], verdict: 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.0, math.inf, FAILS),
-        (-math.inf, 0.0, FAILS),
+        (0.0, math.inf, UNDECIDED),
+        (-math.inf, 0.0, UNDECIDED),
+        (-0.1, 0.0, UNDECIDED),
         (0.0, 0.0, HOLDS),
-        (-0.1, 0.0, HOLDS),
-        (0.0, 0.1, HOLDS),
+        (-0.1, 0.1, HOLDS),
+        (0.1, math.inf, FAILS),
     ],
 )
-def test_a_tie_is_neither_above_nor_below(low: float, high: float, verdict: str) -> None:
+def test_equal_values_on_a_bound_decide_nothing(low: float, high: float, verdict: str) -> None:
     assert Claim("x", dict.fromkeys(range(3), 0.0), low, high).verdict == verdict
 
 

@@ -8,9 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.published.items import ITEMS
-from loriini.reproduce.claims import FAILS, HOLDS
+from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED
 from loriini.reproduce.design_choices_experiments import (
     SEQUENCE_TOP2,
+    WIDTHS_ALIKE,
+    as_good_as_wider,
     recovered,
     units_and_scopes,
     weakly_in_topics,
@@ -69,6 +71,19 @@ def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     assert verdicts["agreement of experts and language"] == FAILS
 
 
+def with_perplexity(perplexity: dict[str, float]) -> Measured:
+    """Rows of nearly these perplexities with each of two seeds."""
+    return Measured(
+        {
+            row: {
+                seed: {"heldout": {"instance_losses": {"web": [log(value) + seed / 1000] * 2}}}
+                for seed in range(2)
+            }
+            for row, value in perplexity.items()
+        }
+    )
+
+
 def test_the_unit_is_compared_with_scope_and_k() -> None:
     perplexity = {
         **dict.fromkeys(ITEMS["design-choices-table1"].runs, 20.0),
@@ -80,19 +95,28 @@ def test_the_unit_is_compared_with_scope_and_k() -> None:
     }
 
     def verdicts() -> dict[str, str]:
-        measures = {
-            row: {"heldout": {"instance_losses": {"web": [log(value)] * 2}}}
-            for row, value in perplexity.items()
-        }
-        m = Measured({row: {0: of_row, 1: of_row} for row, of_row in measures.items()})
+        m = with_perplexity(perplexity)
         return {claim.quantity: claim.verdict for claim in units_and_scopes(m)}
 
-    scope = "change of the loss with the unit minus that with the scope"
+    gain = "gain of token over sequence minus that of"
     perplexity["sequence, global, top-2"] = 14.0
     found = verdicts()
     assert (
         found["top-2: loss of token minus sequence"] == found["top-1: loss of token minus sequence"] == HOLDS
     )
-    assert found[scope] == found["change of the loss with the unit minus that with k"] == HOLDS
+    assert {verdict for quantity, verdict in found.items() if quantity.startswith(gain)} == {HOLDS}
     perplexity["sequence, global, top-2"] = 40.0
-    assert verdicts()[scope] == FAILS
+    assert verdicts()[f"{gain} layer-wise over global"] == FAILS
+    perplexity["sequence, global, top-2"] = 5.0
+    assert verdicts()[f"{gain} global over layer-wise"] == FAILS
+
+
+@pytest.mark.parametrize(("narrow", "verdict"), [(14.0, HOLDS), (13.0, UNDECIDED)])
+def test_as_good_as_a_wider_model_says_nothing_where_width_changes_nothing(
+    narrow: float, verdict: str
+) -> None:
+    perplexity = {SEQUENCE_TOP2: 13.0, "dense, 1x FFN width": narrow, "dense, 2x FFN width": 13.1}
+    m = with_perplexity(perplexity)
+    claim = as_good_as_wider(m)
+    assert claim.verdict == verdict
+    assert (WIDTHS_ALIKE in claim.quantity) == (verdict == UNDECIDED)

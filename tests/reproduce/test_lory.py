@@ -39,10 +39,12 @@ def in_use(segments: int) -> Measured:
     return Measured({f"1.5B/{experts}E": found for experts in (8, 16, 32)})
 
 
-def test_shares_are_claimed_only_of_windows_as_long_as_the_papers() -> None:
-    (grows,) = utilisation(in_use(160))
+def test_shares_are_judged_only_in_windows_as_long_as_the_papers() -> None:
+    *unknown, grows = utilisation(in_use(160))
+    assert not any(claim.values for claim in unknown)
     assert grows.values == {0: pytest.approx((13 + 19) / 40 - (6 + 12) / 40)}
-    assert len(list(utilisation(in_use(PAPER_SEGMENTS // 5)))) == 3
+    *known, grows = utilisation(in_use(PAPER_SEGMENTS // 5))
+    assert [claim.values[0] for claim in known] == pytest.approx([0.125, 0.125, 0.925])
     (said,) = windows_differ(in_use(160))
     assert said.startswith("ten steps hold 160 segments and a tenth of training 800, but the paper's ten ")
     assert f"steps {PAPER_SEGMENTS:,};" in said

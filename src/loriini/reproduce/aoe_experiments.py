@@ -9,7 +9,7 @@ import numpy as np
 
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.published.items.aoe import CONFIGURATIONS, NODES
+from loriini.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
 from loriini.reproduce.claims import (
@@ -40,17 +40,18 @@ EARLY = (0.2, 0.36)
 """Part of training that is called early: the first fifth of what follows a warm-up of a fifth."""
 AUTONOMOUS = tuple(row for row in CONFIGURATIONS if "AoE" in row)
 TRADITIONAL = tuple(row for row in CONFIGURATIONS if "AoE" not in row)
+GATES_NOTE = "experts that are ranked by norms have equal gates"
 QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
 
 
 def at_node(row: str, norm: str) -> str:
     """The measure of held-out loss with experts ranked at the node of a row of tables 1, 6 and 7."""
-    return f"{ROUTER_FREE} {NODES[row]}:{norm}" if row in NODES else "heldout"
+    return f"{ROUTER_FREE} {NODES[row]}:{norm}:{RANKED_GATES}" if row in NODES else "heldout"
 
 
 def questions_at_node(row: str) -> str:
     """The measure of answers with experts ranked at a row's node by the L2 norm."""
-    return f"{ROUTER_FREE_QUESTIONS} {NODES[row]}:2" if row in NODES else "questions"
+    return f"{ROUTER_FREE_QUESTIONS} {NODES[row]}:2:{RANKED_GATES}" if row in NODES else "questions"
 
 
 def node_loss(m: Measured, row: str, norm: str) -> Values:
@@ -132,7 +133,7 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
         partial(perplexity_at_node, norm=norm),
         partial(router_free_chart, norm=norm),
-        note="on a mixture of our own, compared by held-out loss instead of accuracy",
+        note=f"on a mixture of our own, compared by held-out loss instead of accuracy; {GATES_NOTE}",
     )
 
 
@@ -304,7 +305,7 @@ AOE_EXPERIMENTS = (
         compute=router_free_seconds,
         timed=True,
         note="on a mixture of our own; questions are continuations of held-out text among four; seconds are "
-        "those of a wider one with initial weights, measured when nothing is trained",
+        f"those of a wider one with initial weights, measured when nothing is trained; {GATES_NOTE}",
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),

@@ -2,8 +2,9 @@
 
 The mean over seeds has Student's t interval; what is measured on held-out text has a second one, over the
 choice of this text, by a bootstrap that draws the same instances for all models. A claim holds where all of
-its intervals lie in the range, does not hold where none of them touches it, and is undecided otherwise and
-with a single seed. What is computed instead of measured is exact: a single value without an interval decides.
+its intervals lie in the range, does not hold where none of them touches it, and is undecided otherwise, with
+a single seed, and where the values of all seeds are equal and on a bound of the range, since equal values
+show no spread. What is computed instead of measured is exact: a single value without an interval decides.
 
 Axes: R resamples.
 """
@@ -83,12 +84,18 @@ class Claim:
     def _judged(self, found: Estimate | None, text: tuple[float, float] | None) -> str:
         if found is None or (found.low is None and not self.exact):
             return UNDECIDED
+        if not self.exact and self._on_a_bound(found):
+            return UNDECIDED
         bounds = [found.mean if bound is None else bound for bound in (found.low, found.high)]
         bounds += text or ()
         if any(map(math.isnan, bounds)):
             return UNDECIDED
         sides = {self._side(bound) for bound in bounds}
         return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
+
+    def _on_a_bound(self, found: Estimate) -> bool:
+        """Whether all seeds have the same value, which is one of two different bounds."""
+        return found.low == found.high and found.mean in (self.low, self.high) and self.low < self.high
 
     def _side(self, value: float) -> int:
         """-1 below the range, 0 within it, 1 above it."""

@@ -19,6 +19,8 @@ PAPER_SEGMENTS = next(
     round(value.value) for value in published_values("lory-fig9") if value.column == "segments"
 )
 """In ten of the paper's steps."""
+ABOUT_900_OF_1536 = (0.5, 0.67)
+"""Share of active experts that counts as about 900 of 1,536."""
 SPECIALISED = 0.02
 """Adjusted mutual information above which experts are called specialised."""
 
@@ -98,15 +100,18 @@ def warmup_helps(m: Measured) -> Iterator[Claim]:
 
 
 def utilisation(m: Measured) -> Iterator[Claim]:
-    """Of 32 experts the share that is active grows; most of 8 and 16 are active early.
+    """Of 32 experts the share that is active grows, to about 900 of 1,536; most of 8 and 16 are active early.
 
-    Windows of fewer segments have fewer active experts, so a share is claimed only where they hold as many as
+    Windows of fewer segments have fewer active experts, so a share is judged only where they hold as many as
     the paper's.
     """
+    enough = units_in_window(m, LONG) >= PAPER_SEGMENTS
     for experts in (8, 16):
-        if units_in_window(m, LONG) >= PAPER_SEGMENTS:
-            quantity = f"share of {experts} experts that are active, second tenth of training"
-            yield Claim(quantity, active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG), low=0.5)
+        quantity = f"share of {experts} experts that are active, second tenth of training"
+        found = active_share(m, f"1.5B/{experts}E", 0.1, 0.2, LONG) if enough else {}
+        yield Claim(quantity, found, low=0.5)
+    at_the_end = active_share(m, "1.5B/32E", 0.9, 1.0, LONG) if enough else {}
+    yield Claim("share of 32 experts that are active, last tenth", at_the_end, *ABOUT_900_OF_1536)
     early, late = (active_share(m, "1.5B/32E", *part) for part in (SECOND_THIRD, (LATE, 1.0)))
     yield above(
         "share of 32 experts that are active, last third minus that of the second", late, early, unit=""

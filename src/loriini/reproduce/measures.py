@@ -1,7 +1,7 @@
 """Measurements of a trained run: training, held-out loss, routes, questions, and without routers.
 
-A measure is a name in MEASURES, `router-free NODE:NORM` for held-out loss with experts ranked by their
-activations, or `router-free questions NODE:NORM`. Each is computed once per run and kept as JSON; a
+A measure is a name in MEASURES, `router-free NODE:NORM:GATES` for held-out loss with experts ranked by their
+activations, or `router-free questions NODE:NORM:GATES`. Each is computed once per run and kept as JSON; a
 run's model is loaded once for all that are missing.
 
 Axes: B questions, L tokens of a context and an answer.
@@ -176,7 +176,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
 
 
 def without_routers(loaded: LoadedModel, how: str) -> LoadedModel:
-    """The model with experts ranked by their activations, at NODE:NORM (AoE §3.1)."""
+    """The model with experts ranked by their activations, at NODE:NORM:GATES (AoE §3.1)."""
     loaded = replace(loaded, model=deepcopy(loaded.model))
     RouterFree.parse(how).apply(loaded.model)
     return loaded
