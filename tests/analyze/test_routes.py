@@ -17,6 +17,7 @@ from loriini.analyze.routes import (
     top_experts,
 )
 from loriini.errors import InputError
+from loriini.evaluate.perplexity import HeldOut
 from tiny import random_ids, tiny_model
 
 
@@ -57,7 +58,7 @@ def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
 @torch.no_grad()
 def test_instances_are_routed_without_their_last_token() -> None:
     model, ids = tiny_model("mixtral"), random_ids(5, 9)
-    routes = routes_by_domain(model, {"a": ids}, batch_size=2)
+    routes = routes_by_domain(model, {"a": HeldOut(ids, 1.0)}, batch_size=2)
     expected = routes_of_sequences(model, {"a": list(ids[:, :-1])})
     assert routes.units.tolist() == [5 * 8]
     np.testing.assert_array_equal(routes.choices, expected.choices)
@@ -107,9 +108,27 @@ def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
     assert routes_of_sequences(labels, {"b": texts[:12], "a": texts[12:]}).domain_agreement.min() > 0.99
 
 
+def test_it_is_documents_that_chance_gives_to_domains() -> None:
+    """Four sequences of each document are as much evidence as one."""
+    model, rng = tiny_model("sequence-top1"), torch.Generator().manual_seed(0)
+    texts = [torch.randint(3, 61, (6,), generator=rng) for _ in range(24)]
+    once = {"a": texts[:12], "b": texts[12:]}
+    four = {domain: [text for text in of_domain for _ in range(4)] for domain, of_domain in once.items()}
+    documents = {domain: [i // 4 for i in range(48)] for domain in four}
+    expected = routes_of_sequences(model, once)
+    routes = routes_of_sequences(model, four, documents=documents)
+    np.testing.assert_allclose(routes.chance_bits, expected.chance_bits)
+    np.testing.assert_allclose(routes.domain_agreement, expected.domain_agreement)
+    assert (routes_of_sequences(model, four).chance_bits < expected.chance_bits / 2).all()
+    alone = routes_of_sequences(model, once, documents={"a": [0] * 12, "b": [5] * 12})
+    np.testing.assert_array_equal(alone.chance_bits, expected.chance_bits)
+
+
 def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
     model = tiny_model("label", label_names=["code", "prose"])
-    routes = routes_by_domain(model, {"prose": random_ids(), "code": random_ids()}, batch_size=2)
+    routes = routes_by_domain(
+        model, {name: HeldOut(random_ids(), 1.0) for name in ("prose", "code")}, batch_size=2
+    )
     assert routes.domains == ("prose", "code")
     assert routes.mean_gates.tolist() == [[[0, 1, 0, 0], [1, 0, 0, 0]]] * 2
     assert routes.choices.tolist() == [[[0, 3, 0, 0], [3, 0, 0, 0]]] * 2
@@ -117,7 +136,7 @@ def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
 
 def test_no_instances_are_refused() -> None:
     with pytest.raises(ValueError, match="no sequences"):
-        routes_by_domain(tiny_model(), {"a": torch.zeros(0, 9, dtype=torch.long)})
+        routes_by_domain(tiny_model(), {"a": HeldOut(torch.zeros(0, 9, dtype=torch.long), 1.0)})
 
 
 def test_routes_come_back_as_they_were_saved(tmp_path: Path) -> None:

@@ -37,6 +37,38 @@ def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> 
     assert 88 <= covered <= 99
 
 
+def test_documents_are_drawn_with_all_of_their_instances() -> None:
+    """Against a loop over resamples, and for losses that are alike within a document."""
+    documents = {"d": [0] * 9 + [1] + [2] * 5 + [4] * 5 + [7, 8, 9, 9]}
+    a, b = A["prose"][:24], B["prose"][:24] + 0.1 * np.sin(documents["d"])
+    of_document = [np.flatnonzero(np.array(documents["d"]) == i) for i in (0, 1, 2, 4, 7, 8, 9)]
+    rng, changes = np.random.default_rng(7), []
+    for _ in range(4000):
+        picked = np.concatenate([of_document[i] for i in rng.integers(7, size=7)])
+        changes.append(np.exp(b[picked].mean() - a[picked].mean()) - 1)
+    found = paired_difference({"d": a}, {"d": b}, documents)
+    assert found.change == paired_difference({"d": a}, {"d": b}).change
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])), abs=2e-3)
+
+
+@pytest.mark.parametrize(("known", "least", "most"), [(True, 42, 50), (False, 15, 36)])
+def test_only_documents_cover_losses_that_are_alike_within_them(known: bool, least: int, most: int) -> None:
+    rng = np.random.default_rng(3)
+    documents = {"d": np.repeat(np.arange(30), 6).tolist()}
+    covered = 0
+    for _ in range(50):
+        a = rng.normal(3, 0.5, 180)
+        b = a + 0.01 + np.repeat(rng.normal(0, 0.05, 30), 6)
+        found = paired_difference({"d": a}, {"d": b}, documents if known else None)
+        covered += found.low <= np.expm1(0.01) <= found.high
+    assert least <= covered <= most
+
+
+def test_of_a_single_document_instances_are_drawn() -> None:
+    alone = {domain: [3] * len(losses) for domain, losses in A.items()}
+    assert paired_difference(A, B, alone) == paired_difference(A, B)
+
+
 def test_every_domain_has_its_own_difference() -> None:
     found = differences_by_domain(A, B)
     assert list(found) == ["prose", "code", "all"]

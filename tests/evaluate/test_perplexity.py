@@ -10,7 +10,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut, check_comparable, evaluate, first_segment, tokenize_by_domain
+from loriini.evaluate.perplexity import (
+    HeldOut,
+    check_comparable,
+    documents_of,
+    evaluate,
+    first_segment,
+    tokenize_by_domain,
+)
 from loriini.sources.document import Document
 from runs import EOS, write_tokenizer
 from tiny import LENGTH, SEGMENT, random_ids, tiny_model
@@ -196,6 +203,7 @@ def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     assert list(heldout) == ["a", "b"]
     assert heldout["a"].ids.tolist() == [[0, 1, 2, 3, 4, 5]]
     assert heldout["b"].ids.tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
+    assert heldout["b"].documents == (0, 1)
     assert heldout["b"].bytes_per_token == pytest.approx(
         (len(words(range(5))) + len(words(range(10, 16)))) / 13
     )
@@ -210,6 +218,9 @@ def test_no_more_than_so_many_instances_are_read(tokenizer: PreTrainedTokenizerB
     texts = documents(*[("a", words(range(9)))] * 10, ("b", words(range(9))), ("c", long), ("c", long))
     heldout = tokenize_by_domain(texts, tokenizer, length=9, most=3)
     assert {domain: len(text.ids) for domain, text in heldout.items()} == {"a": 3, "b": 1, "c": 3}
+    assert documents_of(heldout) == {"a": (0, 1, 2), "b": (0,), "c": (0, 0, 0)}
+    (cut,) = tokenize_by_domain(documents(*[("a", words(range(14)))] * 2), tokenizer, length=9).values()
+    assert cut.documents == (0, 0, 1)
 
 
 def test_text_shorter_than_an_instance_is_all_there_is(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -12,7 +12,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerF
 
 from loriini.errors import InputError
 from loriini.evaluate.intervals import paired_difference
-from loriini.evaluate.perplexity import evaluate, tokenize_by_domain
+from loriini.evaluate.perplexity import documents_of, evaluate, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.sources import read_documents
@@ -55,7 +55,10 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
         found = {key: value for key, value in result.items() if key not in ("run", "difference")}
         assert found == expected
     for result, of_run in zip(results[1:], losses[1:], strict=True):
-        assert result["difference"]["all"] == paired_difference(losses[0], of_run).to_dict()
+        assert (
+            result["difference"]["all"]
+            == paired_difference(losses[0], of_run, documents_of(heldout)).to_dict()
+        )
         assert result["difference"].keys() == {"low", "high", "all"}
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from loriini.analyze.report import write_run_report
-from loriini.analyze.routes import ROUTES, routes_of_sequences
+from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import check_label, tokenize_by_domain
+from loriini.evaluate.perplexity import check_label, documents_of, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
 from loriini.routing import not_causal
 from loriini.snapshot import folder_of
@@ -42,11 +42,14 @@ def analyze_run(
     read = read_documents(documents, ReadOptions(fields, on_error))
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
-        sequences = sequences_by_domain(read, tokenizer, length, names)
+        sequences, of_documents = sequences_by_domain(read, tokenizer, length, names), None
     else:
         heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
-        sequences = {domain: list(text.ids[:, :-1]) for domain, text in heldout.items()}
-    routes = routes_of_sequences(model, sequences, precision=run_precision(run), field=fields.domain)
+        sequences, of_documents = instances_by_domain(heldout), documents_of(heldout)
+    precision = run_precision(run)
+    routes = routes_of_sequences(
+        model, sequences, precision=precision, field=fields.domain, documents=of_documents
+    )
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
     return write_run_report(run, out, not_causal(model.config.routing))

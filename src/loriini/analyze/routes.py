@@ -14,6 +14,8 @@ from torch.nn.utils.rnn import pad_sequence
 from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
+from loriini.evaluate.intervals import Documents, numbered
+from loriini.evaluate.perplexity import HeldOut, documents_of
 from loriini.hardware import autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
@@ -34,7 +36,7 @@ class Routes:
       makes no choices; there it is the sum of the units' gates.
     - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
     - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE section 4.3).
-    - `chance_bits` (L,): the domain information that a random assignment of the sequences to domains gives.
+    - `chance_bits` (L,): the domain information that a random assignment of the documents to domains gives.
     - `units` (D,), `sequences` (D,): how many were routed.
     - `field`: what the domains are, the name of a field of the documents.
     """
@@ -137,12 +139,16 @@ class Routes:
 
 
 def routes_by_domain(
-    model: LoriiniForCausalLM, instances_by_domain: Mapping[str, Tensor], batch_size: int = 8
+    model: LoriiniForCausalLM, heldout: Mapping[str, HeldOut], batch_size: int = 8
 ) -> Routes:
-    """The routes of instances (n, L+1) by domain: their first L tokens, as `evaluate` gives them."""
-    return routes_of_sequences(
-        model, {domain: list(ids[:, :-1]) for domain, ids in instances_by_domain.items()}, batch_size
-    )
+    """The routes of held-out text by domain."""
+    sequences = instances_by_domain(heldout)
+    return routes_of_sequences(model, sequences, batch_size, documents=documents_of(heldout))
+
+
+def instances_by_domain(heldout: Mapping[str, HeldOut]) -> dict[str, list[Tensor]]:
+    """The first L tokens of each held-out instance, as `evaluate` gives them to a model."""
+    return {domain: list(text.ids[:, :-1]) for domain, text in heldout.items()}
 
 
 @torch.no_grad()
@@ -152,10 +158,12 @@ def routes_of_sequences(
     batch_size: int = 8,
     precision: str = "auto",
     field: str = "domain",
+    documents: Documents | None = None,
 ) -> Routes:
     """Route sequences of token ids, of any lengths, in evaluation mode, and sum what each domain's choose.
 
     All units that hold tokens count, those of segment 1 too. A domain without sequences is left out.
+    `documents` says which sequences of a domain begin in the same document, for the information by chance.
     ValueError when there are none at all, InputError for a domain that a label-routed model does not know.
     """
     sequences = {domain: ids for domain, ids in sequences_by_domain.items() if len(ids)}
@@ -172,6 +180,7 @@ def routes_of_sequences(
     finally:
         model.train(training)
     counts = np.array([len(of_domain) for of_domain in sums.values()])
+    document_of = [numbered((documents or {}).get(domain, ()), len(ids)) for domain, ids in sequences.items()]
     per_sequence = torch.cat(list(sums.values())).cpu().numpy()
     E = model.config.num_experts
     totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
@@ -180,7 +189,7 @@ def routes_of_sequences(
         choices=totals_LDX[..., :E],
         mean_gates=totals_LDX[..., E : 2 * E] / units_D[:, None],
         confidence_entropy=totals_LDX[..., 2 * E] / units_D,
-        chance_bits=_chance_bits(per_sequence[..., :E], counts),
+        chance_bits=_chance_bits(per_sequence[..., :E], [document_S for document_S, _ in document_of]),
         units=units_D.astype(np.int64),
         sequences=counts.astype(np.int64),
         domains=tuple(sequences),
@@ -236,14 +245,20 @@ def _sums_of_domains(values_SLX: Floats, domain_S: NDArray[np.int64]) -> Floats:
     return np.einsum("ds,slx->ldx", membership_DS, values_SLX, optimize=True)
 
 
-def _chance_bits(choices_SLE: Floats, counts: NDArray[np.int64]) -> Floats:
-    """Mean domain information (L,) when whole sequences are assigned to domains at random.
+def _chance_bits(choices_SLE: Floats, documents: Sequence[NDArray[np.int64]]) -> Floats:
+    """Mean domain information (L,) when whole documents are assigned to domains at random.
 
-    Tokens of one text are alike, so it is texts that are permuted; of few texts, chance alone gives bits.
+    Tokens of one document are alike, so it is documents that are permuted; of few, chance alone gives bits.
+    `documents` numbers those of each domain's sequences from 0 (S,).
     """
-    domain_S = np.repeat(np.arange(len(counts)), counts)
+    counts = [document_S.max() + 1 for document_S in documents]
+    domain_G = np.repeat(np.arange(len(counts)), counts)
+    firsts = np.cumsum([0, *counts[:-1]])
+    document_S = np.concatenate([of + first for of, first in zip(documents, firsts, strict=True)])
+    choices_GLE = np.zeros((len(domain_G), *choices_SLE.shape[1:]))
+    np.add.at(choices_GLE, document_S, choices_SLE)
     rng = np.random.default_rng(0)
-    permuted = (_sums_of_domains(choices_SLE, rng.permutation(domain_S)) for _ in range(PERMUTATIONS))
+    permuted = (_sums_of_domains(choices_GLE, rng.permutation(domain_G)) for _ in range(PERMUTATIONS))
     return np.mean([mutual_information(choices_LDE) for choices_LDE in permuted], axis=0)
 
 

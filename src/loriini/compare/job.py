@@ -15,7 +15,13 @@ from loriini.compare.results import Results, compare_trials
 from loriini.compare.running import Trial, place_cells, run_state, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
-from loriini.evaluate.perplexity import check_domains, check_lengths, first_segment, tokenize_by_domain
+from loriini.evaluate.perplexity import (
+    check_domains,
+    check_lengths,
+    documents_of,
+    first_segment,
+    tokenize_by_domain,
+)
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
@@ -142,16 +148,18 @@ def measure_trials(
     finished = [trial for trial in trials if run_state(trial.folder) == "finished"]
     evaluations: dict[Path, dict[str, Any]] = {}
     text: dict[str, Any] = {}
+    documents = None
     if evaluation and finished:
         evaluation, heldout = shared_heldout([trial.folder for trial in finished], evaluation)
         evaluations = evaluate_trials(finished, heldout, evaluation, cache)
+        documents = documents_of(heldout)
         text = {
             "documents": [Path(path).name for path in evaluation.documents],
             "instances": {domain: len(each.ids) for domain, each in heldout.items()},
             "length": evaluation.length,
             "skip": evaluation.skip,
         }
-    return {**compare_trials(trials, evaluations, failures), "heldout": text}
+    return {**compare_trials(trials, evaluations, failures, documents), "heldout": text}
 
 
 def with_shared_skip(cells: Sequence[Cell], evaluation: EvaluationSettings) -> EvaluationSettings:

@@ -14,7 +14,7 @@ from loriini.compare.laws import measure_ladder, settings_of
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
-from loriini.evaluate.intervals import OVERALL, differences_by_domain
+from loriini.evaluate.intervals import OVERALL, Documents, differences_by_domain
 from loriini.train.metrics import METRICS
 
 Cells = Sequence[Mapping[str, Any]]
@@ -32,10 +32,11 @@ def compare_trials(
     trials: Sequence[Trial],
     evaluations: Mapping[Path, Mapping[str, Any]],
     failures: Mapping[Path, str],
+    documents: Documents | None = None,
 ) -> Results:
     """`cells`, `variants`, `baseline`, `remarks` and `ladder` of the trials; docs/compare.md has their keys.
 
-    `evaluations` (with `instance_losses`) and `failures` are by folder.
+    `evaluations` (with `instance_losses`) and `failures` are by folder, `documents` those of the instances.
     """
     cells = [
         cell_result(trial, evaluations.get(trial.folder), failures.get(trial.folder)) for trial in trials
@@ -48,7 +49,7 @@ def compare_trials(
     variants = [summarize(own) for own in by_variant(cells).values()]
     sizes = by_width(variants)
     for own in sizes.values():
-        compare_variants(own, by_variant(cells), losses)
+        compare_variants(own, by_variant(cells), losses, documents)
     largest = baseline_of(list(sizes.values())[-1])
     results = {
         "cells": cells,
@@ -72,14 +73,19 @@ def baseline_of(variants: Sequence[Row]) -> Row | None:
     return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)
 
 
-def compare_variants(variants: Sequence[dict[str, Any]], cells: Mapping[str, Cells], losses: Losses) -> None:
+def compare_variants(
+    variants: Sequence[dict[str, Any]],
+    cells: Mapping[str, Cells],
+    losses: Losses,
+    documents: Documents | None,
+) -> None:
     """Add to variants of one size the chosen ones of each sweep, and their differences to the baseline."""
     choose_best(variants)
     baseline = baseline_of(variants)
     if baseline:
         for variant in variants:
             if variant["causality"] != "none":
-                add_differences(variant, baseline, cells, losses)
+                add_differences(variant, baseline, cells, losses, documents)
         add_equal_budgets(variants, baseline, cells)
 
 
@@ -191,7 +197,11 @@ def at_edge(name: str, best: Mapping[str, Any], family: Sequence[Mapping[str, An
 
 
 def add_differences(
-    variant: dict[str, Any], baseline: Mapping[str, Any], cells: Mapping[str, Cells], losses: Losses
+    variant: dict[str, Any],
+    baseline: Mapping[str, Any],
+    cells: Mapping[str, Cells],
+    losses: Losses,
+    documents: Documents | None,
 ) -> None:
     """Add `difference` to the baseline, by domain and over all, with an interval for each uncertainty."""
     scores, other = (
@@ -204,7 +214,7 @@ def add_differences(
     mine, theirs = (
         mean_losses({seed: losses[v["name"], seed] for seed in seeds}, seeds) for v in (variant, baseline)
     )
-    instances = differences_by_domain(theirs, mine)
+    instances = differences_by_domain(theirs, mine, documents)
     difference = {}
     for domain, over_text in instances.items():
         over_training = paired_by_seed(

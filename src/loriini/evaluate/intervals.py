@@ -1,4 +1,7 @@
-"""Uncertainty of a comparison of two models: a paired bootstrap over held-out instances."""
+"""Uncertainty of a comparison of two models: a paired bootstrap over held-out documents.
+
+Axes: M quantities, N instances, G documents, R resamples.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _Floats = NDArray[np.float64]
+Documents = Mapping[str, Sequence[int]]
+"""By domain, a number for the document in which each instance begins; empty: each has its own."""
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
@@ -46,22 +51,29 @@ class Difference:
         return cls(**{name: nan if value is None else value for name, value in values.items()})
 
 
-def paired_difference(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]) -> Difference:
+def paired_difference(
+    losses_a: Mapping[str, ArrayLike],
+    losses_b: Mapping[str, ArrayLike],
+    documents: Documents | None = None,
+) -> Difference:
     """The difference of two models' perplexities, each the mean over domains.
 
     The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
-    same order. A resample draws instances with replacement within each domain, the same for both models; the
-    interval is that between percentiles of `RESAMPLES` resampled differences. ValueError where the two do
+    same order. A resample draws `documents` with replacement within each domain, the same for both models,
+    each with all instances that begin in it, since these are alike; without `documents` it draws instances.
+    The interval is that between percentiles of `RESAMPLES` resampled differences. ValueError where the two do
     not hold the same domains and numbers of instances.
     """
-    return _difference([*_samples(losses_a, losses_b).values()])
+    return _difference([*_samples(losses_a, losses_b, documents).values()])
 
 
 def differences_by_domain(
-    losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]
+    losses_a: Mapping[str, ArrayLike],
+    losses_b: Mapping[str, ArrayLike],
+    documents: Documents | None = None,
 ) -> dict[str, Difference]:
     """`paired_difference` of each domain, and that of all as `all`, which none of several may be called."""
-    samples = _samples(losses_a, losses_b)
+    samples = _samples(losses_a, losses_b, documents)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}
 
@@ -70,12 +82,14 @@ def differences_by_domain(
 class _Sample:
     """Both models' perplexity of a domain (2,), and that of each resample (2, R)."""
 
-    instances: int
+    documents: int
     measured: _Floats
     resampled: _Floats
 
 
-def _samples(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike]) -> dict[str, _Sample]:
+def _samples(
+    losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike], documents: Documents | None
+) -> dict[str, _Sample]:
     if not losses_a or losses_a.keys() != losses_b.keys():
         raise ValueError(f"the models' domains differ: {sorted(losses_a)} and {sorted(losses_b)}")
     samples = {}
@@ -83,27 +97,41 @@ def _samples(losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike
         a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        means_2R = resampled_means(np.stack([a, b]), domain)
-        samples[domain] = _Sample(len(a), np.exp([a.mean(), b.mean()]), np.exp(means_2R))
+        document_N = (documents or {}).get(domain, ())
+        means_2R = resampled_means(np.stack([a, b]), domain, document_N)
+        count = len(numbered(document_N, len(a))[1])
+        samples[domain] = _Sample(count, np.exp([a.mean(), b.mean()]), np.exp(means_2R))
     return samples
 
 
-def resampled_means(values_MN: ArrayLike, domain: str) -> NDArray[np.float64]:
-    """Means of M quantities of the same N instances over each resample of these (M, R).
+def resampled_means(values_MN: ArrayLike, domain: str, document_N: Sequence[int] = ()) -> _Floats:
+    """Means of M quantities of the same N instances over each resample of their documents (M, R).
 
-    Domains are drawn independently; those of the same name and number of instances are drawn alike.
+    Domains are drawn independently; those of the same name and number of documents are drawn alike.
     """
     values_MN = np.asarray(values_MN, np.float64)
-    measured, instances = values_MN.shape
+    number_N, size_G = numbered(document_N, values_MN.shape[1])
+    sums_MG = np.stack([np.bincount(number_N, values_N) for values_N in values_MN])
     rng = np.random.default_rng([SEED, crc32(domain.encode())])
-    means_MR = np.empty((measured, RESAMPLES))
-    rows = max(1, INDICES_AT_ONCE // instances)
+    means_MR = np.empty((len(values_MN), RESAMPLES))
+    rows = max(1, INDICES_AT_ONCE // len(size_G))
     for start in range(0, RESAMPLES, rows):
         stop = min(start + rows, RESAMPLES)
-        drawn = rng.integers(instances, size=(stop - start, instances), dtype=np.int32)
-        for means_R, values_N in zip(means_MR, values_MN, strict=True):
-            means_R[start:stop] = values_N[drawn].mean(1)
+        drawn = rng.integers(len(size_G), size=(stop - start, len(size_G)), dtype=np.int32)
+        instances_R = size_G[drawn].sum(1)
+        for means_R, sums_G in zip(means_MR, sums_MG, strict=True):
+            means_R[start:stop] = sums_G[drawn].sum(1) / instances_R
     return means_MR
+
+
+def numbered(document_N: Sequence[int], instances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The documents of instances, numbered from 0 (N,), and how many instances each has (G,).
+
+    Instances of a single document count as one document each: they alone show a spread.
+    """
+    document_of = document_N if len(set(document_N)) > 1 else range(instances)
+    _, number_N, size_G = np.unique(np.asarray(document_of), return_inverse=True, return_counts=True)
+    return number_N, size_G
 
 
 def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]:
@@ -117,7 +145,7 @@ def _difference(domains: Sequence[_Sample]) -> Difference:
     """The difference of the means over some domains."""
     a, b = np.mean([sample.measured for sample in domains], axis=0)
     low, high = nan, nan
-    if min(sample.instances for sample in domains) > 1:
+    if min(sample.documents for sample in domains) > 1:
         a_R, b_R = np.mean([sample.resampled for sample in domains], axis=0)
         low, high = percentile_interval(b_R / a_R - 1)
     return Difference(float(b / a - 1), low, high)

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
-from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
@@ -25,10 +26,19 @@ ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token."""
+    """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token.
+
+    `documents` numbers the document in which each instance begins; empty: each has its own.
+    """
 
     ids: Tensor
     bytes_per_token: float
+    documents: tuple[int, ...] = ()
+
+
+def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
+    """By domain, the document in which each instance begins."""
+    return {domain: text.documents for domain, text in heldout.items()}
 
 
 def tokenize_by_domain(
@@ -47,6 +57,7 @@ def tokenize_by_domain(
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
     tokens: dict[str, list[int]] = defaultdict(list)
+    ends: dict[str, list[int]] = defaultdict(list)
     size: dict[str, int] = defaultdict(int)
     for document in documents:
         if label_names is not None:
@@ -55,13 +66,17 @@ def tokenize_by_domain(
             continue
         ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
         tokens[document.domain] += [*ids, tokenizer.eos_token_id]
+        ends[document.domain].append(len(tokens[document.domain]))
         size[document.domain] += len(document.text.encode())
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
-    return {
-        domain: HeldOut(_cut(torch.tensor(ids), length)[:most], size[domain] / len(ids))
-        for domain, ids in sorted(tokens.items())
-    }
+    heldout = {}
+    for domain, ids in sorted(tokens.items()):
+        instances = _cut(torch.tensor(ids), length)[:most]
+        starts = np.arange(len(instances)) * instances.shape[1]
+        documents = np.searchsorted(ends[domain], starts, side="right")
+        heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(documents.tolist()))
+    return heldout
 
 
 def check_label(document: Document, label_names: Sequence[str]) -> None:

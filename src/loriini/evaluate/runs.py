@@ -17,6 +17,7 @@ from loriini.evaluate.perplexity import (
     check_domains,
     check_lengths,
     check_routing,
+    documents_of,
     evaluate,
     first_segment,
     tokenize_by_domain,
@@ -110,7 +111,7 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     losses = [result.pop("instance_losses") for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
-        found = differences_by_domain(losses[0], of_run)
+        found = differences_by_domain(losses[0], of_run, documents_of(heldout))
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
     return results
 

@@ -20,6 +20,7 @@ from loriini.evaluate.perplexity import (
     check_comparable,
     check_domains,
     check_label,
+    documents_of,
     evaluate,
     first_segment,
     tokenize_by_domain,
@@ -84,7 +85,8 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
         write_samples(out, tuple(runs), texts)
         write_json(out / "neighbors.json", neighbor_examples(corpus))
         check_comparable(evaluations)
-        differences = differences_by_domain(*(evaluations[name]["instance_losses"] for name in runs))
+        dense, mixture = (evaluations[name]["instance_losses"] for name in runs)
+        differences = differences_by_domain(dense, mixture, documents_of(texts))
     write_results(out, settings, corpus, evaluations, differences, stage.costs())
     print_table(evaluations, differences, settings.design)
     print(write_report(out))
@@ -128,7 +130,7 @@ def evaluate_run(run: Path, texts: Mapping[str, HeldOut], skip: int) -> dict[str
             model, texts, skip, precision=run_precision(run), per_instance=True, title=f"evaluate {run.name}"
         )
         if model.config.num_experts > 1:
-            routes_by_domain(model, {domain: text.ids for domain, text in texts.items()}).save(run / ROUTES)
+            routes_by_domain(model, texts).save(run / ROUTES)
         write_json(path, evaluation)
     return evaluation
 

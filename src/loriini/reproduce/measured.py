@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.evaluate.intervals import RESAMPLES, resampled_means
+from loriini.evaluate.intervals import RESAMPLES, Documents, resampled_means
 from loriini.reproduce.claims import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
@@ -56,7 +56,8 @@ class Measured:
             if domain is None or domain in found
         }
         means = {seed: fmean(map(fmean, found.values())) for seed, found in of_seed.items()}
-        return OnText(means, partial(resampled, of_seed))
+        documents: Documents = next(iter(self.each(row, "documents").values()), {})
+        return OnText(means, partial(resampled, of_seed, documents))
 
     def perplexity(self, row: str, domain: str) -> dict[int, float]:
         """Perplexity of a domain's held-out text by seed."""
@@ -83,14 +84,14 @@ class Measured:
         return [row for row in rows if self.rows.get(row)]
 
 
-def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]]) -> Resamples:
-    """By seed, the mean over domains on every resample of their instances; NaN with a single instance."""
+def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
+    """By seed, the mean over domains on every resample of their documents; NaN with a single instance."""
 
     def of_domain(domain: str) -> NDArray[np.float64]:
         values_SN = [found[domain] for found in of_seed.values()]
         if len(values_SN[0]) < 2:
             return np.full((len(values_SN), RESAMPLES), np.nan)
-        return resampled_means(values_SN, domain)
+        return resampled_means(values_SN, domain, documents.get(domain, ()))
 
     means_SR = np.mean([of_domain(domain) for domain in next(iter(of_seed.values()))], axis=0)
     return dict(zip(of_seed, means_SR, strict=True))

@@ -23,7 +23,7 @@ from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none
 from loriini.compare.running import Trial, run_state, training_seconds
-from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, evaluate, token_losses
+from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, token_losses
 from loriini.evaluate.runs import RouterFree
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
@@ -38,7 +38,7 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM = 2
+FORM = 3
 """Of a measure's file; those of another form are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 NO_ROUTES = ("routes", "topics", "languages")
@@ -135,7 +135,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
     text = loaded.heldout if kind is None else loaded.of_kind(kind)
-    return routes_by_domain(loaded.model, {domain: held.ids for domain, held in text.items()}).to_dict()
+    return routes_by_domain(loaded.model, text).to_dict()
 
 
 @torch.no_grad()
@@ -199,7 +199,8 @@ def measure(
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
-    `text` gives the held-out text, and a function to that of any kind, as instances of a model's tokenizer.
+    `text` gives the held-out text, and a function to that of any kind, as instances of a model's tokenizer;
+    `documents` are those in which the instances of the first begin.
     """
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
@@ -211,13 +212,17 @@ def measure(
         for name in names
         if routed or name not in NO_ROUTES
     }
+    if not paths:
+        return found
+    heldout, of_kind = text(trial.folder)
     with waiting_lock(folder):
         missing = [name for name, path in paths.items() if kept_measure(path) is None]
         if missing:
-            loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], *text(trial.folder), skip)
+            loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
                 write_json(paths[name], {"form": FORM, **measure_one(name, loaded)})
-        return found | {name: kept_measure(path) for name, path in paths.items()}
+        found |= {name: kept_measure(path) for name, path in paths.items()}
+    return {**found, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
 
 
 def kept_measure(path: Path) -> dict[str, Any] | None:
