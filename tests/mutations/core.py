@@ -6,8 +6,8 @@ CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
         "model/merge_kernels.py",
-        "total_EP += dweight_EP",
-        "total_EP.copy_(dweight_EP)",
+        "main_grad_EP += dweight_EP",
+        "main_grad_EP.copy_(dweight_EP)",
         "tests/model/test_merge_kernels.py",
     ),
     Mutation(

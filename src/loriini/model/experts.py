@@ -17,7 +17,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from loriini.model.affine import (
     Affine,
-    Totalled,
+    WeightAndGrad,
     affine_by_all,
     affine_by_expert,
     affine_by_merging,
@@ -51,8 +51,8 @@ class Experts(nn.Module):
         self.num_experts = num_experts
         self.copies: dict[str, Tensor] = {}
         """Copies of parameters in a lower precision, by name, on which `experts_cast_once` computes."""
-        self.totals: dict[str, Tensor] = {}
-        """The gradients to which a merge's kernel adds."""
+        self.main_grads: dict[str, Tensor] = {}
+        """The float32 gradients of parameters, by name, to which a merge's backward pass adds."""
 
     def forward(self, method: str, *args: Any) -> Any:
         """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
@@ -80,7 +80,7 @@ class Experts(nn.Module):
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
         return {
-            name: merged_weight(gates_NE, weight, self.totals.get(name))
+            name: merged_weight(gates_NE, weight, self.main_grads.get(name))
             for name, weight in self.stacked().items()
         }
 
@@ -90,7 +90,10 @@ class Experts(nn.Module):
         With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
         if recompute:
-            stacked: Any = {name: Totalled(w, self.totals.get(name)) for name, w in self.stacked().items()}
+            stacked: Any = {
+                name: WeightAndGrad(weight, self.main_grads.get(name))
+                for name, weight in self.stacked().items()
+            }
             return self.ffn(x_NSD, stacked, affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
 
