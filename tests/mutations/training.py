@@ -167,7 +167,7 @@ TRAINING = (
     Mutation(
         "settings that a design ignores are accepted",
         "train/unused.py",
-        "if field in MATTERS and not MATTERS[field](run.routing):",
+        "if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):",
         "if False:",
         "tests/train/test_unused.py",
     ),

@@ -159,7 +159,7 @@ def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
     return None
 
 
-MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
+HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
     "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
     "first_segment": lambda r: r.segmented,
     "scorer_width": lambda r: r.scorer == "mlp",
@@ -170,7 +170,7 @@ MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
     "capacity_factor": lambda r: r.selection == "expert_choice",
     "jitter": lambda r: r.gates == "sparse_mixer",
 }
-"""Fields of a design that only some designs depend on."""
+"""Fields that only some designs depend on → whether they have an effect on a design."""
 
 
 def _conflicts(c: RoutingConfig) -> list[tuple[bool, str]]:
