@@ -13,7 +13,7 @@ from loriini.analyze.routes import ROUTES, routes_of_sequences
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import check_label, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 from loriini.snapshot import folder_of
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
@@ -49,7 +49,7 @@ def analyze_run(
     routes = routes_of_sequences(model, sequences, precision=run_precision(run), field=fields.domain)
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
-    return write_run_report(run, out, not_causal(model.config.routing))
+    return write_run_report(run, out, causality_warning(model.config.routing))
 
 
 def sequences_by_domain(

@@ -16,7 +16,7 @@ from loriini.analyze.page import Html
 from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import DOMAINS_SHOWN
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 
 LISTED = 8
 """Rows of a table of tokens or segments."""
@@ -68,13 +68,13 @@ def opening(lens: Lens) -> Html:
         gain = float(np.nanmean(lens.gains_N))
         numbers["loss, dense"] = f"{lens.reading.loss + gain:.3f}"
         numbers["gain over dense"] = _signed(gain)
-    remark = not_causal(lens.design)
+    warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(
         p.element("p", "Loriini · lens", class_="kicker"),
         p.element("h1", f"How {lens.name} reads this text"),
         p.paragraph(f"{layers} layers of {experts} experts{units_said}. {_routed_by(lens)}"),
-        p.paragraph(p.strong("Note: "), f"{remark}.") if remark else "",
+        p.paragraph(p.strong("Note: "), f"{warning}.") if warning else "",
         p.cards(numbers),
         p.note(_extent(lens)),
     )

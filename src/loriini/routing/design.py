@@ -140,7 +140,7 @@ class RoutingConfig:
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
 
 
-def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
+def causality_warning(design: RoutingConfig, training: bool = False) -> str | None:
     """A sentence warning that tokens see later ones; None for causal designs.
 
     Designs that leak within segment 1 only count as causal: their perplexity leaves that segment out.

@@ -24,7 +24,7 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
 from loriini.progress import progress, warn
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, restore
 from loriini.train.corpora import TrainingCorpus
@@ -92,8 +92,9 @@ def train_to_end(
     """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    if parallel.first and run.model.num_experts > 1 and (leak := not_causal(run.routing, training=True)):
-        warn(leak)
+    warning = causality_warning(run.routing, training=True) if run.model.num_experts > 1 else None
+    if parallel.first and warning:
+        warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
         deferred_interrupts() as interrupted,
