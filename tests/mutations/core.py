@@ -118,7 +118,7 @@ CORE = (
     Mutation(
         "expert choice of AoE compares softmaxes",
         "routing/selection.py",
-        'logits_NE if config.scorer == "activation_norm" else logits_NE.softmax(-1)',
+        'logits_NE if design.scorer == "activation_norm" else logits_NE.softmax(-1)',
         "logits_NE.softmax(-1)",
         "tests/routing/test_selection.py tests/model/test_aoe.py",
     ),

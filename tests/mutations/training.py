@@ -90,8 +90,8 @@ TRAINING = (
     Mutation(
         "a sparse design is active by Lory's threshold",
         "train/metrics.py",
-        'active = use.above if routing.selection == "all" else use.choices',
-        "active = use.above",
+        'active = use.active if design.selection == "all" else use.choices',
+        "active = use.active",
         "tests/train/test_metrics.py",
     ),
     Mutation(

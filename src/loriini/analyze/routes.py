@@ -20,7 +20,7 @@ from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
-from loriini.routing.losses import entropy
+from loriini.routing.stats import entropy
 
 ROUTES = "routes.npz"
 PERMUTATIONS = 200
