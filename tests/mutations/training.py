@@ -90,7 +90,7 @@ TRAINING = (
     Mutation(
         "a sparse design is active by Lory's threshold",
         "train/metrics.py",
-        'active = use.active if design.selection == "all" else use.choices',
+        "active = use.active if design.soft else use.choices",
         "active = use.active",
         "tests/train/test_metrics.py",
     ),

@@ -277,7 +277,7 @@ def _unit_table(lens: Lens, gains_N: Floats) -> Html:
 
 def domains_section(lens: Lens) -> Html:
     """The domains whose routing is most like the text's, and a picture of both."""
-    routes, shares_LE = lens.routes, lens.reading.choice_shares(lens.soft)
+    routes, shares_LE = lens.routes, lens.reading.choice_shares(lens.design.soft)
     if routes is None:
         return p.join(
             p.paragraph(
@@ -287,7 +287,7 @@ def domains_section(lens: Lens) -> Html:
             ),
             p.figure(plots.shares_by_domain(shares_LE[:, None], ["this text"]), _caption(lens, "the text")),
         )
-    overlaps = domain_overlaps(lens.reading, lens.soft, routes)
+    overlaps = domain_overlaps(lens.reading, lens.design.soft, routes)
     shown = routes.largest(DOMAINS_SHOWN)
     between = mean_overlap(routes)
     usual = (
@@ -313,7 +313,7 @@ def domains_section(lens: Lens) -> Html:
 
 
 def _caption(lens: Lens, rows: str) -> str:
-    what = "Mean weight" if lens.soft else "Share of choices"
+    what = "Mean weight" if lens.design.soft else "Share of choices"
     return f"{what} of each expert (columns) for {rows}: red is more than the even share, blue is less."
 
 

@@ -215,7 +215,7 @@ def _batch_sums(
     with autocast(precision, model.device):
         out = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B)
     check_finite(out.logits, "the model's logits")
-    soft = model.config.routing.selection == "all"
+    soft = model.config.routing.soft
     return torch.stack([_unit_sums(routing, soft) for routing in out.routings], dim=1)
 
 

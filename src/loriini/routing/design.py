@@ -99,9 +99,14 @@ class RoutingConfig:
         return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
+    def soft(self) -> bool:
+        """Whether every unit is given every expert."""
+        return self.selection == "all"
+
+    @property
     def fixed(self) -> bool:
         """Whether the gates are always 1/E, so that the mixture is a dense model."""
-        return self.selection == "all" and self.gates == "uniform"
+        return self.soft and self.gates == "uniform"
 
     @property
     def data_dependent(self) -> bool:
@@ -130,7 +135,7 @@ class RoutingConfig:
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
-        sums_to_one = self.selection == "all" or self.gates not in ("softmax_all", "sparse_mixer")
+        sums_to_one = self.soft or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
     def experts_per_unit(self, num_experts: int) -> float:

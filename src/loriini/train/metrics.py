@@ -191,7 +191,7 @@ def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
 
 def amounts(use: ExpertUse, design: RoutingConfig) -> Tensor:
     """What each expert got, (layers, E): choices, or gates where every unit gets every expert."""
-    return use.gates if design.selection == "all" else use.choices
+    return use.gates if design.soft else use.choices
 
 
 def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amounts:
@@ -232,7 +232,7 @@ def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts 
         measured["mean_gates"] = use.gates / units
         if design.scorer == "activation_norm":
             measured["activation_norms"] = use.logits / units
-    active = use.active if design.selection == "all" else use.choices
+    active = use.active if design.soft else use.choices
     masks = [sum(1 << i for i, on in enumerate(layer) if on) for layer in active.tolist()]
     return {"active": masks, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
 
