@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch
+from loriini.fields import Bounds, Conflicts, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -80,9 +80,7 @@ class RoutingConfig:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             if wanted := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"routing.{name} is {value!r}; it must be {wanted}")
-        for refused, reason in _conflicts(self):
-            if refused:
-                raise ValueError(reason)
+        refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
         """The design as a JSON object; `RoutingConfig(**object)` restores it."""
@@ -178,8 +176,8 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 """Fields that only some designs depend on → whether they have an effect on a design."""
 
 
-def _conflicts(c: RoutingConfig) -> list[tuple[bool, str]]:
-    """(refused, reason) for every combination of fields that has no meaning."""
+def _conflicts(c: RoutingConfig) -> Conflicts:
+    """Combinations of fields that have no meaning."""
     pooled = c.unit != "token"
     return [
         (
