@@ -153,7 +153,7 @@ CORE = (
     Mutation(
         "a sliding window is ignored",
         "model/pretrained.py",
-        "if window is not None and window < (context or longest):",
+        "if window is not None and window < (length or longest):",
         "if False:",
         "tests/model/test_families.py",
     ),

@@ -118,7 +118,7 @@ def use_of_experts(shown: Sequence[Variant]) -> Html | None:
             f"{100 * v['utilisation']:.0f} %",
             *(
                 NO_VALUE if v[key] is None else f"{v[key]:.2f}"
-                for key in ("experts_in_use", "experts_per_decision", "experts_in_doubt")
+                for key in ("experts_in_use", "experts_per_decision", "experts_by_score")
             ),
         ]
         for v in routed

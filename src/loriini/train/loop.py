@@ -110,8 +110,8 @@ def train_to_end(
             position = Position(state.progress.consumed)
             metrics = training_step(state, run, read)
             step = state.progress.step
-            measured = measure_all(measures, state.model, step, run.steps, files)
-            record(metrics, measured.entries)
+            results = measure_all(measures, state.model, step, run.steps, files)
+            record(metrics, results.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
@@ -119,8 +119,8 @@ def train_to_end(
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             due = run.checkpoint.every and step % run.checkpoint.every == 0
-            if stopped or late or due or measured.score is not None:
-                checkpoints.save(state.model, state.optimizer, state.progress, measured.score)
+            if stopped or late or due or results.score is not None:
+                checkpoints.save(state.model, state.optimizer, state.progress, results.score)
             if stopped or (late and step < run.steps):
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
