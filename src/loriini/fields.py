@@ -62,6 +62,17 @@ def check_fields(config: Any, section: str = "") -> None:
             raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {wanted}")
 
 
+Conflicts = list[tuple[bool, str]]
+"""What does not go together: whether it is the case, and the reason to refuse it."""
+
+
+def refuse_first(conflicts: Conflicts, error: type[Exception] = InputError) -> None:
+    """Raise `error` with the reason of the first conflict that is the case."""
+    for refused, reason in conflicts:
+        if refused:
+            raise error(reason)
+
+
 def as_argument(value: Any) -> str:
     """A value as it is written on the command line."""
     if isinstance(value, tuple | list):

@@ -15,7 +15,7 @@ from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides
 from loriini.compare.ladder import answer
 from loriini.compare.laws import (
-    Measured,
+    LadderPoints,
     fit_with_floor,
     law_with_floor,
     measure_ladder,
@@ -31,12 +31,12 @@ WIDTHS = (32, 64, 128, 256)
 
 def measured(
     name: str, a: float, b: float, noise: Sequence[float] = (0.0,), flops: Any = FLOPS, floor: float = 0.0
-) -> Measured:
+) -> LadderPoints:
     """Losses on a law; each seed's, in log loss, is shifted by its noise, up and down in turn."""
     signs = np.resize([1.0, -1.0], len(flops))
     loss = np.stack([np.log(floor + a * flops**-b) + shift * signs for shift in noise])
     shape = np.stack([np.log(flops)] * len(noise))
-    return Measured(name, WIDTHS[: len(flops)], tuple(range(len(noise))), shape, loss)
+    return LadderPoints(name, WIDTHS[: len(flops)], tuple(range(len(noise))), shape, loss)
 
 
 def test_a_law_is_recovered_with_and_without_a_floor() -> None:
@@ -58,7 +58,7 @@ def test_a_law_with_a_floor_is_in_the_middle_of_its_intervals() -> None:
     flops_SW, loss_SW = (
         np.concatenate([getattr(p, name) for p in parts]) for name in ("flops_SW", "loss_SW")
     )
-    law = law_with_floor(Measured("dense", WIDTHS, (0, 1, 2), flops_SW, loss_SW))
+    law = law_with_floor(LadderPoints("dense", WIDTHS, (0, 1, 2), flops_SW, loss_SW))
     for name, expected in (("b", 0.2), ("c", 1.9)):
         assert law[name]["mean"] == pytest.approx(expected, rel=1e-2)
         assert law[name]["mean"] == pytest.approx((law[name]["low"] + law[name]["high"]) / 2)

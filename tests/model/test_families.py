@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from loriini.errors import InputError
 from loriini.model.loading import load_config, load_model
-from loriini.model.pretrained import FAMILIES, config_of, from_transformers
+from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers
 from model.families import TINY_FAMILIES
 from runs import EOS, write_tokenizer
 from runs import VOCABULARY as WORDS
@@ -100,11 +100,11 @@ def test_what_ours_lacks_is_refused_by_name(family: str, changes: dict[str, Any]
 
 def test_a_sliding_window_is_no_matter_where_the_context_fits_in_it() -> None:
     mistral, ids = TINY_FAMILIES["mistral"](sliding_window=12), random_ids()
-    ours = from_transformers(mistral, context=11)
+    ours = from_transformers(mistral, length=11)
     torch.testing.assert_close(ours(ids).logits, mistral(ids).logits, **CLOSE)
     assert ours.config.max_position_embeddings == 12
     with pytest.raises(ValueError, match="only contexts up to that can be computed, not 13"):
-        config_of(mistral.config, context=13)
+        config_from_transformers(mistral.config, length=13)
 
 
 def saved(folder: Path, family: str = "llama", **changes: Any) -> Path:

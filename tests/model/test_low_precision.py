@@ -14,11 +14,11 @@ from tiny import assert_same_gradients, gradients, random_ids, run, tiny_model
 
 
 def gradients_of_two(
-    model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None, into_totals: bool | None = None
+    model: LoriiniForCausalLM, ids: Tensor, dtype: torch.dtype | None, into_main_grads: bool | None = None
 ) -> dict[str, Tensor]:
     """The gradients of two micro-batches under autocast, with the experts cast to `dtype` before both."""
     model.zero_grad()
-    with experts_cast_once(model, dtype, into_totals):
+    with experts_cast_once(model, dtype, into_main_grads):
         for part in ids.chunk(2):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = run(model, part, labels=part).loss
@@ -30,16 +30,16 @@ def gradients_of_two(
     design=["dense", "lory", "mixtral", "aoe", "ec-segment"],
     recompute=[False, True],
     checkpointing=[False, True],
-    into_totals=[False, True],
+    into_main_grads=[False, True],
 )
 def test_gradients_are_those_of_casts_in_each_micro_batch(
-    design: str, recompute: bool, checkpointing: bool, into_totals: bool
+    design: str, recompute: bool, checkpointing: bool, into_main_grads: bool
 ) -> None:
     model, ids = tiny_model(design, recompute_merge=recompute).train(), random_ids(4, 8)
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     saved = copy.deepcopy(model.state_dict())
     wanted = gradients_of_two(model, ids, None)
-    found = gradients_of_two(model, ids, torch.bfloat16, into_totals)
+    found = gradients_of_two(model, ids, torch.bfloat16, into_main_grads)
     assert_same_gradients(found, wanted, rtol=0.01, atol=1e-6)
     assert all(gradient.dtype == torch.float32 for gradient in found.values())
     assert all(not mixture.experts.copies for mixture in model.model.mixtures)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covering import grid
 from loriini.model import merge_kernels
-from loriini.model.affine import Totalled, affine_by_merging, merged_weight
+from loriini.model.affine import WeightAndGrad, affine_by_merging, merged_weight
 
 INTERPRETED = """
 import itertools
@@ -56,19 +56,19 @@ def test_offsets_in_the_kernel_have_64_bits() -> None:
     assert all("tl.int64" in line for line in lines)
 
 
-@grid(gates=["trained", "fixed"], total=[False, True], shape=[(3, 5, 7), (8, 4, 6)])
+@grid(gates=["trained", "fixed"], main_grad=[False, True], shape=[(3, 5, 7), (8, 4, 6)])
 def test_the_operator_has_the_gradients_of_its_definition(
-    gates: str, total: bool, shape: tuple[int, int, int]
+    gates: str, main_grad: bool, shape: tuple[int, int, int]
 ) -> None:
     E, N, P = shape
     g = torch.randn(N, E, dtype=torch.float64, requires_grad=gates == "trained")
     w, probe = torch.randn(E, P, dtype=torch.float64, requires_grad=True), torch.randn(N, P).double()
-    added = torch.ones(E, P, dtype=torch.float64) if total else None
+    added = torch.ones(E, P, dtype=torch.float64) if main_grad else None
     merged = merge_kernels.merge(g, w, added)
     torch.testing.assert_close(merged, g @ w)
     (merged * probe).sum().backward()
-    found, dgates = (added - 1 if total else w.grad), g.grad
-    assert (w.grad is None) == total
+    found, dgates = (added - 1 if main_grad else w.grad), g.grad
+    assert (w.grad is None) == main_grad
     w.grad = g.grad = None
     ((g @ w) * probe).sum().backward()
     torch.testing.assert_close(found, w.grad)
@@ -85,14 +85,14 @@ def test_the_operator_passes_gradcheck_and_opcheck() -> None:
     torch.library.opcheck(merge_kernels.add_merge_gradients, (*arguments, torch.randn(3, 7)))
 
 
-def kept(g: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
+def kept(g: Tensor, w: Tensor, main_grad: Tensor | None) -> Tensor:
     """Units times merges that are kept; (N, S, O)."""
-    return X_NSD @ merged_weight(g, w, total).mT
+    return X_NSD @ merged_weight(g, w, main_grad).mT
 
 
-def again(g: Tensor, w: Tensor, total: Tensor | None) -> Tensor:
+def again(g: Tensor, w: Tensor, main_grad: Tensor | None) -> Tensor:
     """The same with merges that the backward pass does again."""
-    return affine_by_merging(g)(X_NSD, Totalled(w, total))
+    return affine_by_merging(g)(X_NSD, WeightAndGrad(w, main_grad))
 
 
 X_NSD = torch.randn(5, 6, 7, generator=torch.Generator().manual_seed(0))
@@ -100,15 +100,15 @@ X_NSD = torch.randn(5, 6, 7, generator=torch.Generator().manual_seed(0))
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("merging", [kept, again])
-def test_the_backward_pass_adds_to_the_totals_compiled_or_not(merging: Callable[..., Tensor]) -> None:
+def test_the_backward_pass_adds_to_main_grad_compiled_or_not(merging: Callable[..., Tensor]) -> None:
     torch.compiler.reset()
     g, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 4, 7, requires_grad=True)
-    totals = [torch.ones(3, 4, 7) for _ in range(2)]
+    main_grads = [torch.ones(3, 4, 7) for _ in range(2)]
     compiled = torch.compile(merging, backend="aot_eager", fullgraph=True)
-    for merge, total in zip((merging, compiled), totals, strict=True):
+    for merge, main_grad in zip((merging, compiled), main_grads, strict=True):
         for _ in range(2):  # two micro-batches
-            merge(g, w, total).square().sum().backward()
+            merge(g, w, main_grad).square().sum().backward()
     assert w.grad is None
     merging(g, w, None).square().sum().backward()
-    for total in totals:
-        torch.testing.assert_close(total, 1 + 2 * w.grad)
+    for main_grad in main_grads:
+        torch.testing.assert_close(main_grad, 1 + 2 * w.grad)

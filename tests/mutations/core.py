@@ -6,8 +6,8 @@ CORE = (
     Mutation(
         "the gradient of a merge's kernel overwrites the total",
         "model/merge_kernels.py",
-        "total_EP += dweight_EP",
-        "total_EP.copy_(dweight_EP)",
+        "main_grad_EP += dweight_EP",
+        "main_grad_EP.copy_(dweight_EP)",
         "tests/model/test_merge_kernels.py",
     ),
     Mutation(
@@ -118,7 +118,7 @@ CORE = (
     Mutation(
         "expert choice of AoE compares softmaxes",
         "routing/selection.py",
-        'logits_NE if config.scorer == "activation_norm" else logits_NE.softmax(-1)',
+        'logits_NE if design.scorer == "activation_norm" else logits_NE.softmax(-1)',
         "logits_NE.softmax(-1)",
         "tests/routing/test_selection.py tests/model/test_aoe.py",
     ),
@@ -153,7 +153,7 @@ CORE = (
     Mutation(
         "a sliding window is ignored",
         "model/pretrained.py",
-        "if window is not None and window < (context or longest):",
+        "if window is not None and window < (length or longest):",
         "if False:",
         "tests/model/test_families.py",
     ),

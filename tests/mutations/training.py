@@ -90,8 +90,8 @@ TRAINING = (
     Mutation(
         "a sparse design is active by Lory's threshold",
         "train/metrics.py",
-        'active = use.above if routing.selection == "all" else use.choices',
-        "active = use.above",
+        "active = use.active if design.soft else use.choices",
+        "active = use.active",
         "tests/train/test_metrics.py",
     ),
     Mutation(
@@ -167,7 +167,7 @@ TRAINING = (
     Mutation(
         "settings that a design ignores are accepted",
         "train/unused.py",
-        "if field in MATTERS and not MATTERS[field](run.routing):",
+        "if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):",
         "if False:",
         "tests/train/test_unused.py",
     ),

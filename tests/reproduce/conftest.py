@@ -47,12 +47,12 @@ STUDIES = {
 DOMAINS = ("arxiv", "books", "multi_de", "multi_fr", "python", "web", "wiki")
 
 
-def train_here(trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]) -> dict[Path, str]:
+def train_here(trials: Sequence[Trial], jobs: int, on_end: Callable[[Trial], None]) -> dict[Path, str]:
     """What `train_trials` does, without its processes."""
     for trial in trials:
         if run_state(trial.folder) not in DONE:
             train(trial.cell.run, read_corpora(trial.cell.run.corpus), trial.folder)
-            ended(trial)
+            on_end(trial)
     return {}
 
 

@@ -155,7 +155,7 @@ def test_a_page_of_other_files_is_refused(
 def test_finished_items_train_nothing_again(
     reproduced: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(trials: list[Trial], jobs: int, ended: object) -> dict[Path, str]:
+    def refuse(trials: list[Trial], jobs: int, on_end: object) -> dict[Path, str]:
         assert all((trial.folder / "model").exists() for trial in trials)
         return {}
 
@@ -208,9 +208,9 @@ def test_a_model_is_loaded_once_for_all_of_its_measures(
 def test_a_training_that_fails_leaves_the_other_items_written(
     reproduced: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(trials: Sequence[Trial], jobs: int, ended: Callable[[Trial], None]) -> dict[Path, str]:
+    def fail(trials: Sequence[Trial], jobs: int, on_end: Callable[[Trial], None]) -> dict[Path, str]:
         for trial in trials:
-            ended(trial)
+            on_end(trial)
         return {trial.folder: "out of luck" for trial in trials}
 
     out = shutil.copytree(reproduced, tmp_path / "out")

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
-from loriini.routing.losses import choices, shares
+from loriini.routing.stats import choices, shares
 from loriini.train.balance import update_balance_bias
 from loriini.train.metrics import add_up, expert_use
 from tiny import random_ids, tiny_model

@@ -12,7 +12,7 @@ from loriini.errors import Unfinished
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.measures import Measure, Measured, measure_all
+from loriini.train.measures import Measure, StepResults, measure_all
 from runs import STEPS, Killed, after_step, kill, metrics, tiny_corpus, tiny_run
 
 
@@ -59,10 +59,10 @@ def test_due_measures_are_taken_and_one_entry_is_the_score(tmp_path: Path) -> No
         Measure("a.jsonl", 2, lambda model: {"a": 1.0, "b": 2.0}, score="b"),
         Measure("c.jsonl", 5, lambda model: {"c": 3.0}),
     ]
-    assert measure_all(measures, model, 1, 10, tmp_path) == Measured({})
-    assert measure_all(measures, model, 2, 10, tmp_path) == Measured({"a": 1.0, "b": 2.0}, 2.0)
-    assert measure_all(measures, model, 5, 10, tmp_path) == Measured({"c": 3.0})
-    assert measure_all(measures, model, 10, 10, None) == Measured({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
+    assert measure_all(measures, model, 1, 10, tmp_path) == StepResults({})
+    assert measure_all(measures, model, 2, 10, tmp_path) == StepResults({"a": 1.0, "b": 2.0}, 2.0)
+    assert measure_all(measures, model, 5, 10, tmp_path) == StepResults({"c": 3.0})
+    assert measure_all(measures, model, 10, 10, None) == StepResults({"a": 1.0, "b": 2.0, "c": 3.0}, 2.0)
     assert lines(tmp_path / "a.jsonl") == [{"step": 2, "a": 1.0, "b": 2.0}]
     assert model.training
 

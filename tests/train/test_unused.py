@@ -4,7 +4,7 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.recipes import find_recipe
-from loriini.routing.design import MATTERS
+from loriini.routing.design import HAS_EFFECT
 from loriini.train.override import describe_overrides, override
 from loriini.train.unused import NEEDS, refuse_unused
 
@@ -62,4 +62,4 @@ def test_an_override_with_an_effect_is_not(recipe: str, overrides: list[str], pr
 
 def test_all_names_are_settings() -> None:
     names = {each.name for each in describe_overrides(find_recipe("tiny-lory"))}
-    assert names >= {*NEEDS, *(f"routing.{name}" for name in MATTERS)}
+    assert names >= {*NEEDS, *(f"routing.{name}" for name in HAS_EFFECT)}

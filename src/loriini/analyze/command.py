@@ -13,7 +13,7 @@ from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequen
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import check_label, documents_of, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 from loriini.snapshot import folder_of
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
@@ -52,7 +52,7 @@ def analyze_run(
     )
     out.mkdir(parents=True, exist_ok=True)
     routes.save(out / ROUTES)
-    return write_run_report(run, out, not_causal(model.config.routing))
+    return write_run_report(run, out, causality_warning(model.config.routing))
 
 
 def sequences_by_domain(

@@ -16,7 +16,7 @@ from loriini.analyze.page import Html
 from loriini.analyze.reading import Lens, domain_overlaps, mean_overlap
 from loriini.analyze.report import write_page
 from loriini.analyze.sections import DOMAINS_SHOWN
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 
 LISTED = 8
 """Rows of a table of tokens or segments."""
@@ -68,13 +68,13 @@ def opening(lens: Lens) -> Html:
         gain = float(np.nanmean(lens.gains_N))
         numbers["loss, dense"] = f"{lens.reading.loss + gain:.3f}"
         numbers["gain over dense"] = _signed(gain)
-    remark = not_causal(lens.design)
+    warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(
         p.element("p", "Loriini · lens", class_="kicker"),
         p.element("h1", f"How {lens.name} reads this text"),
         p.paragraph(f"{layers} layers of {experts} experts{units_said}. {_routed_by(lens)}"),
-        p.paragraph(p.strong("Note: "), f"{remark}.") if remark else "",
+        p.paragraph(p.strong("Note: "), f"{warning}.") if warning else "",
         p.cards(numbers),
         p.note(_extent(lens)),
     )
@@ -277,7 +277,7 @@ def _unit_table(lens: Lens, gains_N: Floats) -> Html:
 
 def domains_section(lens: Lens) -> Html:
     """The domains whose routing is most like the text's, and a picture of both."""
-    routes, shares_LE = lens.routes, lens.reading.choice_shares(lens.soft)
+    routes, shares_LE = lens.routes, lens.reading.choice_shares(lens.design.soft)
     if routes is None:
         return p.join(
             p.paragraph(
@@ -287,7 +287,7 @@ def domains_section(lens: Lens) -> Html:
             ),
             p.figure(plots.shares_by_domain(shares_LE[:, None], ["this text"]), _caption(lens, "the text")),
         )
-    overlaps = domain_overlaps(lens.reading, lens.soft, routes)
+    overlaps = domain_overlaps(lens.reading, lens.design.soft, routes)
     shown = routes.largest(DOMAINS_SHOWN)
     between = mean_overlap(routes)
     usual = (
@@ -313,7 +313,7 @@ def domains_section(lens: Lens) -> Html:
 
 
 def _caption(lens: Lens, rows: str) -> str:
-    what = "Mean weight" if lens.soft else "Share of choices"
+    what = "Mean weight" if lens.design.soft else "Share of choices"
     return f"{what} of each expert (columns) for {rows}: red is more than the even share, blue is less."
 
 

@@ -79,11 +79,6 @@ class Lens:
     routes: Routes | None = None
 
     @property
-    def soft(self) -> bool:
-        """Whether every unit gets every expert."""
-        return self.design.selection == "all"
-
-    @property
     def unit(self) -> str:
         """The name of a unit."""
         return {"token": "token", "sequence": "context"}.get(self.design.unit, "segment")

@@ -107,7 +107,7 @@ def read_routes(path: Path) -> Routes | None:
 
 def _is_soft(run: Path) -> bool:
     """Whether a run's design gives every unit every expert."""
-    return (run / RUN).exists() and read_run(run / RUN)[0].routing.selection == "all"
+    return (run / RUN).exists() and read_run(run / RUN)[0].routing.soft
 
 
 def settings_rows(settings: Mapping[str, Any]) -> Iterable[list[str]]:

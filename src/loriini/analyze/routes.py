@@ -22,7 +22,7 @@ from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
-from loriini.routing.losses import entropy
+from loriini.routing.stats import entropy
 
 ROUTES = "routes.npz"
 PERMUTATIONS = 200
@@ -224,7 +224,7 @@ def _batch_sums(
     with autocast(precision, model.device):
         out = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B)
     check_finite(out.logits, "the model's logits")
-    soft = model.config.routing.selection == "all"
+    soft = model.config.routing.soft
     return torch.stack([_unit_sums(routing, soft) for routing in out.routings], dim=1)
 
 

@@ -12,7 +12,7 @@ from loriini.jobs.artifact import digest
 from loriini.launch import recipe
 from loriini.recipes import families, with_routing
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.routing.design import MATTERS
+from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import CHANGEABLE
 from loriini.train.override import override
@@ -147,7 +147,7 @@ def _variants(
     """A design's distinct runs over the grid, named by its size and the settings that matter to it."""
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     runs = [_design_run(design, base, [*overrides, *as_arguments(point)], resize) for point in points]
-    effective = [name for name in grid if _changes(name, points, runs)]
+    effective = [name for name in grid if _has_effect(name, points, runs)]
     first: dict[Run, dict[str, str]] = {}
     for run, point in zip(runs, points, strict=True):
         first.setdefault(run, point)
@@ -163,7 +163,7 @@ def variant_name(name: str, settings: Mapping[str, object]) -> str:
     return " ".join([name, *(f"{key.rpartition('.')[2]}={value}" for key, value in settings.items())])
 
 
-def _changes(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
+def _has_effect(name: str, points: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> bool:
     """Whether this setting has an effect: whether grid points that differ in it alone give different runs."""
     together = defaultdict[tuple[str, ...], set[Run]](set)
     for point, run in zip(points, runs, strict=True):
@@ -179,7 +179,7 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     plain = replace(DESIGNS[design], segment_length=base.routing.segment_length)
     try:
         changed = override(replace(base, routing=plain), of_routing).routing
-        inert = {name for name, matters in MATTERS.items() if not matters(changed)}
+        inert = {name for name, has_effect in HAS_EFFECT.items() if not has_effect(changed)}
         kept = {f.name: getattr(plain, f.name) for f in fields(plain) if f.name in inert}
         routing = plain if design == "dense" else replace(changed, **kept)
         run = replace(with_routing(base, routing, dense=design == "dense"), name=design)
@@ -201,11 +201,11 @@ def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     """
     default = Run(name="", routing=RoutingConfig()).to_dict()
     settings = {name: value for name, value in run.to_dict().items() if name not in CHANGEABLE}
-    changed = {name: _changed(value, default[name]) for name, value in settings.items()}
+    changed = {name: _without_defaults(value, default[name]) for name, value in settings.items()}
     return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]
 
 
-def _changed(value: object, default: object) -> object:
+def _without_defaults(value: object, default: object) -> object:
     if isinstance(value, dict) and isinstance(default, dict):
         return {name: part for name, part in value.items() if part != default[name]}
     return None if value == default else value

@@ -7,7 +7,7 @@ from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import large, percent
 from loriini.compare import figures
-from loriini.compare.sections import NONE, difference_cells, estimate
+from loriini.compare.sections import NO_VALUE, difference_cells, estimate
 from loriini.evaluate.intervals import OVERALL
 
 Design = Mapping[str, Any]
@@ -113,7 +113,7 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Html:
         own = {variants[name]["width"]: variants[name] for name in design["variants"]}
         for width, flops, loss in zip(design["widths"], design["flops"], design["loss"], strict=True):
             v = own[width]
-            difference = difference_cells(v["difference"][OVERALL]) if "difference" in v else [NONE] * 3
+            difference = difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
             size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", estimate(loss, 3)]
             rows.append([v["name"], *size, *difference])
     header = ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"]
@@ -127,9 +127,9 @@ def laws_table(designs: Sequence[Design]) -> Html:
         row = [design["name"]]
         for kind, digits in (("law", {"b": 4}), ("law_with_floor", {"b": 4, "c": 3})):
             law = design.get(kind)
-            row += [f"{law['a']:.3g}" if law else NONE]
-            row += [estimate(law[name], places) if law else NONE for name, places in digits.items()]
-            row += [f"{law['residual']:.4f}" if law else NONE]
+            row += [f"{law['a']:.3g}" if law else NO_VALUE]
+            row += [estimate(law[name], places) if law else NO_VALUE for name, places in digits.items()]
+            row += [f"{law['residual']:.4f}" if law else NO_VALUE]
         rows.append([*row, "yes" if design["bends"] else "not clearly"])
     header = ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"]
     return p.table(header, rows)

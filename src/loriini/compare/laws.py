@@ -31,7 +31,7 @@ GRID = 401
 
 
 @dataclass(frozen=True)
-class Measured:
+class LadderPoints:
     """A design along the ladder: the logarithms of FLOPs and of loss, by seed and size."""
 
     name: str
@@ -40,11 +40,11 @@ class Measured:
     flops_SW: Floats
     loss_SW: Floats
 
-    def only(self, seeds: Sequence[int], widths: Sequence[int]) -> "Measured":
+    def only(self, seeds: Sequence[int], widths: Sequence[int]) -> "LadderPoints":
         """The part of some seeds and widths."""
         rows, columns = [self.seeds.index(s) for s in seeds], [self.widths.index(w) for w in widths]
         parts = (array[np.ix_(rows, columns)] for array in (self.flops_SW, self.loss_SW))
-        return Measured(self.name, tuple(widths), tuple(seeds), *parts)
+        return LadderPoints(self.name, tuple(widths), tuple(seeds), *parts)
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,15 @@ def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
     families = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for v in shown:
         families[family_name(v)][v["width"]] = v
-    measured = {name: measured_along(name, own, cells) for name, own in families.items()}
+    points_of = {name: ladder_points(name, own, cells) for name, own in families.items()}
     baseline = next(iter(families), "")
     designs = []
     for name, own in families.items():
         one: dict[str, Any] = {"name": name, "variants": [v["name"] for v in own.values()]}
-        if along := measured[name]:
-            one |= points_and_laws(along)
-            base = measured[baseline]
-            if name != baseline and base and (compared := trend(along, base)):
+        if points := points_of[name]:
+            one |= points_and_laws(points)
+            base = points_of[baseline]
+            if name != baseline and base and (compared := trend(points, base)):
                 one["trend"] = compared.to_dict()
         designs.append(one)
     return {"widths": widths, "baseline": baseline or None, "designs": designs}
@@ -150,7 +150,7 @@ def settings_of(variant: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in settings if not name.startswith("optimizer.")}
 
 
-def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> Measured | None:
+def ladder_points(name: str, variants: Mapping[int, Mapping[str, Any]], cells: Rows) -> LadderPoints | None:
     """The measurements of a design at the sizes that finished, for the seeds that all these sizes have."""
     found: dict[int, dict[int, Mapping[str, Any]]] = {}
     for width, variant in variants.items():
@@ -164,7 +164,7 @@ def measured_along(name: str, variants: Mapping[int, Mapping[str, Any]], cells: 
         np.log([[of(found[width][seed]) for width in found] for seed in seeds])
         for of in (lambda c: c["flops"], heldout_loss)
     )
-    return Measured(name, tuple(found), tuple(seeds), flops, loss)
+    return LadderPoints(name, tuple(found), tuple(seeds), flops, loss)
 
 
 def is_scored(cell: Mapping[str, Any]) -> bool:
@@ -177,28 +177,28 @@ def heldout_loss(cell: Mapping[str, Any]) -> float:
     return fmean(map(math.log, cell["perplexity"].values()))
 
 
-def points_and_laws(along: Measured) -> dict[str, Any]:
+def points_and_laws(points: LadderPoints) -> dict[str, Any]:
     """`widths`, `seeds`, `flops`, `loss`, `bends`, `law` and `law_with_floor` of a design.
 
     A law needs two sizes; one with a floor SIZES_OF_A_FLOOR.
     """
     found: dict[str, Any] = {
-        "widths": list(along.widths),
-        "seeds": list(along.seeds),
-        "flops": np.exp(along.flops_SW.mean(0)).tolist(),
-        "loss": [over_seeds(losses).to_dict() for losses in np.exp(along.loss_SW).T.tolist()],
-        "bends": bends(along.flops_SW, along.loss_SW),
+        "widths": list(points.widths),
+        "seeds": list(points.seeds),
+        "flops": np.exp(points.flops_SW.mean(0)).tolist(),
+        "loss": [over_seeds(losses).to_dict() for losses in np.exp(points.loss_SW).T.tolist()],
+        "bends": bends(points.flops_SW, points.loss_SW),
     }
-    if len(along.widths) > 1:
-        found["law"] = power_law(along)
-    if len(along.widths) >= SIZES_OF_A_FLOOR:
-        found["law_with_floor"] = law_with_floor(along)
+    if len(points.widths) > 1:
+        found["law"] = power_law(points)
+    if len(points.widths) >= SIZES_OF_A_FLOOR:
+        found["law_with_floor"] = law_with_floor(points)
     return found
 
 
-def power_law(along: Measured) -> dict[str, Any]:
+def power_law(points: LadderPoints) -> dict[str, Any]:
     """loss = a · FLOPs^(−b) by least squares of logarithms: `a`, `b` with its interval, `residual` (rms)."""
-    lines = lines_of(along.flops_SW, along.loss_SW)
+    lines = lines_of(points.flops_SW, points.loss_SW)
     slope = lines.estimate(0.0, -1.0)
     return {
         "a": math.exp(lines.at_center_S.mean() + slope.mean * lines.center),
@@ -207,21 +207,21 @@ def power_law(along: Measured) -> dict[str, Any]:
     }
 
 
-def law_with_floor(along: Measured) -> dict[str, Any]:
+def law_with_floor(points: LadderPoints) -> dict[str, Any]:
     """loss = a · FLOPs^(−b) + c, means over the seeds' fits: `a` (geometric), `b` and `c` with intervals.
 
     `residual` is the rms over sizes of the fits' mean residual of log loss.
     """
-    fits = [fit_with_floor(x, y) for x, y in zip(along.flops_SW, along.loss_SW, strict=True)]
+    fits = [fit_with_floor(x, y) for x, y in zip(points.flops_SW, points.loss_SW, strict=True)]
     a_S, b_S, c_S = zip(*fits, strict=True)
     fitted_SW = np.array(
-        [np.log(c + a * np.exp(-b * x)) for x, (a, b, c) in zip(along.flops_SW, fits, strict=True)]
+        [np.log(c + a * np.exp(-b * x)) for x, (a, b, c) in zip(points.flops_SW, fits, strict=True)]
     )
     return {
         "a": math.exp(np.log(a_S).mean()),
         "b": over_seeds(b_S).to_dict(),
         "c": over_seeds(c_S).to_dict(),
-        "residual": root_mean_square((along.loss_SW - fitted_SW).mean(0)),
+        "residual": root_mean_square((points.loss_SW - fitted_SW).mean(0)),
     }
 
 
@@ -244,20 +244,20 @@ def fit_with_floor(x_W: Floats, y_W: Floats) -> tuple[float, float, float]:
     return math.exp(height + b * center), b, c
 
 
-def trend(along: Measured, baseline: Measured) -> Trend | None:
+def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
     """The trend of a design relative to the baseline, over seeds and sizes that both have.
 
     None with a single size. The design's law is moved to the baseline's FLOPs, at which it was not fitted:
     its slope's error counts there, also where both laws miss their sizes alike.
     """
-    seeds = [seed for seed in along.seeds if seed in baseline.seeds]
-    widths = [width for width in along.widths if width in baseline.widths]
+    seeds = [seed for seed in points.seeds if seed in baseline.seeds]
+    widths = [width for width in points.widths if width in baseline.widths]
     if not seeds or len(widths) < 2:
         return None
     first, *_, last = baseline.flops_SW.mean(0)
-    bent = any(bends(each.flops_SW, each.loss_SW) for each in (along, baseline))
-    along, baseline = along.only(seeds, widths), baseline.only(seeds, widths)
-    mine, base = lines_of(along.flops_SW, along.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
+    bent = any(bends(each.flops_SW, each.loss_SW) for each in (points, baseline))
+    points, baseline = points.only(seeds, widths), baseline.only(seeds, widths)
+    mine, base = lines_of(points.flops_SW, points.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
     shift = base.center - mine.center
     lines = Lines(
         base.center,
@@ -267,7 +267,7 @@ def trend(along: Measured, baseline: Measured) -> Trend | None:
         base.spread,
         moved=mine.variance * shift**2 / mine.spread,
     )
-    bent = bent or bends(baseline.flops_SW, along.loss_SW - baseline.loss_SW)
+    bent = bent or bends(baseline.flops_SW, points.loss_SW - baseline.loss_SW)
     return Trend(lines, float(first), float(last), bent)
 
 

@@ -34,7 +34,7 @@ READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 ENTROPIES = {
     "experts_in_use": "load_entropy",
     "experts_per_decision": "gate_entropy",
-    "experts_in_doubt": "confidence_entropy",
+    "experts_by_score": "confidence_entropy",
 }
 """Measures of a mixture, and the fields of its steps that they come from."""
 
@@ -113,7 +113,7 @@ def use_of_experts(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     - `experts_in_use`: exp of the load's entropy, E where the load is even.
     - `experts_per_decision`: exp of the gates' entropy: over how many experts a decision spreads.
-    - `experts_in_doubt`: exp of the confidence entropy, that of the softmax of the scores.
+    - `experts_by_score`: exp of the confidence entropy, that of the softmax of the scores.
     - `utilisation`: share of experts active at least once in ten steps (Lory appendix G.1).
     """
     routed = routed_steps(metrics)

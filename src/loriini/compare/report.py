@@ -12,7 +12,7 @@ from loriini.compare import figures
 from loriini.compare.ladder import ladder
 from loriini.compare.sections import (
     KINDS,
-    NONE,
+    NO_VALUE,
     Variant,
     cells,
     difference_cells,
@@ -155,7 +155,7 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
         [
             v["name"],
             estimate(v["perplexity"][OVERALL]),
-            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NONE] * 3),
+            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
             large(v["parameters"]["active"]),
             large(v["parameters"]["total"]),
         ]

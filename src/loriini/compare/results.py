@@ -131,7 +131,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
     finished = [cell for cell in cells if cell.get("state") == "finished"]
     scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
     same = ("name", "design", "settings", "width", "causality", "training_causality")
-    use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_in_doubt")
+    use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
     variant: dict[str, Any] = {
         **{key: first[key] for key in (*same, "parameters", "flops_per_token") if key in first},
         "seeds": [cell["seed"] for cell in cells],

@@ -75,18 +75,14 @@ def run_state(folder: Path) -> State:
     return "diverged" if len(last) == most and all(step["skipped"] for step in last) else "started"
 
 
-def no_action(trial: Trial) -> None:
-    """Do nothing."""
-
-
 def train_trials(
-    trials: Sequence[Trial], jobs: int = 1, ended: Callable[[Trial], None] = no_action
+    trials: Sequence[Trial], jobs: int = 1, on_end: Callable[[Trial], None] | None = None
 ) -> dict[Path, str]:
     """Train what is not done, `jobs` at once with the cores divided among them; the reasons of failures.
 
-    `ended` is called with each of these when it ends. The others continue when one fails. A run that diverges
-    is no failure. InputError when `jobs` are more than the cores; Interrupted after SIGINT or SIGTERM, once
-    every running cell is saved.
+    `on_end` is called with each of these when it ends. The others continue when one fails. A run that
+    diverges is no failure. InputError when `jobs` are more than the cores; Interrupted after SIGINT or
+    SIGTERM, once every running cell is saved.
     """
     if not 1 <= jobs <= available_cores():
         raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
@@ -94,7 +90,7 @@ def train_trials(
     inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
         advance(len(trials) - len(left))
-        return _Processes(left, jobs, advance, ended).run() if left else {}
+        return _Processes(left, jobs, advance, on_end).run() if left else {}
 
 
 def training_commands(trials: Iterable[Trial]) -> list[str]:
@@ -132,10 +128,10 @@ class _Processes:
     """`loriini train --resume` for each of the trials, as many at once as there are jobs."""
 
     def __init__(
-        self, trials: Sequence[Trial], jobs: int, advance: Advance, report: Callable[[Trial], None]
+        self, trials: Sequence[Trial], jobs: int, advance: Advance, on_end: Callable[[Trial], None] | None
     ) -> None:
-        self.waiting, self.jobs, self.advance, self.report = deque(trials), jobs, advance, report
-        self.count, self.ended = len(trials), 0
+        self.waiting, self.jobs, self.advance, self.on_end = deque(trials), jobs, advance, on_end
+        self.num_trials, self.num_ended = len(trials), 0
         self.running: list[tuple[Trial, subprocess.Popen[bytes]]] = []
         self.failures: dict[Path, str] = {}
 
@@ -147,7 +143,7 @@ class _Processes:
                     time.sleep(POLL_SECONDS)
                     if interrupted():
                         raise Interrupted(
-                            f"{self.ended} of {self.count} cells ended, those at work are saved; "
+                            f"{self.num_ended} of {self.num_trials} cells ended, those at work are saved; "
                             "run the same command again to resume"
                         )
                     self._collect()
@@ -184,14 +180,15 @@ class _Processes:
 
     def _end(self, trial: Trial) -> None:
         """Report a trial that ended, in a line."""
-        self.ended += 1
+        self.num_ended += 1
         self.advance()
-        left = f"{self.count - self.ended} left"
+        left = f"{self.num_trials - self.num_ended} left"
         if reason := self.failures.get(trial.folder):
             warn(f"{trial.name} failed, {left}: {reason}")
         else:
             inform(f"{trial.name}: {summary(trial.folder)} ({left})")
-        self.report(trial)
+        if self.on_end is not None:
+            self.on_end(trial)
 
     def _stop(self) -> None:
         """End what still runs; every process saves first."""

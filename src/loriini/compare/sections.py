@@ -13,7 +13,7 @@ from loriini.evaluate.intervals import OVERALL, Difference
 Variant = Mapping[str, Any]
 """An object of the results' `variants`."""
 
-NONE = "–"
+NO_VALUE = "–"
 KINDS = ("seeds", "instances")
 """The intervals of a difference: over seeds, and over held-out text."""
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
@@ -23,7 +23,7 @@ def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
     """A mean and half of its interval: 12.34 ± 0.56."""
     mean, low, high = (found[key] for key in ("mean", "low", "high"))
     if mean is None:
-        return NONE
+        return NO_VALUE
     half = "" if low is None or high is None else f" ± {(high - low) / 2:.{digits}f}"
     return f"{mean:.{digits}f}{half}"
 
@@ -78,7 +78,7 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             found = v["equal"][axis]
             cells += [
                 estimate(found["loss"], 3),
-                signed(found["difference"]) if "difference" in found else NONE,
+                signed(found["difference"]) if "difference" in found else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
     budget = compared[0]["equal"]
@@ -103,7 +103,7 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
 def signed(found: Mapping[str, float | None]) -> str:
     """A difference with its sign and half of its interval."""
     text = estimate(found, 3)
-    return text.replace("-", "−") if text.startswith(("-", NONE)) else f"+{text}"
+    return text.replace("-", "−") if text.startswith(("-", NO_VALUE)) else f"+{text}"
 
 
 def use_of_experts(shown: Sequence[Variant]) -> Html | None:
@@ -117,8 +117,8 @@ def use_of_experts(shown: Sequence[Variant]) -> Html | None:
             f"{v['experts']:.0f}",
             f"{100 * v['utilisation']:.0f} %",
             *(
-                NONE if v[key] is None else f"{v[key]:.2f}"
-                for key in ("experts_in_use", "experts_per_decision", "experts_in_doubt")
+                NO_VALUE if v[key] is None else f"{v[key]:.2f}"
+                for key in ("experts_in_use", "experts_per_decision", "experts_by_score")
             ),
         ]
         for v in routed
@@ -144,8 +144,8 @@ def not_causal_section(shown: Sequence[Variant]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NONE,
-            large(v["parameters"]["active"]) if "parameters" in v else NONE,
+            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
+            large(v["parameters"]["active"]) if "parameters" in v else NO_VALUE,
         ]
         for v in leaking
     ]
@@ -166,8 +166,8 @@ def grid(results: Mapping[str, Any]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["training_loss"], 3) if "training_loss" in v else NONE,
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NONE,
+            estimate(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
+            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
             ("chosen" if v["chosen"] else "") + (" (sees later tokens)" if v["causality"] == "none" else ""),
         ]
         for v in variants
@@ -197,12 +197,12 @@ def cells(results: Mapping[str, Any]) -> Html:
         [
             c["name"],
             str(c["seed"]),
-            c.get("state", NONE) + (f": {c['error']}" if "error" in c else ""),
-            f"{c['steps']:,}" if "steps" in c else NONE,
-            large(c["tokens"]) if "tokens" in c else NONE,
-            f"{c['training_loss']:.3f}" if c.get("training_loss") is not None else NONE,
-            f"{c['mean_perplexity']:.2f}" if c.get("mean_perplexity") is not None else NONE,
-            duration(c["seconds"]) if "seconds" in c else NONE,
+            c.get("state", NO_VALUE) + (f": {c['error']}" if "error" in c else ""),
+            f"{c['steps']:,}" if "steps" in c else NO_VALUE,
+            large(c["tokens"]) if "tokens" in c else NO_VALUE,
+            f"{c['training_loss']:.3f}" if c.get("training_loss") is not None else NO_VALUE,
+            f"{c['mean_perplexity']:.2f}" if c.get("mean_perplexity") is not None else NO_VALUE,
+            duration(c["seconds"]) if "seconds" in c else NO_VALUE,
             c["folder"],
         ]
         for c in results["cells"]

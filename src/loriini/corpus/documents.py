@@ -1,12 +1,12 @@
 """The `documents` stage: distinct texts, each under an id of its own.
 
-1. A task per stream reads it into pieces, and hashes the texts and ids of each. A large file may be
+1. A task per stream reads it into chunks, and hashes the texts and ids of each. A large file may be
    several streams.
 2. One task compares the hashes: which documents repeat an earlier text, which ids an earlier id.
 3. A task per shard writes it without repeated texts and with new names for repeated ids. Shards are cut as if
    each file were one stream.
 
-Memory holds one piece, and in step 2 about 60 bytes a document.
+Memory holds one chunk, and in step 2 about 60 bytes a document.
 
 Axes: D documents read, N documents stored.
 """
@@ -61,7 +61,7 @@ PROGRESS_EVERY = 256
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Chunk:
     """Documents in a file that a task of step 1 wrote."""
 
     part: Path
@@ -78,18 +78,18 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Shard:
-    """Slices (start, stop) of consecutive pieces; its first document is number `first` of all D."""
+    """Slices (start, stop) of consecutive chunks; its first document is number `first` of all D."""
 
-    pieces: tuple[tuple[_Piece, int, int], ...]
+    chunks: tuple[tuple[_Chunk, int, int], ...]
     first: int
 
     @property
     def documents(self) -> int:
-        return sum(stop - start for _, start, stop in self.pieces)
+        return sum(stop - start for _, start, stop in self.chunks)
 
     def lines(self) -> Iterator[bytes]:
-        for piece, start, stop in self.pieces:
-            yield from islice(piece.lines(), start, stop)
+        for chunk, start, stop in self.chunks:
+            yield from islice(chunk.lines(), start, stop)
 
 
 def write_documents(
@@ -155,7 +155,7 @@ def _write(
     streams = [DocumentStream(sources, digest([settings, inputs]))] if callable(sources) else sources
     streams = number_lines(streams, folder, execute)
     reads = [
-        # "lengths": an earlier version's pieces had none.
+        # "lengths": an earlier version's chunks had none.
         Task(
             f"read-{i:05d}-{digest(['lengths', stream.identity])}",
             partial(_read, stream.read, SHARD_CHARACTERS),
@@ -166,15 +166,15 @@ def _write(
         if stream.stops_at_flaws and _dropped_flaws(task, parts):
             discard_task(task, parts)
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
-    pieces = [
-        [_Piece(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
+    chunks = [
+        [_Chunk(parts / task.name, i, documents) for i, documents in enumerate(counts["documents"])]
         for task, counts in zip(reads, read, strict=True)
     ]
-    shards = list(_shards(streams, pieces))
+    shards = list(_shards(streams, chunks))
     if not shards:
         raise no_documents(first_few([str(path) for path in inputs or [folder]]), _total(read, "skipped"))
     all_read = digest([task.name for task in reads])
-    plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*pieces))))
+    plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
     run_tasks("compare", [plan], folder, execute)
     rewrites = [
         Task(f"keep-{i:05d}-{all_read}", partial(_rewrite, shard, parts / plan.name), shard.documents)
@@ -195,7 +195,7 @@ def _dropped_flaws(task: Task, parts: Path) -> bool:
 
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Write a stream as pieces of about `characters`, and the lengths and hashes of its documents."""
+    """Write a stream as chunks of about `characters`, and the lengths and hashes of its documents."""
     documents, flaws = [], 0
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
 
@@ -219,23 +219,23 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
     return {"skipped": skipped, "flaws": flaws, "documents": documents}
 
 
-def _shards(streams: Sequence[DocumentStream], pieces: Sequence[list[_Piece]]) -> Iterator[_Shard]:
-    """All pieces as shards of SHARD_CHARACTERS; those of continued streams are cut as one."""
-    runs: list[list[_Piece]] = []
-    for stream, read in zip(streams, pieces, strict=True):
+def _shards(streams: Sequence[DocumentStream], chunks: Sequence[list[_Chunk]]) -> Iterator[_Shard]:
+    """All chunks as shards of SHARD_CHARACTERS; those of continued streams are cut as one."""
+    runs: list[list[_Chunk]] = []
+    for stream, read in zip(streams, chunks, strict=True):
         if stream.continues:
             runs[-1].extend(read)
         else:
             runs.append(list(read))
     first = 0
     for run in filter(None, runs):
-        begins = list(accumulate((piece.documents for piece in run), initial=0))
+        begins = list(accumulate((chunk.documents for chunk in run), initial=0))
         for start, stop in pairwise(_bounds(_joined(run, "lengths_D", begins[-1]))):
             slices = (
-                (piece, max(start - begin, 0), min(stop - begin, piece.documents))
-                for piece, begin in zip(run, begins[:-1], strict=True)
+                (chunk, max(start - begin, 0), min(stop - begin, chunk.documents))
+                for chunk, begin in zip(run, begins[:-1], strict=True)
             )
-            yield _Shard(tuple((piece, i, j) for piece, i, j in slices if i < j), first + start)
+            yield _Shard(tuple((chunk, i, j) for chunk, i, j in slices if i < j), first + start)
         first += begins[-1]
 
 
@@ -249,7 +249,7 @@ def _bounds(lengths_D: NDArray[np.int64]) -> list[int]:
     return bounds
 
 
-def _compare(pieces: Sequence[_Piece], folder: Path, advance: Advance) -> dict[str, Any]:
+def _compare(chunks: Sequence[_Chunk], folder: Path, advance: Advance) -> dict[str, Any]:
     """Decide what becomes of every document.
 
     Writes `repeats.npy`, int64 (D,): number of the stored document with the same text, -1 to keep it;
@@ -257,14 +257,14 @@ def _compare(pieces: Sequence[_Piece], folder: Path, advance: Advance) -> dict[s
     `occurrences.npy`, uint32 (D,): 1-based occurrence of its id among the stored;
     `ids.npy`, uint64 (N,): hashes of the ids of the stored, rising.
     """
-    documents = sum(piece.documents for piece in pieces)
-    first_D = first_of_text(_joined(pieces, "texts_D2", documents))
+    documents = sum(chunk.documents for chunk in chunks)
+    first_D = first_of_text(_joined(chunks, "texts_D2", documents))
     kept_D = first_D == np.arange(documents)
     numbers_D = np.cumsum(kept_D) - 1
     np.save(folder / "repeats.npy", np.where(kept_D, -1, numbers_D[first_D]))
     np.save(folder / "numbers.npy", numbers_D)
     del first_D, numbers_D
-    ids_N = _joined(pieces, "ids_D", documents)[kept_D]
+    ids_N = _joined(chunks, "ids_D", documents)[kept_D]
     occurrences_D = np.zeros(documents, np.uint32)
     occurrences_D[kept_D] = occurrences(ids_N)
     np.save(folder / "occurrences.npy", occurrences_D)
@@ -273,9 +273,9 @@ def _compare(pieces: Sequence[_Piece], folder: Path, advance: Advance) -> dict[s
     return {}
 
 
-def _joined(pieces: Sequence[_Piece], name: str, count: int) -> NDArray[Any]:
-    """Concatenate an array of all pieces, `count` rows, without holding them twice."""
-    arrays = (piece.array(name) for piece in pieces)
+def _joined(chunks: Sequence[_Chunk], name: str, count: int) -> NDArray[Any]:
+    """Concatenate an array of all chunks, `count` rows, without holding them twice."""
+    arrays = (chunk.array(name) for chunk in chunks)
     first = next(arrays)
     joined, place = np.empty((count, *first.shape[1:]), first.dtype), 0
     for array in chain([first], arrays):

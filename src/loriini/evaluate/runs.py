@@ -36,7 +36,7 @@ from loriini.model.loading import (
 )
 from loriini.model.pretrained import router_free
 from loriini.progress import warn
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 from loriini.snapshot import TOKENIZER_FILES
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
@@ -178,9 +178,9 @@ def evaluate_on(
         check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
-    remark = not_causal(model.config.effective_routing)
-    if remark and settings.routing != "prompt":
-        warn(f"{run}: {remark}" if title else remark)
+    warning = causality_warning(model.config.effective_routing)
+    if warning and settings.routing != "prompt":
+        warn(f"{run}: {warning}" if title else warning)
     started = time.perf_counter()
     results = evaluate(
         model,

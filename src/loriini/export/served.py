@@ -20,6 +20,7 @@ from transformers import (
 
 from loriini.errors import InputError
 from loriini.export.weights import build, shared_settings, swiglu_weights, weights_outside_experts
+from loriini.fields import refuse_first
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.mixture import Mixture
 from loriini.routing import RoutingConfig
@@ -118,7 +119,7 @@ def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
     Gates that are the same for this k are named alike. InputError with the reason for any other model.
     """
     r = config.routing
-    reasons = [
+    conflicts = [
         (config.num_experts == 1, "it is dense"),
         (config.block == "gpt2", "block=gpt2 has no gated experts and no rotary positions"),
         (r.unit != "token", f"it routes by {r.unit}, not by token"),
@@ -130,9 +131,7 @@ def top_k_of_tokens(config: LoriiniConfig) -> tuple[int, str]:
         (r.selection in ("top_p", "positive"), f"the number of experts varies (selection={r.selection})"),
         (r.balance_bias != 0, "its selection has a bias (balance_bias)"),
     ]
-    for refused, reason in reasons:
-        if refused:
-            raise InputError(reason)
+    refuse_first(conflicts)
     k = fixed_counts(r, 1, config.num_experts, training=False, padded=False).per_unit
     assert k is not None
     return k, equal_gates(r, k, config.num_experts)

@@ -4,7 +4,7 @@ An FFN is written once in terms of `Affine`; which weights a map applies (one ex
 ones, each row's expert's, all experts') is the business of the functions here.
 
 Axes: N units, S slots in a unit, M tokens, P pairs of a token and an expert it selected, E experts, D input
-width, O output width.
+width, O output width, X parameters of a matrix, flattened (`merge_kernels`' P).
 """
 
 from collections.abc import Callable
@@ -32,21 +32,24 @@ def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = N
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 
 
-class Totalled(NamedTuple):
-    """Stacked weights, and the float32 gradients to which a merge's backward pass adds theirs, if any."""
+class WeightAndGrad(NamedTuple):
+    """Stacked weights, and the float32 gradients to which a merge's backward pass adds theirs, if any.
+
+    The latter are what Megatron calls `main_grad`.
+    """
 
     weight_E: Tensor
-    total_E: Tensor | None
+    main_grad_E: Tensor | None
 
 
 def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
-    """An affine map of each unit by the merge of its experts' `Totalled` weights and biases, not kept."""
+    """An affine map of each unit by the merge of its experts' weights and biases, which is not kept."""
 
-    def affine(x_NSD: Tensor, weight: Totalled, bias: Totalled | None = None, /) -> Tensor:
-        weight_EOD, total_EOD = weight
+    def affine(x_NSD: Tensor, weight: WeightAndGrad, bias: WeightAndGrad | None = None, /) -> Tensor:
+        weight_EOD, main_grad_EOD = weight
         dtype = product_dtype(weight_EOD)
-        total_EP = None if total_EOD is None else total_EOD.flatten(1)
-        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, total_EP)
+        main_grad_EX = None if main_grad_EOD is None else main_grad_EOD.flatten(1)
+        y_NSO: Tensor = merged_linear(x_NSD.to(dtype), gates_NE.to(dtype), weight_EOD, main_grad_EX)
         if bias is None:
             return y_NSO
         return y_NSO + (gates_NE.to(dtype) @ bias.weight_E.to(dtype))[:, None]
@@ -75,34 +78,34 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if casts else weight.dtype
 
 
-def merged_weight(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None = None) -> Tensor:
+def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_E: Tensor | None = None) -> Tensor:
     """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
 
-    Both gradients are computed by one kernel where there is one, which adds the experts' to `total_EP` if it
-    is given.
+    Both gradients are computed by one kernel where there is one, which adds the experts' to `main_grad_E` if
+    it is given.
     """
-    dtype, shape = product_dtype(weight_EP), weight_EP.shape[1:]
-    gates_NE, weight_EP = gates_NE.to(dtype), weight_EP.to(dtype).flatten(1)
-    if merge_kernels.runs_on(weight_EP) or total_EP is not None:
-        total_EP = None if total_EP is None else total_EP.flatten(1)
-        merged: Tensor = merge_kernels.merge(gates_NE, weight_EP, total_EP)
+    dtype = product_dtype(weight_E)
+    gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
+    if merge_kernels.runs_on(weight_E) or main_grad_E is not None:
+        main_grad_EX = None if main_grad_E is None else main_grad_E.flatten(1)
+        merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
     else:
-        merged = gates_NE @ weight_EP
-    return merged.unflatten(-1, shape)
+        merged_NX = gates_NE @ weight_EX
+    return merged_NX.unflatten(-1, weight_E.shape[1:])
 
 
 @torch.library.custom_op("loriini::merged_linear", mutates_args=())
-def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, total_EP: Tensor | None) -> Tensor:
+def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
     """Each unit times its own merge of the experts' weights, in the states' dtype; (N, S, O).
 
-    In the backward pass the experts' gradient is added to `total_EP` if it is given, as in `merge`. An
+    In the backward pass the experts' gradient is added to `main_grad_EX` if it is given, as in `merge`. An
     operator of its own, since torch.compile would keep the merge instead of recomputing it.
     """
     return x_NSD @ _merge(gates_NE, weight_EOD.to(gates_NE.dtype)).mT
 
 
 @merged_linear.register_fake
-def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, total_EP: Tensor | None) -> Tensor:
+def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
     return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
 
 
@@ -116,14 +119,14 @@ def _save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) ->
 
 def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
     """The gradients of states, gates and weights, from a second merge."""
-    x_NSD, gates_NE, weight_EOD, total_EP = ctx.saved_tensors
+    x_NSD, gates_NE, weight_EOD, main_grad_EX = ctx.saved_tensors
     cast_EOD = weight_EOD.to(gates_NE.dtype)
     dx_NSD = dy_NSO @ _merge(gates_NE, cast_EOD)
-    dmerged_NP = (dy_NSO.mT @ x_NSD).flatten(1)
-    dgates_NE, dweight_EP = merge_kernels.gradients(dmerged_NP, gates_NE, cast_EOD.flatten(1), total_EP)
-    if dweight_EP is None:
+    dmerged_NX = (dy_NSO.mT @ x_NSD).flatten(1)
+    dgates_NE, dweight_EX = merge_kernels.gradients(dmerged_NX, gates_NE, cast_EOD.flatten(1), main_grad_EX)
+    if dweight_EX is None:
         return dx_NSD, dgates_NE, None, None
-    return dx_NSD, dgates_NE, dweight_EP.view_as(weight_EOD).to(weight_EOD.dtype), None
+    return dx_NSD, dgates_NE, dweight_EX.view_as(weight_EOD).to(weight_EOD.dtype), None
 
 
 merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)

@@ -14,7 +14,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts, SwigluExperts
 
-Placed = tuple[Tensor, dict[str, Any]]
+WithPositions = tuple[Tensor, dict[str, Any]]
 """States with their positions (B, L, D), and the keyword arguments that attention needs for them."""
 
 
@@ -25,7 +25,7 @@ class Rotary(nn.Module):
         super().__init__()
         self.angles = angles
 
-    def forward(self, x_BLD: Tensor, position_ids: Tensor) -> Placed:
+    def forward(self, x_BLD: Tensor, position_ids: Tensor) -> WithPositions:
         """The states unchanged, and the angles for attention."""
         return x_BLD, {"position_embeddings": self.angles(x_BLD, position_ids)}
 
@@ -33,7 +33,7 @@ class Rotary(nn.Module):
 class LearnedEmbedding(nn.Embedding):
     """One learned vector per position."""
 
-    def forward(self, x_BLD: Tensor, position_ids: Tensor) -> Placed:  # type: ignore[override]
+    def forward(self, x_BLD: Tensor, position_ids: Tensor) -> WithPositions:  # type: ignore[override]
         """The states plus the vectors of their positions."""
         return x_BLD + super().forward(position_ids), {}
 

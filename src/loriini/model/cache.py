@@ -8,7 +8,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
-from loriini.routing.pooling import routing_states, unit_sources, with_segment_before
+from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
 from loriini.routing.unit import RoutingContext, UnitLayout
 
 
@@ -97,7 +97,7 @@ class RoutedCacheLayer(DynamicLayer):
         means_BND, first_BD = self.history.means(context)
         if design.unit == "token":
             return with_segment_before(x_BLD, means_BND, context, design)
-        return unit_sources(means_BND, first_BD, context, design, layout)
+        return segment_routing_states(means_BND, first_BD, context, design, layout)
 
     def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
         """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""

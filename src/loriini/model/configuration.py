@@ -8,7 +8,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, mismatch
+from loriini.fields import Count, Fraction, FractionBelowOne, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
@@ -80,9 +80,7 @@ class LoriiniConfig(LlamaConfig):
         for name, hint in FIELDS.items():
             if wanted := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"{name} is {value!r}; it must be {wanted}")
-        for refused, reason in conflicts(self):
-            if refused:
-                raise ValueError(reason)
+        refuse_first(conflicts(self), ValueError)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         if problem := rotary_problem(self.rope_parameters or {}, head_dim):
             raise ValueError(problem)

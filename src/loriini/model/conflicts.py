@@ -2,16 +2,18 @@
 
 from typing import TYPE_CHECKING
 
+from loriini.fields import Conflicts
+
 if TYPE_CHECKING:
     from loriini.model.configuration import LoriiniConfig
 
 
-def conflicts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
-    """(refused, reason) for every combination of fields that has no meaning, beyond those of routing."""
+def conflicts(c: "LoriiniConfig") -> Conflicts:
+    """Combinations of fields that have no meaning, beyond those of routing."""
     return [*_of_experts(c), *_of_blocks(c)]
 
 
-def _of_experts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
+def _of_experts(c: "LoriiniConfig") -> Conflicts:
     routing, names = c.routing, c.label_names or []
     no_gate = c.block == "gpt2"
     gated = ("low_rank", "gate", "activated_gate")
@@ -51,7 +53,7 @@ def _of_experts(c: "LoriiniConfig") -> list[tuple[bool, str]]:
     ]
 
 
-def _of_blocks(c: "LoriiniConfig") -> list[tuple[bool, str]]:
+def _of_blocks(c: "LoriiniConfig") -> Conflicts:
     gpt2, heads = c.block == "gpt2", c.num_attention_heads
     key_value_heads, width = c.num_key_value_heads or heads, c.hidden_size // heads
     return [

@@ -17,7 +17,7 @@ from torch.nn.functional import gelu, linear, silu
 
 from loriini.model.affine import (
     Affine,
-    Totalled,
+    WeightAndGrad,
     affine_by_all,
     affine_by_expert,
     affine_by_merging,
@@ -28,9 +28,9 @@ from loriini.model.affine import (
 from loriini.model.dispatch import find_pairs
 from loriini.routing.selection import Counts
 
-Named = Mapping[str, Tensor]
-ANY_COUNTS = Counts()
-NONE: Named = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
+Tensors = Mapping[str, Tensor]
+NOT_FIXED = Counts()
+NO_ACTIVATIONS: Tensors = {}  # a plain dict: torch.compile takes an empty MappingProxyType for a full one
 
 
 class Experts(nn.Module):
@@ -51,21 +51,23 @@ class Experts(nn.Module):
         self.num_experts = num_experts
         self.copies: dict[str, Tensor] = {}
         """Copies of parameters in a lower precision, by name, on which `experts_cast_once` computes."""
-        self.totals: dict[str, Tensor] = {}
-        """The gradients to which a merge's kernel adds."""
+        self.main_grads: dict[str, Tensor] = {}
+        """The float32 gradients of parameters, by name, to which a merge's backward pass adds."""
 
     def forward(self, method: str, *args: Any) -> Any:
         """Call a method by name: `by_parameters`, `by_sums`, `by_outputs`, `single`, `merge`, …"""
         return getattr(self, method)(*args)
 
-    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+    def node(
+        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
+    ) -> Tensor:
         """The activation `name` of the FFN of `weights`, named as the parameters; `output` is its output.
 
         `affine` applies each weight. Nothing below a `known` activation is computed.
         """
         raise NotImplementedError
 
-    def ffn(self, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+    def ffn(self, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS) -> Tensor:
         """The output of the FFN of `weights`; (…, D) → (…, D)."""
         return self.node("output", x, weights, affine, known)
 
@@ -80,7 +82,7 @@ class Experts(nn.Module):
     def merge(self, gates_NE: Tensor) -> dict[str, Tensor]:
         """θ̄ = Σ_i e_i θ_i for each unit (Lory equation 3): every parameter by name, (N, …)."""
         return {
-            name: merged_weight(gates_NE, weight, self.totals.get(name))
+            name: merged_weight(gates_NE, weight, self.main_grads.get(name))
             for name, weight in self.stacked().items()
         }
 
@@ -90,11 +92,14 @@ class Experts(nn.Module):
         With `recompute` the backward pass merges again instead of keeping the merged weights.
         """
         if recompute:
-            stacked: Any = {name: Totalled(w, self.totals.get(name)) for name, w in self.stacked().items()}
+            stacked: Any = {
+                name: WeightAndGrad(weight, self.main_grads.get(name))
+                for name, weight in self.stacked().items()
+            }
             return self.ffn(x_NSD, stacked, affine_by_merging(gates_NE))
         return self.merged(x_NSD, self.merge(gates_NE))
 
-    def merged(self, x_NSD: Tensor, weights: Named) -> Tensor:
+    def merged(self, x_NSD: Tensor, weights: Tensors) -> Tensor:
         """The FFN of each unit by its own weights, those of `merge`; (N, S, D)."""
         return self.ffn(x_NSD, weights, affine_by_unit)
 
@@ -108,7 +113,7 @@ class Experts(nn.Module):
         return y_MD.view_as(x_NSD)
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
     ) -> Tensor:
         """Σ_i e_i FFN(x; θ_i) over the selected experts (gate > 0) of each unit; as `x`.
 
@@ -148,7 +153,9 @@ class SwigluExperts(Experts):
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+    def node(
+        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
+    ) -> Tensor:
         """`gate` x W_g, `up` x W_p, `activated_gate`, `hidden`: (…, F); `output`: (…, D)."""
         if name in known:
             return known[name]
@@ -178,7 +185,9 @@ class GeluExperts(Experts):
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
         self.down_bias = nn.Parameter(torch.empty(num_experts, hidden_size))
 
-    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+    def node(
+        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
+    ) -> Tensor:
         """`up`, `hidden`: (…, F); `output`: (…, D). There is no gate."""
         if name in known:
             return known[name]
@@ -206,7 +215,9 @@ class FactorizedExperts(Experts):
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def node(self, name: str, x: Tensor, weights: Named, affine: Affine, known: Named = NONE) -> Tensor:
+    def node(
+        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
+    ) -> Tensor:
         """`low_rank` C = x W_down: (…, R); `output`: (…, D)."""
         if name in known:
             return known[name]
@@ -230,7 +241,7 @@ def by_parameters_loop(experts: Experts, x_NSD: Tensor, gates_NE: Tensor) -> Ten
 
 
 def by_outputs_loop(
-    experts: Experts, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+    experts: Experts, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
 ) -> Tensor:
     """The naive twin of `by_outputs`: every expert computes every unit, from the beginning."""
     gates_EN = gates_NE.T.reshape(-1, len(x), *(1 for _ in x.shape[1:]))

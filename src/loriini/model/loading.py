@@ -19,7 +19,7 @@ from loriini.hardware import pick_device
 from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
-from loriini.model.pretrained import FAMILIES, config_of, from_transformers, read_complete
+from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
 from loriini.snapshot import local_folder
 
 ADAPTER = "adapter_config.json"
@@ -55,15 +55,15 @@ def load_model(
         return model.to(device).eval(), tokenizer_in(folder)
 
 
-def read_model(folder: Path, context: int | None = None) -> LoriiniForCausalLM:
-    """The model of a Hugging Face folder, on the CPU; `context` as in `config_of`.
+def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
+    """The model of a Hugging Face folder, on the CPU; `length` as in `config_from_transformers`.
 
     Of its generation settings the special tokens are kept. Errors as in UNREADABLE_MODEL for a folder that
     cannot be read, for settings that ours does not have, and for weights that are not finite.
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
-        model = from_transformers(read_complete(FAMILIES[kind].model, folder), context)
+        model = from_transformers(read_complete(FAMILIES[kind].model, folder), length)
     else:
         model = read_complete(LoriiniForCausalLM, folder)
     check_weights(model)
@@ -111,10 +111,10 @@ def load_config(path: Path) -> LoriiniConfig:
         return read_config(folder)
 
 
-def read_config(folder: Path, context: int | None = None) -> LoriiniConfig:
+def read_config(folder: Path, length: int | None = None) -> LoriiniConfig:
     """The configuration of the model that `read_model` would read."""
     if _model_type(folder) in FAMILIES:
-        return config_of(AutoConfig.from_pretrained(folder, trust_remote_code=False), context)
+        return config_from_transformers(AutoConfig.from_pretrained(folder, trust_remote_code=False), length)
     return LoriiniConfig.from_pretrained(folder)
 
 

@@ -18,14 +18,14 @@ from loriini.model.modeling import LoriiniForCausalLM
 
 @contextmanager
 def experts_cast_once(
-    model: LoriiniForCausalLM, dtype: torch.dtype | None, into_totals: bool | None = None
+    model: LoriiniForCausalLM, dtype: torch.dtype | None, into_main_grads: bool | None = None
 ) -> Iterator[None]:
     """Within it, experts compute on copies of their float32 weights in `dtype`; None: on the weights.
 
     Every backward pass within it adds the copies' gradients to the weights' `.grad` in float32. The weights
     must not change meanwhile. Sharded experts are left as they are: FSDP casts what it gathers. With
     `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
-    `into_totals`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
+    `into_main_grads`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
     """
     config = model.config
     merges = config.num_experts > 1 and config.routing.combination == "parameters"
@@ -37,12 +37,12 @@ def experts_cast_once(
             if not config.recompute_merge:
                 module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
             kernel = any(merge_kernels.runs_on(weight) for weight in weights.values())
-            if merges and (kernel if into_totals is None else into_totals):
-                module.totals = {name: _gradient(weight) for name, weight in weights.items()}
+            if merges and (kernel if into_main_grads is None else into_main_grads):
+                module.main_grads = {name: _gradient(weight) for name, weight in weights.items()}
         yield
     finally:
         for module in modules:
-            module.copies, module.totals = {}, {}
+            module.copies, module.main_grads = {}, {}
 
 
 def _is_castable(weight: Tensor) -> bool:

@@ -2,8 +2,9 @@
 
 The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's backward pass. The gradients of the
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
-both, and adds the experts' to float32 totals where it is given some. It runs on a GPU where Triton can be
-imported. Its speed has not been measured: it was run in Triton's interpreter and compiled for sm_90.
+both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
+GPU where Triton can be imported. Its speed has not been measured: it was run in Triton's interpreter and
+compiled for sm_90.
 
 Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
 """
@@ -28,17 +29,17 @@ def runs_on(tensor: Tensor) -> bool:
 
 
 @torch.library.custom_op("loriini::merge", mutates_args=())
-def merge(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None) -> Tensor:
+def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
     """Σ_i e_i W_i of each unit; (N, P).
 
-    In the backward pass the experts' gradient is added to `total_EP` (float32, detached) if it is given, else
-    returned.
+    In the backward pass the experts' gradient is added to `main_grad_EP` (float32, detached) if it is given,
+    else returned.
     """
     return gates_NE @ weight_EP
 
 
 @merge.register_fake
-def _(gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None) -> Tensor:
+def _(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> Tensor:
     return gates_NE.new_empty(len(gates_NE), weight_EP.shape[1])
 
 
@@ -54,12 +55,12 @@ merge.register_autograd(_merge_backward, setup_context=_save_inputs)
 
 
 def gradients(
-    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor | None = None
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradients of gates (N, E) and experts (E, P); the latter None where it is added to `total_EP`."""
-    if total_EP is None:
+    """The gradients of gates (N, E) and experts (E, P); None for the latter where `main_grad_EP` got it."""
+    if main_grad_EP is None:
         return merge_gradients(dmerged_NP, gates_NE, weight_EP)
-    return add_merge_gradients(dmerged_NP, gates_NE, weight_EP, total_EP), None
+    return add_merge_gradients(dmerged_NP, gates_NE, weight_EP, main_grad_EP), None
 
 
 @torch.library.custom_op("loriini::merge_gradients", mutates_args=())
@@ -77,18 +78,20 @@ def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, 
     return torch.empty_like(gates_NE), torch.empty_like(weight_EP)
 
 
-@torch.library.custom_op("loriini::add_merge_gradients", mutates_args={"total_EP"})
-def add_merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor) -> Tensor:
-    """The gradient of the gates; that of the experts is added to `total_EP`."""
+@torch.library.custom_op("loriini::add_merge_gradients", mutates_args={"main_grad_EP"})
+def add_merge_gradients(
+    dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor
+) -> Tensor:
+    """The gradient of the gates; that of the experts is added to `main_grad_EP`."""
     if not runs_on(dmerged_NP):
         dgates_NE, dweight_EP = merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
-        total_EP += dweight_EP
+        main_grad_EP += dweight_EP
         return dgates_NE
-    return launch(dmerged_NP, gates_NE, weight_EP, total_EP, add=True).to(gates_NE.dtype)
+    return launch(dmerged_NP, gates_NE, weight_EP, main_grad_EP, add=True).to(gates_NE.dtype)
 
 
 @add_merge_gradients.register_fake
-def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, total_EP: Tensor) -> Tensor:
+def _(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor) -> Tensor:
     return torch.empty_like(gates_NE)
 
 

@@ -36,14 +36,14 @@ class Mixture(nn.Module):
         x_BLD: Tensor,
         context: RoutingContext,
         layout: UnitLayout,
-        followed: Routing | None = None,
+        first_layer_routing: Routing | None = None,
         cache: RoutedCacheLayer | None = None,
     ) -> tuple[Tensor, Routing]:
-        """States (B, L, D) to states and routing; a layer without a router uses the routing `followed`."""
+        """States (B, L, D) to states and routing; a layer without a router uses the first layer's."""
         activations = self._activations(x_BLD)
         if self.router is None:
-            assert followed is not None
-            routing = followed
+            assert first_layer_routing is not None
+            routing = first_layer_routing
         else:
             routing = self._route(x_BLD, activations, context, layout, cache)
         if cache is not None and self.design.pooled and not context.decided:

@@ -66,7 +66,7 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         x_BLD: Tensor,
         context: RoutingContext,
         layout: UnitLayout,
-        followed: Routing | None,
+        first_layer_routing: Routing | None,
         past_key_values: Cache | None = None,
         **attention: Any,
     ) -> tuple[Tensor, Routing]:
@@ -74,7 +74,9 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         normed = self.input_layernorm(x_BLD)
         x_BLD = x_BLD + self.self_attn(normed, past_key_values=past_key_values, **attention)[0]
         cache = None if past_key_values is None else past_key_values.layers[self.layer_idx]
-        y_BLD, routing = self.mlp(self.post_attention_layernorm(x_BLD), context, layout, followed, cache)
+        y_BLD, routing = self.mlp(
+            self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, cache
+        )
         return x_BLD + self.dropout(y_BLD), routing
 
 
@@ -188,7 +190,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             # of one document a row transformers would ask the device whether they are several
             position_ids=context.position_ids() if context.packed else None,
         )
-        x_BLD, placed = self.positions(x_BLD, position_ids)
+        x_BLD, position_arguments = self.positions(x_BLD, position_ids)
         x_BLD = self.dropout(x_BLD)
         routings: list[Routing] = []
         states, keeps_states = [x_BLD], _given(output_hidden_states, self.config.output_hidden_states)
@@ -201,7 +203,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
                 past_key_values=past_key_values,
                 attention_mask=mask,
                 position_ids=position_ids,
-                **placed,
+                **position_arguments,
                 **kwargs,
             )
             routings.append(routing)

@@ -20,10 +20,10 @@ def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "paramet
     out of range.
     """
     routing = model.config.routing
-    soft = routing.selection == "all" and routing.combination == "parameters"
+    merges_all = routing.soft and routing.combination == "parameters"
     narrowed = routing.selection == "top_k" and routing.unit != "token"
-    gates = "softmax_all" if soft else "softmax_selected"
-    if not (soft or narrowed) or routing.gates != gates:
+    gates = "softmax_all" if merges_all else "softmax_selected"
+    if not (merges_all or narrowed) or routing.gates != gates:
         raise ValueError(
             f"only a soft mixture of parameters becomes a top-k one; this has selection={routing.selection}, "
             f"gates={routing.gates}, combination={routing.combination}"

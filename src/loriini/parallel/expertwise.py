@@ -14,13 +14,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from loriini.model.experts import (
-    ANY_COUNTS,
-    NONE,
+    NO_ACTIVATIONS,
+    NOT_FIXED,
     Experts,
     FactorizedExperts,
     GeluExperts,
-    Named,
     SwigluExperts,
+    Tensors,
 )
 from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
 from loriini.routing.selection import Counts
@@ -56,7 +56,7 @@ class SlicedExperts(DistributedExperts):
         return self._leave(super().by_parameters(self._enter(x_NSD), self._gather(gates_NE), recompute))
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
     ) -> Tensor:
         """The selected experts' gated outputs for each unit of this process; as `x`.
 
@@ -65,7 +65,7 @@ class SlicedExperts(DistributedExperts):
         """
         if counts.per_expert is not None:
             counts = Counts(per_expert=self.group.size() * counts.per_expert)
-        return self._leave(super().by_outputs(self._enter(x), self._gather(gates_NE), NONE, counts))
+        return self._leave(super().by_outputs(self._enter(x), self._gather(gates_NE), NO_ACTIVATIONS, counts))
 
     def single(self, x: Tensor) -> Tensor:
         """The FFN of the only expert."""

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from loriini.errors import InputError
-from loriini.fields import Count, CountOrZero, check_fields
+from loriini.fields import Count, CountOrZero, check_fields, refuse_first
 from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
@@ -122,7 +122,7 @@ def check_mesh(
     whole = experts > 1 and config.share_experts == "whole"
     width, routing = model.expert_width, model.routing
     merges = routing.combination == "parameters" and model.num_experts > 1
-    refusals = [
+    conflicts = [
         (
             shard > world_size or world_size % shard != 0,
             f"parallel.shard is {config.shard}, but {world_size} processes are not a multiple of it; "
@@ -162,9 +162,7 @@ def check_mesh(
             "shares them out; set it to 1, or score by node=low_rank",
         ),
     ]
-    for refused, reason in refusals:
-        if refused:
-            raise InputError(reason)
+    refuse_first(conflicts)
 
 
 def world_size() -> int:

@@ -17,13 +17,13 @@ from torch import Tensor
 from loriini.model.affine import affine_by_expert
 from loriini.model.dispatch import find_pairs
 from loriini.model.experts import (
-    ANY_COUNTS,
-    NONE,
+    NO_ACTIVATIONS,
+    NOT_FIXED,
     Experts,
     FactorizedExperts,
     GeluExperts,
-    Named,
     SwigluExperts,
+    Tensors,
 )
 from loriini.parallel.distributed_experts import DistributedExperts, exchanged, to_travel
 from loriini.routing.selection import Counts
@@ -102,7 +102,7 @@ class WholeExperts(DistributedExperts):
         return None if name in self.replicated else 0
 
     def by_outputs(
-        self, x: Tensor, gates_NE: Tensor, known: Named = NONE, counts: Counts = ANY_COUNTS
+        self, x: Tensor, gates_NE: Tensor, known: Tensors = NO_ACTIVATIONS, counts: Counts = NOT_FIXED
     ) -> Tensor:
         """The selected experts' gated outputs for each unit of this process; as `x`.
 

@@ -1,6 +1,6 @@
 """Routing designs: six independent choices, a module each. Imports torch only."""
 
-from loriini.routing.design import DESIGNS, RoutingConfig, not_causal
+from loriini.routing.design import DESIGNS, RoutingConfig, causality_warning
 from loriini.routing.router import Router, Routing
 
-__all__ = ["DESIGNS", "Router", "Routing", "RoutingConfig", "not_causal"]
+__all__ = ["DESIGNS", "Router", "Routing", "RoutingConfig", "causality_warning"]

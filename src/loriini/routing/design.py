@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
-from loriini.fields import Bounds, Count, CountOrZero, Fraction, Weight, mismatch
+from loriini.fields import Bounds, Conflicts, Count, CountOrZero, Fraction, Weight, mismatch, refuse_first
 
 Unit = Literal["token", "segment", "prefix", "sequence"]
 Scope = Literal["layer", "global"]
@@ -80,9 +80,7 @@ class RoutingConfig:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             if wanted := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"routing.{name} is {value!r}; it must be {wanted}")
-        for refused, reason in _conflicts(self):
-            if refused:
-                raise ValueError(reason)
+        refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:
         """The design as a JSON object; `RoutingConfig(**object)` restores it."""
@@ -99,9 +97,14 @@ class RoutingConfig:
         return self.unit != "token" or self.scorer == "linear_segment"
 
     @property
+    def soft(self) -> bool:
+        """Whether every unit is given every expert."""
+        return self.selection == "all"
+
+    @property
     def fixed(self) -> bool:
         """Whether the gates are always 1/E, so that the mixture is a dense model."""
-        return self.selection == "all" and self.gates == "uniform"
+        return self.soft and self.gates == "uniform"
 
     @property
     def data_dependent(self) -> bool:
@@ -130,7 +133,7 @@ class RoutingConfig:
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
-        sums_to_one = self.selection == "all" or self.gates not in ("softmax_all", "sparse_mixer")
+        sums_to_one = self.soft or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
     def experts_per_unit(self, num_experts: int) -> float:
@@ -140,7 +143,7 @@ class RoutingConfig:
         return min(self.top_k, num_experts) if self.selection == "top_k" else num_experts
 
 
-def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
+def causality_warning(design: RoutingConfig, training: bool = False) -> str | None:
     """A sentence warning that tokens see later ones; None for causal designs.
 
     Designs that leak within segment 1 only count as causal: their perplexity leaves that segment out.
@@ -159,7 +162,7 @@ def not_causal(design: RoutingConfig, training: bool = False) -> str | None:
     return None
 
 
-MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
+HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
     "segment_length": lambda r: r.segmented or r.scorer == "linear_segment",
     "first_segment": lambda r: r.segmented,
     "scorer_width": lambda r: r.scorer == "mlp",
@@ -170,11 +173,11 @@ MATTERS: dict[str, Callable[[RoutingConfig], bool]] = {
     "capacity_factor": lambda r: r.selection == "expert_choice",
     "jitter": lambda r: r.gates == "sparse_mixer",
 }
-"""Fields of a design that only some designs depend on."""
+"""Fields that only some designs depend on → whether they have an effect on a design."""
 
 
-def _conflicts(c: RoutingConfig) -> list[tuple[bool, str]]:
-    """(refused, reason) for every combination of fields that has no meaning."""
+def _conflicts(c: RoutingConfig) -> Conflicts:
+    """Combinations of fields that have no meaning."""
     pooled = c.unit != "token"
     return [
         (

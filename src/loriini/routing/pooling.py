@@ -27,7 +27,7 @@ def routing_states(
         means_BND = segment_means(states_BHD, context, design.segment_length, segments)
         return with_segment_before(tokens_BLD, means_BND, context, design)
     if context.packed:
-        return packed_sources(states_BHD, context, design, layout)
+        return packed_routing_states(states_BHD, context, design, layout)
     if layout.segments_BU is None:
         return prompt_mean(states_BHD, context, context.prompt_lengths_B)[:, None]
     T = design.segment_length
@@ -35,10 +35,10 @@ def routing_states(
     first_BD = means_BND[:, 0]
     if context.prompt_lengths_B is not None:
         first_BD = prompt_mean(states_BHD, context, context.prompt_lengths_B.clamp(max=T))
-    return unit_sources(means_BND, first_BD, context, design, layout)
+    return segment_routing_states(means_BND, first_BD, context, design, layout)
 
 
-def unit_sources(
+def segment_routing_states(
     means_BND: Tensor, first_BD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
 ) -> Tensor:
     """The mean state (B, U, D) that routes each unit of a call, a segment (Lory §3.1, Algorithm 1).
@@ -68,7 +68,7 @@ def prompt_mean(states_BHD: Tensor, context: RoutingContext, lengths_B: Tensor |
     return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)
 
 
-def packed_sources(
+def packed_routing_states(
     states_BHD: Tensor, context: RoutingContext, design: RoutingConfig, layout: UnitLayout
 ) -> Tensor:
     """The mean state (B, U, D) that routes each unit of packed rows, document by document."""

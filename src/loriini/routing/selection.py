@@ -11,25 +11,25 @@ from loriini.routing.design import RoutingConfig
 Mask = Tensor
 
 
-def select_all(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+def select_all(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
     """Every unit gets every expert."""
     return torch.ones_like(logits_NE, dtype=torch.bool)
 
 
-def select_top_k(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+def select_top_k(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
     """Every unit gets the `top_k` experts of highest logit."""
-    return _top(logits_NE, config.top_k)
+    return _top(logits_NE, design.top_k)
 
 
-def select_top_p(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+def select_top_p(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
     """Every unit gets the fewest experts whose softmax weights together reach `top_p`; at least one."""
     probabilities, ids = logits_NE.softmax(-1).sort(-1, descending=True)
     reached_before = probabilities.cumsum(-1) - probabilities
-    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, reached_before < config.top_p)
+    return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(-1, ids, reached_before < design.top_p)
 
 
 def select_expert_choice(
-    logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool
+    logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool
 ) -> Mask:
     """Training: every expert takes its top `units · capacity_factor / E` units of the micro-batch.
 
@@ -38,27 +38,27 @@ def select_expert_choice(
     capacity_factor experts, which depends on no other unit (Lory §5.3).
     """
     if not training:
-        return _top(logits_NE, _evaluation_k(config))
-    scores_NE = logits_NE if config.scorer == "activation_norm" else logits_NE.softmax(-1)
+        return _top(logits_NE, _evaluation_k(design))
+    scores_NE = logits_NE if design.scorer == "activation_norm" else logits_NE.softmax(-1)
     units, experts = logits_NE.shape
     if valid_N is not None:
         units = int(valid_N.sum())
         scores_NE = scores_NE.masked_fill(~valid_N[:, None], -torch.inf)
-    chosen_CE = scores_NE.topk(_capacity(config, units, experts), dim=0).indices
+    chosen_CE = scores_NE.topk(_capacity(design, units, experts), dim=0).indices
     return torch.zeros_like(logits_NE, dtype=torch.bool).scatter(0, chosen_CE, True)
 
 
-def select_positive(logits_NE: Tensor, config: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
+def select_positive(logits_NE: Tensor, design: RoutingConfig, valid_N: Tensor | None, training: bool) -> Mask:
     """Every unit gets the experts of positive logit: any number of them, possibly none (ReMoE)."""
     return logits_NE > 0
 
 
-def _capacity(config: RoutingConfig, units: int, experts: int) -> int:
-    return min(units, max(1, round(units * config.capacity_factor / experts)))
+def _capacity(design: RoutingConfig, units: int, experts: int) -> int:
+    return min(units, max(1, round(units * design.capacity_factor / experts)))
 
 
-def _evaluation_k(config: RoutingConfig) -> int:
-    return max(1, round(config.capacity_factor))
+def _evaluation_k(design: RoutingConfig) -> int:
+    return max(1, round(design.capacity_factor))
 
 
 def _top(logits_NE: Tensor, k: int) -> Mask:
@@ -73,53 +73,53 @@ class Counts(NamedTuple):
     per_expert: int | None = None
 
 
-def fixed_counts(config: RoutingConfig, units: int, experts: int, training: bool, padded: bool) -> Counts:
+def fixed_counts(design: RoutingConfig, units: int, experts: int, training: bool, padded: bool) -> Counts:
     """The counts that a design fixes; `padded`: some of the `units` hold no tokens."""
-    if config.selection == "all":
+    if design.selection == "all":
         return Counts(per_unit=experts)
-    if config.selection == "top_k":
-        return Counts(per_unit=min(config.top_k, experts))
-    if config.selection == "expert_choice":
+    if design.selection == "top_k":
+        return Counts(per_unit=min(design.top_k, experts))
+    if design.selection == "expert_choice":
         if not training:
-            return Counts(per_unit=min(_evaluation_k(config), experts))
+            return Counts(per_unit=min(_evaluation_k(design), experts))
         if not padded:
-            return Counts(per_expert=_capacity(config, units, experts))
+            return Counts(per_expert=_capacity(design, units, experts))
     return Counts()
 
 
-def softmax_all(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def softmax_all(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The softmax over all experts, kept where selected and not renormalised."""
     return logits_NE.softmax(-1) * mask_NE
 
 
-def softmax_selected(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def softmax_selected(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The softmax over the selected logits; zeros for a unit without experts."""
     lowest = torch.finfo(logits_NE.dtype).min
     return logits_NE.masked_fill(~mask_NE, lowest).softmax(-1) * mask_NE
 
 
-def softmax_twice(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def softmax_twice(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The softmax over all experts, then the softmax of the selected probabilities."""
-    return softmax_selected(logits_NE.softmax(-1), mask_NE, config)
+    return softmax_selected(logits_NE.softmax(-1), mask_NE, design)
 
 
-def uniform(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def uniform(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """Equal weights for the selected experts; no gradient reaches the scorer."""
     return mask_NE / mask_NE.sum(-1, keepdim=True).clamp(min=1).to(logits_NE.dtype)
 
 
-def relu(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def relu(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The positive logits themselves; they need not sum to 1 (ReMoE)."""
     return logits_NE.relu() * mask_NE
 
 
-def sigmoid(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def sigmoid(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """The sigmoids of the selected logits, divided by their sum (DeepSeek-V3 equation 13)."""
     scores_NE = logits_NE.sigmoid() * mask_NE
     return scores_NE / scores_NE.sum(-1, keepdim=True).clamp(min=torch.finfo(scores_NE.dtype).tiny)
 
 
-def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Tensor:
+def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, design: RoutingConfig) -> Tensor:
     """Each selected expert's softmax over itself and those close below it (SparseMixer-v2 at evaluation).
 
     l' is close below l where 0 ≤ (l - l') / max(l, |l'|) ≤ 2 · `jitter`. Mostly no other is close and the
@@ -127,7 +127,7 @@ def sparse_mixer(logits_NE: Tensor, mask_NE: Mask, config: RoutingConfig) -> Ten
     """
     own_NE1, other_N1E = logits_NE[:, :, None], logits_NE[:, None, :]
     below_NEE = own_NE1 - other_N1E
-    reach_NEE = 2 * config.jitter * torch.maximum(own_NE1, other_N1E.abs())
+    reach_NEE = 2 * design.jitter * torch.maximum(own_NE1, other_N1E.abs())
     close_NEE = (below_NEE >= 0) & (below_NEE <= reach_NEE)
     return mask_NE / (-below_NEE).masked_fill(~close_NEE, -torch.inf).exp().sum(-1)
 

@@ -47,12 +47,12 @@ OF_THE_EXPERTS = ("num_experts", "low_rank", "recompute_merge")
 class InitialModel:
     """A model to start from, by a run's folder, a checkpoint's, a Hugging Face folder or a Hub id.
 
-    `context` is the length of the run that starts from it. Nothing is read before it is asked for; then
+    `length` is the context of the run that starts from it. Nothing is read before it is asked for; then
     InputError where there is no such model.
     """
 
-    def __init__(self, name: str, context: int) -> None:
-        self.name, self.context = name, context
+    def __init__(self, name: str, length: int) -> None:
+        self.name, self.length = name, length
         self._model: LoriiniForCausalLM | None = None
 
     @cached_property
@@ -66,7 +66,7 @@ class InitialModel:
         with readable(self.folder):
             if self.is_checkpoint:
                 return checkpoint_config(self.folder)
-            return read_config(self.folder, self.context)
+            return read_config(self.folder, self.length)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -99,7 +99,7 @@ class InitialModel:
                 self._model = LoriiniForCausalLM(self.config)
                 read_weights(self.folder, self._model)
             else:
-                self._model = read_model(self.folder, self.context)
+                self._model = read_model(self.folder, self.length)
 
     def in_design(self, config: LoriiniConfig) -> LoriiniForCausalLM:
         """The weights as a model of `config`, in float32; they are not kept here."""

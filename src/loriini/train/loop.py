@@ -24,7 +24,7 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
 from loriini.progress import progress, warn
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, restore
 from loriini.train.corpora import TrainingCorpus
@@ -92,8 +92,9 @@ def train_to_end(
     """Take the remaining steps, record each, and save the final model."""
     parallel = state.parallel
     files = out if parallel.first else None
-    if parallel.first and run.model.num_experts > 1 and (leak := not_causal(run.routing, training=True)):
-        warn(leak)
+    warning = causality_warning(run.routing, training=True) if run.model.num_experts > 1 else None
+    if parallel.first and warning:
+        warn(warning)
     batches = BatchLoader(corpus.instances, run.batch_size, run.seed, parallel.rank, parallel.world_size)
     with (
         deferred_interrupts() as interrupted,
@@ -109,8 +110,8 @@ def train_to_end(
             position = Position(state.progress.consumed)
             metrics = training_step(state, run, read)
             step = state.progress.step
-            measured = measure_all(measures, state.model, step, run.steps, files)
-            record(metrics, measured.entries)
+            results = measure_all(measures, state.model, step, run.steps, files)
+            record(metrics, results.entries)
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
@@ -118,8 +119,8 @@ def train_to_end(
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             due = run.checkpoint.every and step % run.checkpoint.every == 0
-            if stopped or late or due or measured.score is not None:
-                checkpoints.save(state.model, state.optimizer, state.progress, measured.score)
+            if stopped or late or due or results.score is not None:
+                checkpoints.save(state.model, state.optimizer, state.progress, results.score)
             if stopped or (late and step < run.steps):
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")

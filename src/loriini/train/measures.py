@@ -60,7 +60,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Measured:
+class StepResults:
     """The results after one step: all entries together, and the score if one was measured."""
 
     entries: dict[str, Any]
@@ -69,7 +69,7 @@ class Measured:
 
 def measure_all(
     measures: Sequence[Measure], model: LoriiniForCausalLM, step: int, steps: int, out: Path | None
-) -> Measured:
+) -> StepResults:
     """Take the measures that are due after a step, and append each result to its file in `out`.
 
     Leaves the model's mode and the random state unchanged. Every process of a run must call it; those
@@ -87,7 +87,7 @@ def measure_all(
         if out is not None:
             with open(out / measure.file, "a") as file:
                 file.write(json.dumps({"step": step, **result}) + "\n")
-    return Measured(entries, score)
+    return StepResults(entries, score)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from torch import Tensor
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, mismatch
-from loriini.routing import Routing, RoutingConfig, losses
+from loriini.routing import Routing, RoutingConfig, losses, stats
 from loriini.train.checkpoint import Amounts
 
 METRICS = "metrics.jsonl"
@@ -144,7 +144,7 @@ class ExpertUse:
     """Sum of gates, (layers, E)."""
     logits: Tensor
     """Sum of logits, (layers, E)."""
-    above: Tensor
+    active: Tensor
     """Micro-batches in which some unit's gate was above 2/E, (layers, E)."""
     gate_entropy: Tensor
     """Sum of the entropies of gates, (layers,)."""
@@ -170,15 +170,15 @@ def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
         return torch.stack([statistic(r) for r in routings])
 
     def summed(mean: Callable[[Routing], Tensor]) -> Tensor:
-        return torch.stack([losses.units(r) * mean(r) for r in routings])
+        return torch.stack([stats.units(r) * mean(r) for r in routings])
 
     return ExpertUse(
-        units=layers(losses.units),
-        choices=layers(losses.choices),
-        gates=summed(losses.mean_gates),
-        logits=summed(losses.mean_logits),
-        above=layers(losses.active_experts).float(),
-        gate_entropy=summed(losses.gate_entropy),
+        units=layers(stats.units),
+        choices=layers(stats.choices),
+        gates=summed(stats.mean_gates),
+        logits=summed(stats.mean_logits),
+        active=layers(stats.active_experts).float(),
+        gate_entropy=summed(stats.gate_entropy),
         confidence_entropy=summed(losses.confidence_entropy),
     )
 
@@ -189,14 +189,14 @@ def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
     return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
 
 
-def amounts(use: ExpertUse, routing: RoutingConfig) -> Tensor:
+def amounts(use: ExpertUse, design: RoutingConfig) -> Tensor:
     """What each expert got, (layers, E): choices, or gates where every unit gets every expert."""
-    return use.gates if routing.selection == "all" else use.choices
+    return use.gates if design.soft else use.choices
 
 
-def add_amounts(before: Amounts, use: ExpertUse, routing: RoutingConfig) -> Amounts:
+def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amounts:
     """`amounts` of a step, and those `before` where they are of as many experts; none for a dense model."""
-    added = amounts(use, routing).double()
+    added = amounts(use, design).double()
     if added.shape[-1] == 1:
         return ()
     earlier = torch.tensor(before, dtype=torch.float64)
@@ -204,7 +204,7 @@ def add_amounts(before: Amounts, use: ExpertUse, routing: RoutingConfig) -> Amou
     return tuple(map(tuple, both.tolist()))
 
 
-def expert_metrics(use: ExpertUse, routing: RoutingConfig, since_record: Amounts = ()) -> dict[str, Any]:
+def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts = ()) -> dict[str, Any]:
     """A step's statistics, per layer; empty for a dense model. Entropies are in nats.
 
     - `gate_entropy`, `confidence_entropy`: means over units of the entropy of their gates, and of the
@@ -224,15 +224,15 @@ def expert_metrics(use: ExpertUse, routing: RoutingConfig, since_record: Amounts
     measured = {
         "gate_entropy": use.gate_entropy / use.units,
         "confidence_entropy": use.confidence_entropy / use.units,
-        "load_entropy": losses.entropy(losses.shares(amounts(use, routing))),
+        "load_entropy": stats.entropy(stats.shares(amounts(use, design))),
     }
     if since_record:
         amounts_LE = torch.tensor(since_record, dtype=torch.float64)
-        measured |= {"load": losses.shares(amounts_LE), "choices": amounts_LE.sum(-1)}
+        measured |= {"load": stats.shares(amounts_LE), "choices": amounts_LE.sum(-1)}
         measured["mean_gates"] = use.gates / units
-        if routing.scorer == "activation_norm":
+        if design.scorer == "activation_norm":
             measured["activation_norms"] = use.logits / units
-    active = use.above if routing.selection == "all" else use.choices
+    active = use.active if design.soft else use.choices
     masks = [sum(1 << i for i, on in enumerate(layer) if on) for layer in active.tolist()]
     return {"active": masks, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
 

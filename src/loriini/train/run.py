@@ -10,6 +10,7 @@ from loriini.batches.joined import InstanceSource
 from loriini.errors import InputError
 from loriini.fields import (
     Bounds,
+    Conflicts,
     Count,
     CountOrZero,
     Fraction,
@@ -18,6 +19,7 @@ from loriini.fields import (
     Seed,
     check_fields,
     is_finite,
+    refuse_first,
 )
 from loriini.json_file import read_object
 from loriini.model import LoriiniConfig
@@ -207,17 +209,15 @@ class Run:
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
         """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""
-        for refused, reason in self._refusals():
-            if refused:
-                raise InputError(reason)
+        refuse_first(self._conflicts())
         try:
             config = self.config(vocab_size=1, eos_token_id=0, label_names=label_names)
         except ValueError as error:
             raise InputError(f"model: {error}") from error
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
-    def _refusals(self) -> list[tuple[bool, str]]:
-        """(refused, reason) for sections that are wrong together, though each is right alone."""
+    def _conflicts(self) -> Conflicts:
+        """Sections that are wrong together, though each is right alone."""
         segmented = self.model.num_experts > 1 and self.routing.segmented
         return [
             (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from loriini.errors import InputError
-from loriini.routing.design import MATTERS
+from loriini.routing.design import HAS_EFFECT
 from loriini.train.run import AUTO, Run
 
 Needs = tuple[Callable[[Run], bool], str]
@@ -80,7 +80,7 @@ def _missing(run: Run, name: str, processes: int) -> str | None:
     if section == "routing" and field not in FOR_ANY_DESIGN:
         if run.model.num_experts == 1:
             return "a mixture, --model.num_experts above 1"
-        if field in MATTERS and not MATTERS[field](run.routing):
+        if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):
             return f"a design that uses {field}, and this one has {_choices(run)}"
     effective, needed = NEEDS.get(name, (None, ""))
     return needed if effective and not effective(run) else None

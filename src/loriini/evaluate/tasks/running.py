@@ -20,7 +20,7 @@ from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.hardware import autocast_dtype
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.progress import Advance, progress, warn
-from loriini.routing import not_causal
+from loriini.routing import causality_warning
 
 BOOTSTRAP = 1000
 """Resamples for the standard error of metrics that are no means."""
@@ -85,9 +85,9 @@ def _evaluate_run(
     model, tokenizer = load_model(run, settings.device)
     if settings.router_free:
         settings.router_free.apply(model)
-    remark = not_causal(model.config.effective_routing)
-    if remark and settings.routing == "training":
-        warn(f"{run}: {remark}")
+    warning = causality_warning(model.config.effective_routing)
+    if warning and settings.routing == "training":
+        warn(f"{run}: {warning}")
     lm = LoriiniLM(
         model,
         tokenizer=tokenizer,

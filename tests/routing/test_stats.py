@@ -1,0 +1,45 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from loriini import Routing
+from loriini.routing import stats
+
+STATISTICS = (
+    stats.units,
+    stats.choices,
+    stats.mean_gates,
+    stats.mean_logits,
+    stats.gate_entropy,
+    stats.active_experts,
+)
+
+
+def test_statistics_by_hand() -> None:
+    gates = torch.tensor([[0.75, 0.25, 0.0, 0.0], [0.4, 0.0, 0.6, 0.0]])
+    routing = Routing(gates - 1, gates, (1, 2))
+    assert stats.choices(routing).tolist() == [2.0, 1.0, 1.0, 0.0]
+    assert stats.shares(stats.choices(routing)).tolist() == [0.5, 0.25, 0.25, 0.0]
+    assert stats.mean_gates(routing).tolist() == pytest.approx([0.575, 0.125, 0.3, 0.0])
+    assert stats.mean_logits(routing).tolist() == pytest.approx([-0.425, -0.875, -0.7, -1.0])
+    assert stats.active_experts(routing).tolist() == [True, False, True, False]
+    assert stats.units(routing).item() == 2
+    assert stats.shares(torch.zeros(4)).tolist() == [0.0] * 4
+
+
+def test_gate_entropy_by_hand() -> None:
+    gates = torch.tensor([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    routing = Routing(torch.zeros(2, 4), gates, (1, 2))
+    assert stats.gate_entropy(routing).item() == pytest.approx(math.log(2) / 2)
+
+
+@pytest.mark.parametrize("statistic", STATISTICS, ids=lambda statistic: statistic.__name__)
+def test_padding_is_left_out(statistic: Callable[[Routing], Tensor]) -> None:
+    valid = torch.tensor([True, False, True, True, False, True])
+    logits, gates = torch.randn(6, 4), torch.rand(6, 4).mul(0.4).round(decimals=1)
+    gates[~valid] = 1.0  # would make every expert active
+    padded = statistic(Routing(logits, gates, (1, 6), valid))
+    torch.testing.assert_close(padded, statistic(Routing(logits[valid], gates[valid], (1, 4))))
