@@ -11,10 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
+from loriini.corpus.prepare import PrepareSettings, prepare_documents
 from loriini.errors import InputError
 from loriini.estimate.memory import GpuCluster
 from loriini.launch import dry_run, resume, train_recipe
 from loriini.model.loading import context_length, load_model
+from loriini.sources.document import Document
 from loriini.train.initial import InitialModel
 from loriini.train.metrics import METRICS, read_metrics
 from model.families import TINY_FAMILIES
@@ -221,6 +223,7 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
         ("mixtral", ["--routing", "aoe"], "not factorised, .* low_rank would be 8; .* --routing.node gate"),
         ("gpt2", ["--length", "64"], "64 tokens is longer than the model's 32 learned positions"),
         ("gpt2", ["--routing", "aoe"], "need experts with a gate"),
+        ("gpt2", ["--model.max_position_embeddings", "64"], "position_embeddings 64: .* has 32; leave it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -266,6 +269,16 @@ def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:
     initial.check_labels([])
     with pytest.raises(InputError, match="has experts for de, en, but the corpus has en, fr; prepare it"):
         initial.check_labels(["en", "fr"])
+
+
+def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
+    texts = [Document(f"d{i}", f"{i} and {i} again. " * 4, "odd" if i % 2 else "even") for i in range(40)]
+    settings = PrepareSettings(tokenizer="bpe:270", length=16, order="random")
+    corpus = prepare_documents(tmp_path / "corpus", lambda drop: texts, {"texts": "1"}, settings).folder
+    more = [*SMALL, "--routing", "label", "--model.num_experts", "2"]
+    out = train_recipe("tiny-lory", tmp_path / "run", [corpus], more).parent
+    checkpoint = max((out / "checkpoints").iterdir())
+    assert InitialModel(str(checkpoint), 16).config.label_names == ["even", "odd"]
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(

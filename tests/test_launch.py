@@ -201,3 +201,13 @@ def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
     with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
     assert not (tmp_path / "run").exists()
+
+
+def test_samples_longer_than_the_learned_positions_are_refused_before_any_work(
+    corpus: Path, tmp_path: Path
+) -> None:
+    asked = ["--evaluate.sample_every", "2", "--evaluate.sample_tokens", "32", "--evaluate.prompt", "w1 w2"]
+    overrides = [*SMALL, "--model.block", "gpt2", "--routing", "mixtral", *asked]
+    with pytest.raises(InputError, match=r"--evaluate\.sample_tokens 32: the context has room for \d+$"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], overrides)
+    assert not (tmp_path / "run").exists()

@@ -20,8 +20,10 @@ CGROUP_LIMITS = (
 
 
 def pick_device() -> torch.device:
-    """The GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """This thread's GPU if there is one, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -14,7 +14,7 @@ from loriini.estimate.choice import as_computed_here, choose, memory_here
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GIB, GpuCluster, check_memory
 from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
-from loriini.evaluate.samples import Generation, continue_text
+from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.fields import as_argument
 from loriini.hardware import autocast, machine_memory
 from loriini.model import LoriiniForCausalLM
@@ -173,8 +173,11 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
     if run.evaluate.heldout:
         asked.append(perplexity_measure(run, corpus, tokenizer))
     if run.evaluate.sample_every:
-        label = next(iter(run.label_names(corpus.instances)), None)
-        sample = partial(_sample, run, tokenizer, label)
+        names = run.label_names(corpus.instances)
+        config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
+        how = Generation(run.evaluate.sample_tokens, label=next(iter(names), None))
+        check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
+        sample = partial(_sample, run, tokenizer, how)
         asked.append(Measure("samples.jsonl", run.evaluate.sample_every, sample))
     return asked
 
@@ -201,8 +204,8 @@ def _perplexity(
 
 
 def _sample(
-    run: Run, tokenizer: PreTrainedTokenizerBase, label: str | None, model: LoriiniForCausalLM
+    run: Run, tokenizer: PreTrainedTokenizerBase, how: Generation, model: LoriiniForCausalLM
 ) -> dict[str, Any]:
-    prompt, how = run.evaluate.prompt, Generation(run.evaluate.sample_tokens, label=label)
+    prompt = run.evaluate.prompt
     with autocast(run.precision):  # shards are gathered in the dtype of computation
         return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, how)}

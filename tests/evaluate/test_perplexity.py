@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
+from loriini.corpus.encoding import TextEncoder
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import (
     HeldOut,
@@ -16,11 +19,12 @@ from loriini.evaluate.perplexity import (
     documents_of,
     evaluate,
     first_segment,
+    instances_at_once,
     tokenize_by_domain,
 )
 from loriini.sources.document import Document
-from runs import EOS, write_tokenizer
-from tiny import LENGTH, SEGMENT, random_ids, tiny_model
+from runs import EOS, prepared, write_tokenizer
+from tiny import LENGTH, SEGMENT, random_ids, tiny_config, tiny_model
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +211,25 @@ def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     assert heldout["b"].bytes_per_token == pytest.approx(
         (len(words(range(5))) + len(words(range(10, 16)))) / 13
     )
+
+
+def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
+    """Also where a text spells the token that ends a document."""
+    text = "3 times <|endoftext|> 3"
+    folder = prepared(tmp_path / "corpus").folder / "tokenizer"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.eos_token == "<|endoftext|>"
+    (encoded,) = TextEncoder(folder / "tokenizer.json", np.uint16)([text])
+    ids = np.frombuffer(encoded, np.uint16).tolist()
+    heldout = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)
+    assert heldout["a"].ids.tolist() == [[*ids, tokenizer.eos_token_id]]
+
+
+def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> None:
+    ids_NL = torch.zeros(20, 1025, dtype=torch.long)
+    sizes = [instances_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
+    assert sizes == [16, 5, 1]
+    assert instances_at_once(ids_NL.repeat(1, 9), tiny_config(vocab_size=152_064)) == 1
 
 
 def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:

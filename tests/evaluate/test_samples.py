@@ -12,6 +12,7 @@ from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import tiny_model
 
 PROMPT = "w3 w1 w4 w1 w5"
+GREEDY = Generation(4, greedy=True)
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +114,21 @@ def test_the_parts_add_up_to_the_text(prompt: str, tokenizer: PreTrainedTokenize
     assert len(parts) == len(text.split()) > 1
 
 
+def test_any_of_several_tokens_may_end_a_text(tokenizer: PreTrainedTokenizerBase) -> None:
+    model = model_of()
+    expected = continue_text(model, tokenizer, PROMPT, GREEDY)
+    model.config.eos_token_id = model.generation_config.eos_token_id = [60, 61]
+    assert continue_text(model, tokenizer, PROMPT, GREEDY) == expected
+
+
 def test_a_prompt_must_leave_room(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of()
     model.config.max_position_embeddings = 5
     with pytest.raises(InputError, match="the prompt has 5 tokens, the context 5; shorten it"):
-        check_room(model, tokenizer, PROMPT, Generation(1))
-    check_room(model, tokenizer, "w1 w2", Generation(64))
+        check_room(model.config, tokenizer, PROMPT, Generation(1))
+    check_room(model.config, tokenizer, "w1 w2", Generation(64))
     model.config.block = "gpt2"  # with learned positions
-    check_room(model, tokenizer, "w1 w2", Generation(3))
+    check_room(model.config, tokenizer, "w1 w2", Generation(3))
     for prompt, room in (("w1 w2", 3), ("", 4)):
         with pytest.raises(InputError, match=f"--max-new-tokens 64: the context has room for {room}"):
-            check_room(model, tokenizer, prompt, Generation(64))
+            check_room(model.config, tokenizer, prompt, Generation(64))

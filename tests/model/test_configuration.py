@@ -202,6 +202,10 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
             "rope_type is 'spiral'; it must be one of: default, linear",
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type=yarn needs factor"),
+        (
+            {"rope_parameters": {"rope_theta": 5.0, "factor": 4.0}},
+            "factor has no effect without rope_type; set it to one of: linear",
+        ),
         ({"rope_parameters": {"rope_tetha": 5.0}}, "has no 'rope_tetha'; did you mean rope_theta"),
         ({"rope_parameters": {"rope_theta": 0.0}}, r"rope_theta is 0\.0; it must be above 0"),
         (

@@ -13,8 +13,8 @@ REPORTS = (
     Mutation(
         "the bootstrap draws each model's instances separately",
         "evaluate/intervals.py",
-        "means_R[start:stop] = values_N[drawn].mean(1)",
-        "means_R[start:stop] = values_N[rng.permuted(drawn.ravel()).reshape(drawn.shape)].mean(1)",
+        "means_R[start:stop] = sums_G[drawn].sum(1) / instances_R",
+        "means_R[start:stop] = sums_G[rng.permuted(drawn.ravel()).reshape(drawn.shape)].sum(1) / instances_R",
         "tests/evaluate/test_intervals.py",
     ),
     Mutation(
@@ -48,7 +48,7 @@ REPORTS = (
     Mutation(
         "chance agrees with no domain",
         "analyze/routes.py",
-        "chance_bits=_chance_bits(per_sequence[..., :E], counts)",
+        "chance_bits=_chance_bits(per_sequence[..., :E], [document_S for document_S, _ in document_of])",
         "chance_bits=np.zeros(len(totals_LDX))",
         "tests/analyze/test_routes.py",
     ),

@@ -1,11 +1,12 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
 import torch
 from torch.nn.functional import gelu
 
-from loriini import DESIGNS, RoutingConfig
+from loriini import DESIGNS, LoriiniForCausalLM, RoutingConfig
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import (
     SCORERS,
@@ -136,8 +137,13 @@ def test_random_routers_are_the_same_at_every_evaluation() -> None:
     assert model.model.draws.item() == 1
 
 
-def test_frozen_scorer_is_left_alone_by_the_optimizer() -> None:
+@pytest.mark.parametrize("loaded", [False, True])
+def test_frozen_scorer_is_left_alone_by_the_optimizer(loaded: bool, tmp_path: Path) -> None:
+    """Loading makes all of a model's weights trainable."""
     model, ids = tiny_model("frozen").train(), random_ids()
+    if loaded:
+        model.save_pretrained(tmp_path)
+        model = LoriiniForCausalLM.from_pretrained(tmp_path).train()
     scorer = model.model.layers[0].mlp.router.scorer
     assert isinstance(scorer, FrozenScorer)
     before, experts_before = scorer.weight.clone(), model.model.layers[0].mlp.experts.down_proj.clone()

@@ -69,6 +69,17 @@ def test_a_bad_row_stops_or_is_dropped(tmp_path: Path, row: bytes, reason: str, 
     assert [(d.where, d.reason) for d in dropped] == [(f"{path}:4", reason)]
 
 
+@pytest.mark.parametrize("header", ['"domain","text"', "domain,text", '"text","domain"'])
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, header: str) -> None:
+    """Spreadsheets write it before the first name, quoted or not."""
+    path = tmp_path / "a.csv"
+    values = {"domain": "birds", "text": "red beaks"}
+    row = ",".join(values[name.strip('"')] for name in header.split(","))
+    path.write_text(f"\ufeff{header}\n{row}\n", encoding="utf-8")
+    (found,) = read_documents([path])
+    assert (found.domain, found.text) == ("birds", "red beaks")
+
+
 def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'id,text\n1,before\n2,"so" it "said\nno,document\n"\n3,after\n')

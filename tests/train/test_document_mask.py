@@ -54,9 +54,9 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
 
     model.zero_grad()
     state = TrainingState(model, make_optimizer(model, run.optimizer), progress=RunProgress())
-    assert training_step(state, run, partial(read_batch, run, batches))["loss"] == pytest.approx(
-        expected.item(), abs=1e-5
-    )
+    assert training_step(state, run, partial(read_batch, run, batches, torch.device("cpu")))[
+        "loss"
+    ] == pytest.approx(expected.item(), abs=1e-5)
 
 
 SKIPPING = replace(

@@ -110,7 +110,7 @@ def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_pa
     batches = BatchLoader(Pattern(), 4)
     path = loop.write_skipped(tmp_path, 7, batches, Position(8), run.length, document_mask)
     model = LoriiniForCausalLM(replace(run, length=64).config(VOCABULARY, EOS)).train()
-    batch, _ = loop.read_batch(run, batches, Position(8))
+    batch, _ = loop.read_batch(run, batches, torch.device("cpu"), Position(8))
     expected, _, _ = loop.accumulate_gradients(model, batch, run)
     losses = [found.loss for found in replay(model, path)]
     assert sum(losses) / len(losses) == pytest.approx(expected.item(), rel=1e-5)

@@ -1,11 +1,14 @@
 """Training resumes exactly where it stopped, whatever stopped it, and learns."""
 
+import json
 import math
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +21,7 @@ from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, RunProgress
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import Batch, TrainingState, accumulate_gradients, start_or_resume, train
-from loriini.train.metrics import METRICS
+from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 from loriini.train.upcycle import WarmupConfig
 from runs import (
@@ -239,7 +242,9 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) 
     run = tiny_run("dense")
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     state = TrainingState(model, loop.make_optimizer(model, run.optimizer), RunProgress())
-    batches = partial(loop.read_batch, run, BatchLoader(corpus.instances, run.batch_size))
+    batches = partial(
+        loop.read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu")
+    )
     loop.training_step(state, run, batches)
     weight = state.model.lm_head.weight
     hook = weight.register_hook(lambda gradient: gradient * math.inf)
@@ -252,3 +257,39 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) 
     hook.remove()
     assert not loop.training_step(state, run, batches)["skipped"]
     assert not torch.equal(weight, before["lm_head.weight"])
+
+
+def test_the_thread_that_reads_ahead_does_not_choose_the_device(
+    corpus: TrainingCorpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A thread's own GPU is the first, whichever the process has."""
+    reads, chosen = set[str](), set[str]()
+
+    def read_batch(*arguments: Any) -> Any:
+        reads.add(threading.current_thread().name)
+        return read(*arguments)
+
+    def pick_device() -> torch.device:
+        chosen.add(threading.current_thread().name)
+        return torch.device("cpu")
+
+    read = loop.read_batch
+    monkeypatch.setattr(loop, "read_batch", read_batch)
+    monkeypatch.setattr(loop, "pick_device", pick_device)
+    train(tiny_run(steps=3), corpus, tmp_path / "run")
+    assert len(reads) == 2
+    assert chosen == {threading.main_thread().name}
+
+
+def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    run = tiny_run("mixtral")
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:] = math.nan
+    state = TrainingState(model, loop.make_optimizer(model, run.optimizer), RunProgress())
+    batches = BatchLoader(corpus.instances, run.batch_size)
+    record = loop.training_step(state, run, partial(loop.read_batch, run, batches, torch.device("cpu")))
+    assert record["skipped"]
+    assert record["auxiliary_loss"] is None
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
+    assert read_metrics(tmp_path / "metrics.jsonl") == [record]

@@ -148,7 +148,7 @@ def reader(run: Run) -> Reader:
     """Batches of random instances."""
     assert run.model.vocab_size
     instances = RandomInstances.make(run.model.vocab_size, run.length)
-    return partial(read_batch, run, BatchLoader(instances, run.batch_size, run.seed))
+    return partial(read_batch, run, BatchLoader(instances, run.batch_size, run.seed), pick_device())
 
 
 def start(run: Run, dtype: torch.dtype = torch.float32) -> tuple[TrainingState, Reader]:

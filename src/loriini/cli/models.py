@@ -244,7 +244,7 @@ def generate(arguments: argparse.Namespace) -> None:
         print(text, end="", flush=True)
 
     def say(prompt: str) -> None:
-        check_room(model, tokenizer, text_argument(prompt), how)
+        check_room(model.config, tokenizer, text_argument(prompt), how)
         write(prompt)
         with autocast(run_precision(arguments.model), model.device):
             continue_text(model, tokenizer, prompt, how, write)

@@ -24,6 +24,10 @@ EvaluationRouting = Literal["training", "prompt", "segment"]
 ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
 
 
+MOST_LOGITS = 1 << 28
+"""Logits that are computed at once, 1 GiB in float32, unless a single instance has more."""
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token.
@@ -64,7 +68,10 @@ def tokenize_by_domain(
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+        # as training text: the name of a control token in a text is text
+        ids = tokenizer(document.text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
         tokens[document.domain] += [*ids, tokenizer.eos_token_id]
         ends[document.domain].append(len(tokens[document.domain]))
         size[document.domain] += len(document.text.encode())
@@ -91,6 +98,11 @@ def check_label(document: Document, label_names: Sequence[str]) -> None:
 def _cut(ids: Tensor, length: int) -> Tensor:
     instances = len(ids) // (length + 1)
     return ids[: instances * (length + 1)].view(instances, length + 1) if instances else ids[None]
+
+
+def instances_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
+    """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
+    return max(1, min(16, MOST_LOGITS // (ids_NL.shape[1] * config.vocab_size)))
 
 
 def first_segment(config: LoriiniConfig) -> int:
@@ -124,7 +136,7 @@ def evaluate(
     model: LoriiniForCausalLM,
     heldout: Mapping[str, HeldOut],
     skip: int | None = None,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     precision: str = "auto",
     shown: bool = True,
     routing: EvaluationRouting = "training",
@@ -138,6 +150,7 @@ def evaluate(
     - `perplexity_all` and `bits_per_byte` count all predictions.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
+    - `batch_size` is how many instances are evaluated at once; by default as many as MOST_LOGITS allows.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
       after its first `skip` predictions.
     - `title` names the progress, `shown` shows it.
@@ -152,7 +165,7 @@ def evaluate(
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses = []
-            for ids_BL in text.ids.split(batch_size):
+            for ids_BL in text.ids.split(batch_size or instances_at_once(text.ids, model.config)):
                 losses.append(_losses(model, ids_BL.to(model.device), precision, domain, routing, skip))
                 advance(len(ids_BL), domain)
             losses_NL = torch.cat(losses)

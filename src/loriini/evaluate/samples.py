@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
-from loriini.model import LoriiniForCausalLM
+from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
 
@@ -88,13 +88,14 @@ def continue_text(
     ids = encoded["input_ids"].to(model.device).long()
     check_ids(ids, model)
     torch.manual_seed(how.seed)
+    eos = model.config.eos_token_id
     out = model.eval().generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=how.max_new_tokens,
         inference_routing=how.routing,
         routing_labels=labels_B,
-        pad_token_id=model.config.eos_token_id,
+        pad_token_id=eos[0] if isinstance(eos, list) else eos,
         logits_processor=[_refuse_nan],
         streamer=None if write is None else _Parts(tokenizer, write),
         **how.sampling,
@@ -115,16 +116,20 @@ def check_generation(model: LoriiniForCausalLM, how: Generation) -> Tensor | Non
 
 
 def check_room(
-    model: LoriiniForCausalLM, tokenizer: PreTrainedTokenizerBase, prompt: str, how: Generation
+    config: LoriiniConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    how: Generation,
+    option: str = "--max-new-tokens",
 ) -> None:
     """InputError for a prompt that fills the context, and for a text longer than the learned positions."""
     prompt_length = len(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
-    context = model.config.max_position_embeddings
+    context = config.max_position_embeddings
     if prompt_length >= context:
         raise InputError(f"the prompt has {prompt_length:,} tokens, the context {context:,}; shorten it")
     room = context - max(1, prompt_length)
-    if model.config.block == "gpt2" and how.max_new_tokens > room:
-        raise InputError(f"--max-new-tokens {how.max_new_tokens}: the context has room for {room:,}")
+    if config.block == "gpt2" and how.max_new_tokens > room:
+        raise InputError(f"{option} {how.max_new_tokens}: the context has room for {room:,}")
 
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:

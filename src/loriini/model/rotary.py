@@ -33,6 +33,9 @@ NUMBERS = {
 LISTS = {"short_factor", "long_factor"}
 """One number for each frequency, of which a head has half its width."""
 OTHERS = {"rope_type", "type", "truncate"}
+SCALING = sorted((NUMBERS | LISTS) - {"rope_theta", "original_max_position_embeddings"})
+"""Settings of a kind of scaling alone."""
+SCALED = [kind for kind in REQUIRED if kind != "default"]
 
 
 def rotary_problem(parameters: Mapping[str, Any], head_dim: int) -> str | None:
@@ -42,6 +45,8 @@ def rotary_problem(parameters: Mapping[str, Any], head_dim: int) -> str | None:
         return f"rope_type is {kind!r}; it must be one of: {', '.join(REQUIRED)}"
     if missing := [name for name in REQUIRED[kind] if parameters.get(name) is None]:
         return f"rope_type={kind} needs {' and '.join(missing)}"
+    if kind == "default" and (scaling := [name for name in SCALING if parameters.get(name) is not None]):
+        return f"{scaling[0]} has no effect without rope_type; set it to one of: {', '.join(SCALED)}"
     known = NUMBERS | LISTS | OTHERS
     for name, value in parameters.items():
         if name == "partial_rotary_factor" and value != 1:

@@ -63,6 +63,10 @@ class FrozenScorer(LinearScorer):
         super().__init__(settings)
         self.weight.requires_grad_(False)
 
+    def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
+        with torch.autocast(h_BUD.device.type, enabled=False):  # loading makes all weights trainable again
+            return h_BUD.float() @ self.weight.detach().float().T
+
 
 class RandomScorer(ScorerModule):
     """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).

@@ -100,7 +100,7 @@ def _read_separated(path: str, fields: Fields, delimiter: str) -> Records:
         if row and header:
             yield number, _row(header, row)
         elif row:
-            header = [name.strip().removeprefix("\ufeff") for name in row]
+            header = [name.strip() for name in row]
             fields.check_text_column(header)
 
 
@@ -114,11 +114,13 @@ class _RowLines:
         self.lines, self.row_bytes = read_lines(path, MAX_RECORD_BYTES), 0
 
     def __iter__(self) -> Iterator[str]:
+        mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
         for line in self.lines:
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
-            yield line.decode(errors="surrogateescape") + "\n"
+            yield line.removeprefix(mark).decode(errors="surrogateescape") + "\n"
+            mark = b""
 
 
 def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:

@@ -24,7 +24,7 @@ from loriini.train.checkpoint import (
     read_state,
     read_weights,
 )
-from loriini.train.corpora import TrainingCorpus
+from loriini.train.corpora import TrainingCorpus, read_corpora
 from loriini.train.folder import has_model
 from loriini.train.override import override
 from loriini.train.run import RUN, ModelShape, Run, read_run, recorded_corpus
@@ -182,7 +182,9 @@ def checkpoint_config(folder: Path) -> LoriiniConfig:
     run, values = read_run(run_file(folder))
     dense = run.is_dense_at(read_progress(folder).step)
     vocab_size = recorded_corpus(values, run_file(folder)).vocab_size
-    return run.config(vocab_size, eos_token_id=0, num_experts=1 if dense else None)
+    by_label = run.routing.scorer == "label"
+    names = run.label_names(read_corpora(run.corpus).instances) if by_label else ()
+    return run.config(vocab_size, 0, num_experts=1 if dense else None, label_names=names)
 
 
 def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool = True) -> Run:
@@ -203,6 +205,8 @@ def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool 
             based = replace(based, routing=initial.config.routing)
     changed = override(based, overrides)
     fixed = {each.name for each in fields(ModelShape)} - CHANGEABLE_SHAPE
+    if initial.config.block == "gpt2":
+        fixed.add("max_position_embeddings")  # learned
     for each in sorted(fixed - set(OF_THE_EXPERTS if initial.dense else ())):
         asked, theirs = getattr(changed.model, each), getattr(shape, each)
         if asked != theirs:

@@ -101,7 +101,7 @@ def train_to_end(
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
         CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel, run.to_dict()) as checkpoints,
-        ReadAhead(partial(read_batch, run, batches)) as read,
+        ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
     ):
         advance(state.progress.step)
         while state.progress.step < run.steps:
@@ -207,22 +207,27 @@ Reader = Callable[[Position], tuple[Batch, Position]]
 """Reads the batch at a position; returns it and the next position."""
 
 
-def read_batch(run: Run, batches: BatchLoader, position: Position) -> tuple[Batch, Position]:
-    """The batch at `position`, and the position of the next."""
+def read_batch(
+    run: Run, batches: BatchLoader, device: torch.device, position: Position
+) -> tuple[Batch, Position]:
+    """The batch at `position` on the device, and the position of the next."""
     tokens, instances_B, following = batches.at(position)
     source = batches.instances
     batch = Batch(
-        to_device(tokens[:, : run.length + 1]),
-        to_device(source.labels(instances_B)) if run.label_names(source) else None,
-        to_device(source.positions(instances_B)[:, : run.length + 1]) if run.document_mask else None,
+        to_device(tokens[:, : run.length + 1], device),
+        to_device(source.labels(instances_B), device) if run.label_names(source) else None,
+        to_device(source.positions(instances_B)[:, : run.length + 1], device) if run.document_mask else None,
     )
     return batch, following
 
 
-def to_device(values: NDArray[np.int64]) -> Tensor:
-    """An array on the training device; a GPU copies it while it computes."""
-    tensor, device = torch.from_numpy(values), pick_device()
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
+    """An array on a device; a GPU copies it while it computes."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cpu":
+        return tensor
+    with torch.cuda.device(device):  # which is a thread's own: another than the first must be named in each
+        return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
@@ -258,7 +263,7 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
         "step": step,
         "loss": loss_here if math.isfinite(loss_here) else None,
         "tokens": state.progress.tokens,
-        "auxiliary_loss": auxiliary_here,
+        "auxiliary_loss": auxiliary_here if math.isfinite(auxiliary_here) else None,
         "gradient_norm": norm_here if finite else None,
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,

@@ -238,4 +238,6 @@ def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts 
 
 
 def _rounded(values: Any) -> Any:
-    return [_rounded(v) for v in values] if isinstance(values, list) else round(values, 4)
+    if isinstance(values, list):
+        return [_rounded(v) for v in values]
+    return round(values, 4) if math.isfinite(values) else None
