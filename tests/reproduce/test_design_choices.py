@@ -8,14 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.published.items import ITEMS
+from loriini.published.items.design_choices import SEQUENCE_TOP2
+from loriini.reproduce.assignment import weakly_in_topics
 from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED
 from loriini.reproduce.design_choices_experiments import (
-    SEQUENCE_TOP2,
     WIDTHS_ALIKE,
     as_good_as_wider,
     recovered,
     units_and_scopes,
-    weakly_in_topics,
 )
 from loriini.reproduce.measured import Measured
 

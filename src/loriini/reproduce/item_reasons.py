@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from loriini.published.items import ITEMS, PaperRun
+from loriini.published.items.design_choices import SEQUENCE_TOP2
 from loriini.reproduce import common as c
 from loriini.reproduce import design_choices_experiments as choices
 from loriini.reproduce import lory_experts as experts
 from loriini.reproduce.aoe_experiments import at_node
+from loriini.reproduce.assignment import agreement
 from loriini.reproduce.claims import Claim, Values, above, below, difference, extreme
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.reasons import (
@@ -27,10 +29,9 @@ Runs = Mapping[str, PaperRun]
 """An item's runs, by row."""
 ReasonOf = Callable[[Runs], Reason]
 WEAK_DECAY = "--optimizer.weight_decay=0.1"
-SEQUENCE = choices.SEQUENCE_TOP2
 TOKEN, WIDE = "token, layer-wise, top-2", "dense, 4x FFN width"
 MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
-topic_agreement = partial(choices.agreement, measure="topics")
+topic_agreement = partial(agreement, measure="topics")
 
 
 def answers(m: Measured, row: str) -> Values:
@@ -138,9 +139,9 @@ REASONS_OF: dict[str, tuple[ReasonOf, ...]] = {
         steps("sequence, layer-wise, learned", "sequence, layer-wise, random", heldout),
     ),
     "design-choices-collapse": (grows("no balancing", "share of collapsed experts", choices.collapsed),),
-    "design-choices-fig2": (grows(SEQUENCE, "share of collapsed experts", choices.collapsed),),
+    "design-choices-fig2": (grows(SEQUENCE_TOP2, "share of collapsed experts", choices.collapsed),),
     **dict.fromkeys(("design-choices-fig3", "design-choices-fig4"), (stronger_balancing,)),
-    "design-choices-assignment": (grows(SEQUENCE, "agreement of experts and topic", topic_agreement),),
+    "design-choices-assignment": (grows(SEQUENCE_TOP2, "agreement of experts and topic", topic_agreement),),
     "design-choices-random-assignment": (
         grows("learned", "agreement of experts and topic", topic_agreement),
     ),

@@ -11,6 +11,8 @@ def gpt2(name: str) -> PaperRun:
     return PaperRun(f"gpt2-small-{name}")
 
 
+SEQUENCE_TOP2 = "sequence, layer-wise, top-2"
+"""The row of table 1 that figures and other tables are about too."""
 SEQUENCE, TOKEN = gpt2("sequence-top2"), gpt2("token-top2")
 _on_both = partial(Item, texts=TEXTS)
 _on_languages = partial(Item, texts=TEXTS[:1])
@@ -93,7 +95,7 @@ DESIGN_CHOICES_ITEMS = (
         "Experts collapse, most in early and late layers, and can recover.",
         "training iterations",
         "share of the sequences, by expert and layer",
-        {"sequence, layer-wise, top-2": SEQUENCE},
+        {SEQUENCE_TOP2: SEQUENCE},
         drawn="the shares",
     ),
     *(
@@ -129,7 +131,7 @@ DESIGN_CHOICES_ITEMS = (
         "languages.",
         "topic or language",
         "share of the sequences, by expert and layer",
-        {"sequence, layer-wise, top-2": SEQUENCE},
+        {SEQUENCE_TOP2: SEQUENCE},
         drawn="the shares",
         note="six MMLU topics; the languages of XNLI and X-stance",
     ),
