@@ -58,8 +58,8 @@ def check_fields(config: Any, section: str = "") -> None:
     kind: Any = type(config)
     for name, hint in _hints(kind).items():
         value = getattr(config, name)
-        if wanted := mismatch(value, hint):
-            raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {wanted}")
+        if expected := mismatch(value, hint):
+            raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {expected}")
 
 
 Conflicts = list[tuple[bool, str]]
@@ -107,14 +107,14 @@ def mismatch(value: Any, hint: Any) -> str | None:
     if origin is Literal:
         return None if value in arguments else f"one of: {', '.join(map(str, arguments))}"
     if origin in (Union, types.UnionType):
-        wanted = [mismatch(value, kind) for kind in arguments]
-        return None if None in wanted else " or ".join(map(str, wanted))
+        expected = [mismatch(value, kind) for kind in arguments]
+        return None if None in expected else " or ".join(map(str, expected))
     if origin is tuple:
         kinds = [arguments[0]] * len(value) if arguments[-1] is ... else list(arguments)
         if not isinstance(value, tuple) or len(value) != len(kinds):
             return f"{len(kinds)} values"
-        wanted = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
-        return next((f"values, each {each}" for each in wanted if each), None)
+        expected = [mismatch(part, kind) for part, kind in zip(value, kinds, strict=True)]
+        return next((f"values, each {each}" for each in expected if each), None)
     return _mismatch_of_class(value, hint)
 
 

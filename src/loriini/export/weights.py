@@ -44,21 +44,21 @@ def build(
     with torch.device(device):
         model.model.rotary_emb = type(model.model.rotary_emb)(config)  # its buffers are computed, not loaded
     given = {name: tuple(weight.shape) for name, weight in weights.items()}
-    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    if reason := _difference(given, wanted):
+    expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    if reason := _difference(given, expected):
         raise InputError(reason)
     model.load_state_dict(weights, assign=True)
     model.tie_weights()
     return model.requires_grad_(False).eval()
 
 
-def _difference(given: Mapping[str, Sequence[int]], wanted: Mapping[str, Sequence[int]]) -> str | None:
+def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]]) -> str | None:
     """How the weights of two models differ, by the first one that does; None where they fit."""
-    if missing := sorted(wanted.keys() - given.keys()):
+    if missing := sorted(expected.keys() - given.keys()):
         return f"that architecture also has {missing[0]}"
-    if surplus := sorted(given.keys() - wanted.keys()):
+    if surplus := sorted(given.keys() - expected.keys()):
         return f"that architecture has no {surplus[0]}"
-    for name, shape in wanted.items():
+    for name, shape in expected.items():
         if given[name] != shape:
             return f"{name} is {list(given[name])}, and {list(shape)} in that architecture"
     return None

@@ -86,12 +86,12 @@ def build_artifact(
         InputError: the disk is full, a finished artifact has other settings or inputs, or other files are at
             `folder`. Nothing is overwritten.
     """
-    wanted = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
-    claim: dict[str, Any] = {} if named_parts else wanted
+    expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
+    claim: dict[str, Any] = {} if named_parts else expected
     temporary = folder.with_name(f".{folder.name}.{digest(claim)}.unfinished")
     if (folder / MANIFEST).exists():
         artifact = load_artifact(folder)
-        for part, values in wanted.items():
+        for part, values in expected.items():
             there = getattr(artifact, part)
             if there != values:
                 changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
@@ -108,7 +108,7 @@ def build_artifact(
         _claim(parts_folder(temporary), claim)
         counts = write(temporary)
         files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
-        write_manifest(temporary / MANIFEST, {**wanted, "counts": counts, "files": files})
+        write_manifest(temporary / MANIFEST, {**expected, "counts": counts, "files": files})
     _discard_all(folder)
     return load_artifact(folder)
 
@@ -210,12 +210,12 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _claim(parts: Path, wanted: dict[str, Any]) -> None:
+def _claim(parts: Path, expected: dict[str, Any]) -> None:
     """Keep an earlier attempt's finished tasks if they belong to this artifact."""
     if not (parts / CLAIM).exists():
         _discard(parts)
         parts.mkdir()
-        write_json(parts / CLAIM, wanted)
+        write_json(parts / CLAIM, expected)
 
 
 def _discard_all(folder: Path, but: Path | None = None) -> None:

@@ -78,8 +78,8 @@ class LoriiniConfig(LlamaConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self.routing = resolve_routing(self.routing)
         for name, hint in FIELDS.items():
-            if wanted := mismatch(value := getattr(self, name), hint):
-                raise ValueError(f"{name} is {value!r}; it must be {wanted}")
+            if expected := mismatch(value := getattr(self, name), hint):
+                raise ValueError(f"{name} is {value!r}; it must be {expected}")
         refuse_first(conflicts(self), ValueError)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         if problem := rotary_problem(self.rope_parameters or {}, head_dim):

@@ -162,8 +162,8 @@ def _run_value(path: Path, name: str, kind: Any) -> Any:
     if folder.name != "model" or not run.exists():
         return None
     value = read_object(run, f"give {folder} without its run, or another run").get(name)
-    if value is not None and (wanted := mismatch(value, kind)):
-        raise InputError(f"{run}: {name} is {value!r}; it must be {wanted}")
+    if value is not None and (expected := mismatch(value, kind)):
+        raise InputError(f"{run}: {name} is {value!r}; it must be {expected}")
     return value
 
 

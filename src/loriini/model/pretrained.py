@@ -223,8 +223,8 @@ def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
     except SafetensorError as error:
         raise ValueError(f"damaged safetensors: {error}") from error
     if found["mismatched_keys"]:
-        name, stored, wanted = min(found["mismatched_keys"])
-        raise ValueError(f"{name} has shape {tuple(stored)} instead of {tuple(wanted)}")
+        name, stored, expected = min(found["mismatched_keys"])
+        raise ValueError(f"{name} has shape {tuple(stored)} instead of {tuple(expected)}")
     if found["missing_keys"]:
         missing = sorted(found["missing_keys"])
         raise ValueError(f"it lacks {len(missing)} tensors, such as {missing[0]}")

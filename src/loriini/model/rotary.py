@@ -56,8 +56,8 @@ def rotary_problem(parameters: Mapping[str, Any], head_dim: int) -> str | None:
             return f"rope_parameters has no {name!r}" + (f"; did you mean {nearest[0]}?" if nearest else "")
         if value is None:
             continue
-        if name in NUMBERS and (wanted := mismatch(value, Positive)):
-            return f"rope_parameters.{name} is {value!r}; it must be {wanted}"
+        if name in NUMBERS and (expected := mismatch(value, Positive)):
+            return f"rope_parameters.{name} is {value!r}; it must be {expected}"
         if name in LISTS:
             right = isinstance(value, list) and len(value) == head_dim // 2
             if not right or any(mismatch(number, Positive) for number in value):

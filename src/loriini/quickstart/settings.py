@@ -73,14 +73,14 @@ class Quickstart:
 def claim_folder(settings: Quickstart, out: Path) -> None:
     """Record in the folder `out` which job it holds. InputError if it holds another job or other files."""
     path = out / "quickstart.json"
-    wanted = json.loads(json.dumps(asdict(settings)))
-    del wanted["on_error"]  # a flawed record may be skipped in a job that stopped at it
+    expected = json.loads(json.dumps(asdict(settings)))
+    del expected["on_error"]  # a flawed record may be skipped in a job that stopped at it
     if settings.documents and not is_split(out):
-        wanted["split_by"] = SPLIT_BY
+        expected["split_by"] = SPLIT_BY
     if path.exists():
         found = read_object(path, "choose another --out")
         found["steps"] = found.get("steps") or None  # the first versions had 0 for the size's
-        changed = sorted(name for name in wanted if found.get(name) != wanted[name])
+        changed = sorted(name for name in expected if found.get(name) != expected[name])
         if not changed:
             return
         if (out / "corpora").exists():
@@ -88,7 +88,7 @@ def claim_folder(settings: Quickstart, out: Path) -> None:
             raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
     elif any(out.iterdir()):
         raise InputError(f"{out}: exists and is not a quickstart's folder; choose another --out")
-    write_json(path, wanted)
+    write_json(path, expected)
 
 
 def is_split(out: Path) -> bool:

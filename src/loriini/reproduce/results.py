@@ -186,10 +186,10 @@ def outdated(found: Mapping[str, Any]) -> str:
         name = cell["row"]
         if name not in runs:
             return f"{experiment.item}: {name} is no run of this item today"
-        wanted = trained_with(run_at(runs[name], scale))
-        if missing := sorted(wanted.keys() - cell["settings"].keys()):
+        expected = trained_with(run_at(runs[name], scale))
+        if missing := sorted(expected.keys() - cell["settings"].keys()):
             return f"{experiment.item}: it is not recorded with which {missing[0]} {name} was trained"
-        then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(wanted))))
+        then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(expected))))
         from_text = {"model.num_experts"} if today["routing.scorer"] == "label" else set()
         shared = [key for key in then if key in today and key not in from_text]
         changed = [key for key in shared if then[key] != today[key]]

@@ -78,8 +78,8 @@ class RoutingConfig:
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if wanted := mismatch(value := getattr(self, name), hint):
-                raise ValueError(f"routing.{name} is {value!r}; it must be {wanted}")
+            if expected := mismatch(value := getattr(self, name), hint):
+                raise ValueError(f"routing.{name} is {value!r}; it must be {expected}")
         refuse_first(_conflicts(self), ValueError)
 
     def to_dict(self) -> dict[str, Any]:

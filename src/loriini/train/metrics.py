@@ -78,15 +78,15 @@ def record_problem(record: Any, required: Sequence[str]) -> str | None:
         return "no JSON object"
     if absent := [name for name in ("step", *required) if name not in record]:
         return f"without {absent[0]}"
-    wanted = mismatch(record["step"], Count)
-    return f"step is not {wanted}" if wanted else None
+    expected = mismatch(record["step"], Count)
+    return f"step is not {expected}" if expected else None
 
 
 def type_problem(step: dict[str, Any]) -> str | None:
     """Which of a step's metrics has another type than those that are recorded."""
     for name in KINDS.keys() & step.keys():
-        if wanted := mismatch(step[name], KINDS[name]):
-            return f"{name} is not {wanted}"
+        if expected := mismatch(step[name], KINDS[name]):
+            return f"{name} is not {expected}"
     wrong = (name for name in NUMBERS if not _is_number(step.get(name)))
     return next((f"{name} is no number" for name in wrong), None)
 
