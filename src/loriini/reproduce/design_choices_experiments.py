@@ -277,7 +277,7 @@ DESIGN_CHOICES_EXPERIMENTS = (
         tuple(TEXT_OF),
         assignment_columns,
         assignment_charts,
-        note=f"{TOPICS}; the random router is the same draw for all held-out text, a new one only in training",
+        note=f"{TOPICS}; a random router is drawn anew in training, and once for all held-out text",
     ),
     Experiment(
         "design-choices-token-assignment",
