@@ -56,7 +56,7 @@ def leaderboard_page(path: Path) -> str:
             HEAD,
             measured(results),
             made_with(results),
-            *(f"- {remark}" for remark in results.get("remarks", ())),
+            *(f"- {remark}\n" for remark in results.get("remarks", ())),
             chosen_rates(results),
             "## What should one train?\n",
             *(f"- {advice(results, measure)}" for measure in MEASURES),

@@ -117,7 +117,7 @@ def test_designs_of_another_size_and_of_any_number_of_experts_stand_apart(made: 
     assert "relu 2.00 times as many. For relu, which may select any number of experts" in rest
     advice = [line for line in text.splitlines() if line.startswith("- At equal ")]
     assert ["relu" in line for line in advice] == [False, False, True]
-    assert "- Parameters active for a token differ.\n" in text
+    assert "\n\n- Parameters active for a token differ.\n\n" in text
     budgets = rest.split("## Equal tokens")[1].split("## Learning rates")[0]
     (row,) = (line for line in budgets.splitlines() if line.startswith("| relu | "))
     assert row.split(" | ")[3:5] == ["", ""]
