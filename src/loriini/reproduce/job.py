@@ -253,7 +253,8 @@ class _Job:
         with waiting_lock(path.parent):
             found = read_object(path, "remove it") if path.exists() else {}
             if not found or "remark" in found:
-                write_json(path, plan.experiment.compute(self.heldout.scale, self.settings.seeds))
+                computed = plan.experiment.compute(self.heldout.scale, self.settings.seeds)
+                write_json(path, computed, sort_keys=False)
                 found = read_object(path, "remove it")
         return found
 

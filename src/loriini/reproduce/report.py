@@ -97,7 +97,7 @@ def caption(chart: Mapping[str, Any]) -> str:
     seeds = "Line: mean over seeds; band: lowest to highest seed. " if has_bands else ""
     shown = {
         "lines": f"{seeds}{chart.get('y', '')}",
-        "dots": "Dot: mean over seeds; line: 95 % interval.",
+        "dots": "Dot: mean; line: 95 % interval.",
         "tiles": "Red: more than the even share, blue: less; first seed.",
     }
     title = f"{chart['title'][:1].upper()}{chart['title'][1:]}"
