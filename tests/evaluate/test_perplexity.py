@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
+from loriini.analyze.command import sequences_by_domain
 from loriini.corpus.encoding import TextEncoder
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import (
@@ -223,6 +224,8 @@ def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
     ids = np.frombuffer(encoded, np.uint16).tolist()
     heldout = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)
     assert heldout["a"].ids.tolist() == [[*ids, tokenizer.eos_token_id]]
+    (routed,) = sequences_by_domain(documents(("a", text)), tokenizer, 64)["a"]
+    assert routed.tolist() == ids
 
 
 def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> None:

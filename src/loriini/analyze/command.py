@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from loriini.analyze.report import write_run_report
 from loriini.analyze.routes import ROUTES, instances_by_domain, routes_of_sequences
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import check_label, documents_of, tokenize_by_domain
+from loriini.evaluate.perplexity import check_label, document_ids, documents_of, tokenize_by_domain
 from loriini.model.loading import context_length, load_model, run_precision
 from loriini.routing import causality_warning
 from loriini.snapshot import folder_of
@@ -66,7 +66,7 @@ def sequences_by_domain(
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
-        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"][:length]
+        ids = document_ids(document, tokenizer)[:length]
         if ids:
             sequences[document.domain].append(torch.tensor(ids))
     return dict(sorted(sequences.items()))

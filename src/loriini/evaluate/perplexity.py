@@ -22,8 +22,6 @@ from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
 ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
-
-
 MOST_LOGITS = 1 << 28
 """Logits that are computed at once, 1 GiB in float32, unless a single instance has more."""
 
@@ -68,10 +66,7 @@ def tokenize_by_domain(
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        # as training text: the name of a control token in a text is text
-        ids = tokenizer(document.text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
-            "input_ids"
-        ]
+        ids = document_ids(document, tokenizer)
         tokens[document.domain] += [*ids, tokenizer.eos_token_id]
         ends[document.domain].append(len(tokens[document.domain]))
         size[document.domain] += len(document.text.encode())
@@ -84,6 +79,13 @@ def tokenize_by_domain(
         documents = np.searchsorted(ends[domain], starts, side="right")
         heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(documents.tolist()))
     return heldout
+
+
+def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """A document's token ids, as in training: what spells a special token is text."""
+    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    ids: list[int] = tokenizer(document.text, **how)["input_ids"]
+    return ids
 
 
 def check_label(document: Document, label_names: Sequence[str]) -> None:
