@@ -82,7 +82,7 @@ def differences_by_domain(
 class _Sample:
     """Both models' perplexity of a domain (2,), and that of each resample (2, R)."""
 
-    documents: int
+    instances: int
     measured: _Floats
     resampled: _Floats
 
@@ -97,10 +97,8 @@ def _samples(
         a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        document_N = (documents or {}).get(domain, ())
-        means_2R = resampled_means(np.stack([a, b]), domain, document_N)
-        count = len(numbered(document_N, len(a))[1])
-        samples[domain] = _Sample(count, np.exp([a.mean(), b.mean()]), np.exp(means_2R))
+        means_2R = resampled_means(np.stack([a, b]), domain, (documents or {}).get(domain, ()))
+        samples[domain] = _Sample(len(a), np.exp([a.mean(), b.mean()]), np.exp(means_2R))
     return samples
 
 
@@ -145,7 +143,7 @@ def _difference(domains: Sequence[_Sample]) -> Difference:
     """The difference of the means over some domains."""
     a, b = np.mean([sample.measured for sample in domains], axis=0)
     low, high = nan, nan
-    if min(sample.documents for sample in domains) > 1:
+    if min(sample.instances for sample in domains) > 1:
         a_R, b_R = np.mean([sample.resampled for sample in domains], axis=0)
         low, high = percentile_interval(b_R / a_R - 1)
     return Difference(float(b / a - 1), low, high)

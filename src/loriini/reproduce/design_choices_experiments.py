@@ -129,9 +129,8 @@ def learned_frozen_random(m: Measured) -> Iterator[Claim]:
 def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
     """The share of experts that get less than a tenth of the even share at the end of training."""
     found = {}
-    for seed, load in m.each(row, "training", "load").items():
-        load_SLE = np.array(load["values"])
-        late_LE = load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0)[layers]
+    for seed, load_LE in late_load(m, row).items():
+        late_LE = load_LE[layers]
         if len(late_LE):
             found[seed] = float((late_LE < UNUSED / late_LE.shape[1]).mean())
     return found
@@ -139,12 +138,15 @@ def collapsed(m: Measured, row: str, layers: slice = slice(None)) -> Values:
 
 def least_load(m: Measured, row: str) -> Values:
     """The smallest share of any expert at the end, relative to the even share."""
-    found = {}
-    for seed, load in m.each(row, "training", "load").items():
-        load_SLE = np.array(load["values"])
-        late_LE = load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0)
-        found[seed] = float(late_LE.min() * late_LE.shape[1])
-    return found
+    return {seed: float(load_LE.min() * load_LE.shape[1]) for seed, load_LE in late_load(m, row).items()}
+
+
+def late_load(m: Measured, row: str) -> dict[int, NDArray[np.float64]]:
+    """Each expert's mean share of its layer's choices (L, E) at the end of training."""
+    loads = {seed: np.array(load["values"]) for seed, load in m.each(row, "training", "load").items()}
+    return {
+        seed: load_SLE[-max(1, round(LAST * len(load_SLE))) :].mean(0) for seed, load_SLE in loads.items()
+    }
 
 
 def collapse_is_harmless(m: Measured) -> Iterator[Claim]:

@@ -216,13 +216,13 @@ def measure(
         return found
     heldout, of_kind = text(trial.folder)
     with waiting_lock(folder):
-        missing = [name for name, path in paths.items() if kept_measure(path) is None]
-        if missing:
+        kept = {name: kept_measure(path) for name, path in paths.items()}
+        if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
                 write_json(paths[name], {"form": FORM, **measure_one(name, loaded)})
-        found |= {name: kept_measure(path) for name, path in paths.items()}
-    return {**found, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
+                kept[name] = kept_measure(paths[name])
+    return {**found, **kept, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
 
 
 def kept_measure(path: Path) -> dict[str, Any] | None:

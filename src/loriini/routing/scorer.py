@@ -46,8 +46,13 @@ class LinearScorer(ScorerModule):
         self.weight = nn.Parameter(torch.empty(settings.num_experts, width))
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
-        with torch.autocast(h_BUD.device.type, enabled=False):
-            return h_BUD.float() @ self.weight.float().T
+        return linear_logits(h_BUD, self.weight)
+
+
+def linear_logits(h_BUD: Tensor, weight_ED: Tensor) -> Tensor:
+    """h Wᵀ (B, U, E) in float32, also under autocast."""
+    with torch.autocast(h_BUD.device.type, enabled=False):
+        return h_BUD.float() @ weight_ED.float().T
 
 
 class LinearSegmentScorer(LinearScorer):
@@ -64,8 +69,7 @@ class FrozenScorer(LinearScorer):
         self.weight.requires_grad_(False)
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
-        with torch.autocast(h_BUD.device.type, enabled=False):  # loading makes all weights trainable again
-            return h_BUD.float() @ self.weight.detach().float().T
+        return linear_logits(h_BUD, self.weight.detach())  # loading makes all weights trainable again
 
 
 class RandomScorer(ScorerModule):
@@ -82,8 +86,7 @@ class RandomScorer(ScorerModule):
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         s, draw = self.settings, torch.as_tensor(context.draw, device=h_BUD.device)
         weight = s.std * standard_normal(draw, s.layer, s.num_experts, s.hidden_size)
-        with torch.autocast(h_BUD.device.type, enabled=False):
-            return h_BUD.float() @ weight.T
+        return linear_logits(h_BUD, weight)
 
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())
