@@ -8,9 +8,12 @@ import resource
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+
+Precision = Literal["auto", "bf16", "fp32"]
+"""bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
 
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -34,13 +37,19 @@ def has_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def autocast_dtype(precision: str, device: torch.device | None = None) -> torch.dtype | None:
-    """bfloat16 if `precision` is "bf16", or "auto" on hardware that has it; else None."""
-    wanted = precision == "bf16" or (precision == "auto" and has_bf16(device or pick_device()))
-    return torch.bfloat16 if wanted else None
+def resolve_precision(precision: Precision, device: torch.device | None = None) -> Precision:
+    """`precision`, or for "auto" what suits the hardware: bf16 where it has it, else fp32."""
+    if precision != "auto":
+        return precision
+    return "bf16" if has_bf16(device or pick_device()) else "fp32"
 
 
-def autocast(precision: str, device: torch.device | None = None) -> AbstractContextManager[None]:
+def autocast_dtype(precision: Precision, device: torch.device | None = None) -> torch.dtype | None:
+    """The dtype of products over float32 weights; None for float32."""
+    return torch.bfloat16 if resolve_precision(precision, device) == "bf16" else None
+
+
+def autocast(precision: Precision, device: torch.device | None = None) -> AbstractContextManager[None]:
     """Compute in `autocast_dtype` over float32 weights.
 
     `device` is the model's, by default that of `pick_device`.

@@ -16,7 +16,7 @@ from loriini.estimate.memory import GIB, GpuCluster, check_memory
 from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.fields import as_argument
-from loriini.hardware import autocast, machine_memory
+from loriini.hardware import autocast, machine_memory, resolve_precision
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
@@ -127,8 +127,9 @@ def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
 
 def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
     """The run with what it leaves to `auto`: as `out` has it, or else chosen for this machine."""
-    if run.has_auto and (out / RUN).exists():
+    if (out / RUN).exists():
         run = run.chosen_as(read_run(out / RUN)[0])
+    run = replace(run, precision=resolve_precision(run.precision))
     if not run.has_auto:
         return run
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))

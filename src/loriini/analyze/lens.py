@@ -19,7 +19,7 @@ from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
-from loriini.hardware import autocast
+from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids, load_model, model_folder, run_precision
@@ -96,7 +96,7 @@ def read_text(
     ids_N: Tensor,
     pieces: Sequence[str],
     length: int,
-    precision: str = "auto",
+    precision: Precision = "auto",
     label: str | None = None,
 ) -> Reading:
     """Route and predict a text in contexts of `length` predicted tokens, as `evaluate` does.
@@ -123,7 +123,9 @@ def read_text(
 
 
 @torch.no_grad()
-def read_losses(model: LoriiniForCausalLM, ids_N: Tensor, length: int, precision: str = "auto") -> Floats:
+def read_losses(
+    model: LoriiniForCausalLM, ids_N: Tensor, length: int, precision: Precision = "auto"
+) -> Floats:
     """The losses (N,) in nats of a text in contexts of `length`; NaN for the first token of each."""
     losses_N = np.full(len(ids_N), np.nan)
     for start, ids_L in _contexts(ids_N, length):

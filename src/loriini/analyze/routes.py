@@ -16,7 +16,7 @@ from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.evaluate.intervals import Documents, numbered
 from loriini.evaluate.perplexity import HeldOut, documents_of
-from loriini.hardware import autocast
+from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
@@ -156,7 +156,7 @@ def routes_of_sequences(
     model: LoriiniForCausalLM,
     sequences_by_domain: Mapping[str, Sequence[Tensor]],
     batch_size: int = 8,
-    precision: str = "auto",
+    precision: Precision = "auto",
     field: str = "domain",
     documents: Documents | None = None,
 ) -> Routes:
@@ -202,7 +202,7 @@ def _sums_of_batches(
     sequences: Sequence[Tensor],
     domain: str,
     batch_size: int,
-    precision: str,
+    precision: Precision,
     advance: Advance,
 ) -> Iterator[Tensor]:
     for start in range(0, len(sequences), batch_size):
@@ -212,7 +212,7 @@ def _sums_of_batches(
 
 
 def _batch_sums(
-    model: LoriiniForCausalLM, sequences: Sequence[Tensor], domain: str, precision: str
+    model: LoriiniForCausalLM, sequences: Sequence[Tensor], domain: str, precision: Precision
 ) -> Tensor:
     """Sums over the units of each sequence (B, L, 2E+2): choices, gates, confidence entropy, units."""
     ids_BL = pad_sequence(list(sequences), batch_first=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from loriini.estimate.activations import merged_parameters
 from loriini.estimate.memory import compute_dtype, least_memory, mesh_sizes, rank_memory
-from loriini.hardware import autocast_dtype, machine_memory, pick_device
+from loriini.hardware import machine_memory, pick_device, resolve_precision
 from loriini.model import LoriiniConfig
 from loriini.train.run import AUTO, Run
 
@@ -80,8 +80,7 @@ def memory_here() -> float:
 def as_computed_here(run: Run) -> Run:
     """The run with the precision and the loss that this device gives it."""
     speed = replace(run.speed, fused_loss="on" if run.speed.fuses_loss else "off")
-    in_float32 = autocast_dtype(run.precision) is None
-    return replace(run, precision="fp32" if in_float32 else "bf16", speed=speed)
+    return replace(run, precision=resolve_precision(run.precision), speed=speed)
 
 
 def _largest(

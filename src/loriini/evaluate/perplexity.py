@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.evaluate.intervals import OVERALL, Documents
-from loriini.hardware import autocast
+from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.progress import progress
@@ -139,7 +139,7 @@ def evaluate(
     heldout: Mapping[str, HeldOut],
     skip: int | None = None,
     batch_size: int | None = None,
-    precision: str = "auto",
+    precision: Precision = "auto",
     shown: bool = True,
     routing: EvaluationRouting = "training",
     per_instance: bool = False,
@@ -183,7 +183,7 @@ def evaluate(
 def token_losses(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
-    precision: str = "auto",
+    precision: Precision = "auto",
     labels_B: Tensor | None = None,
     **routing: Any,
 ) -> Tensor:
@@ -227,7 +227,7 @@ def check_comparable(results: Mapping[str, Mapping[str, Any]]) -> None:
 def _losses(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
-    precision: str,
+    precision: Precision,
     domain: str,
     routing: EvaluationRouting,
     skip: int,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from loriini.errors import InputError
 from loriini.fields import Count, mismatch
-from loriini.hardware import pick_device
+from loriini.hardware import Precision, pick_device
 from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
@@ -145,9 +145,9 @@ def model_folder(path: Path) -> Path:
     return folder
 
 
-def run_precision(path: Path) -> str:
-    """The precision that a run was trained in, for `hardware.autocast`; `auto` where there is no run."""
-    return str(_run_value(path, "precision", Literal["auto", "bf16", "fp32"]) or "auto")
+def run_precision(path: Path) -> Precision:
+    """The precision to evaluate a run in: that of its training, but bf16 only where the hardware has it."""
+    return "fp32" if _run_value(path, "precision", Precision) == "fp32" else "auto"
 
 
 def context_length(path: Path, config: LoriiniConfig) -> int:

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from loriini.hardware import autocast_dtype, pick_device
+from loriini.hardware import Precision, autocast_dtype, pick_device
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.experts import Experts
 from loriini.model.mixture import Mixture
@@ -28,7 +28,7 @@ from loriini.parallel.whole_experts import WHOLE
 def build_model(
     config: LoriiniConfig,
     parallel: Parallel,
-    precision: str,
+    precision: Precision,
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM,
 ) -> LoriiniForCausalLM:
     """A new model on the training device, sharded where there are several processes.
@@ -44,7 +44,7 @@ def build_model(
     return model
 
 
-def shard_model(config: LoriiniConfig, parallel: Parallel, precision: str) -> LoriiniForCausalLM:
+def shard_model(config: LoriiniConfig, parallel: Parallel, precision: Precision) -> LoriiniForCausalLM:
     """A model of `config`, sharded over the processes of `parallel`, with uninitialised weights."""
     with torch.device("meta"):
         model = LoriiniForCausalLM(config)
@@ -68,7 +68,7 @@ def share_experts(experts: Experts, parallel: Parallel) -> Experts:
     return kinds[type(experts)](experts, parallel.mesh["experts"])
 
 
-def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) -> None:
+def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: Precision) -> None:
     """Shard every layer, and then the rest of the model, with FSDP2.
 
     Gradients are summed over processes, so every process's loss must be scaled by 1/world_size: experts that
@@ -98,7 +98,7 @@ def apply_fsdp(model: LoriiniForCausalLM, parallel: Parallel, precision: str) ->
             module.set_gradient_divide_factor(1.0)
 
 
-def layer_dtype(precision: str) -> torch.dtype | None:
+def layer_dtype(precision: Precision) -> torch.dtype | None:
     """The dtype of the copies of weights that layers compute on; None: of the weights themselves."""
     return autocast_dtype(precision) if pick_device().type == "cuda" else None
 

@@ -77,7 +77,7 @@ def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
     settings = read_state(found[0]).get("run") if found else None
     if found and settings is not None:  # earlier versions did not record them
         written = run_of_json(settings, found[0] / STATE)
-        if changed := changed_settings(written.to_dict(), run.chosen_as(written).to_dict()):
+        if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
                 "undo the change, or start another run"

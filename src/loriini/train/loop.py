@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from loriini.batches.loader import BatchLoader, Position, ReadAhead
 from loriini.errors import Unfinished
-from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device
+from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loss import skipped_positions
@@ -60,11 +60,13 @@ def train(
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
-    Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept.
+    Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
+    the precision that suits this device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
     SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
     """
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
+    run = replace(run, precision=resolve_precision(run.precision))
     deadline = time.monotonic() + 60 * minutes
     check_trackers(run.watch.trackers)
     check_compiler(run.speed)

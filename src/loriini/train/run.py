@@ -21,6 +21,7 @@ from loriini.fields import (
     is_finite,
     refuse_first,
 )
+from loriini.hardware import Precision
 from loriini.json_file import read_object
 from loriini.model import LoriiniConfig
 from loriini.model.configuration import BlockKind, QueryKeyNorm
@@ -38,7 +39,7 @@ RUN = "run.json"
 T = TypeVar("T")
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
-"""Chosen for the device's memory when the run starts; `run.json` then has what was chosen."""
+"""Chosen for the device when the run starts; `run.json` then has what was chosen."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class Run:
     0: all; auto: as many as fit in the device's memory."""
     length: Annotated[int, Bounds(least=1, most=1 << 24)] = 1024
     """Context length in tokens."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = AUTO
     """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
     seed: Seed = 0
     """Seed of initialisation, dropout and the order of instances."""
@@ -205,7 +206,8 @@ class Run:
 
     def chosen_as(self, other: "Run") -> "Run":
         """This run with another's choices where it has `auto`."""
-        return self.chosen(other.micro_batch_size, other.model.recompute_merge)
+        run = self.chosen(other.micro_batch_size, other.model.recompute_merge)
+        return replace(run, precision=other.precision) if run.precision == AUTO else run
 
     def check(self, label_names: Sequence[str] = (), processes: int = 1) -> None:
         """Raise InputError for sections that do not fit each other, the corpus's labels or the processes."""

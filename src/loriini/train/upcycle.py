@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from loriini.fields import FractionBelowOne, check_fields
+from loriini.hardware import Precision
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import copy_into_experts
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
@@ -33,7 +34,7 @@ def upcycle(
     optimizer: OptimizerConfig,
     warmup: WarmupConfig,
     parallel: Parallel = SINGLE_PROCESS,
-    precision: str = "fp32",
+    precision: Precision = "fp32",
 ) -> tuple[LoriiniForCausalLM, torch.optim.AdamW]:
     """The mixture of `config` copied from a dense model, and its optimizer, in the same processes."""
     if parallel.mesh is None:
@@ -48,7 +49,7 @@ def upcycle(
 
 @torch.no_grad()
 def copy_into_sharded_experts(
-    dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: str
+    dense: LoriiniForCausalLM, config: LoriiniConfig, parallel: Parallel, precision: Precision
 ) -> LoriiniForCausalLM:
     """`copy_into_experts` for a sharded model, tensor by tensor."""
     mixture = build_model(config, parallel, precision)
