@@ -30,7 +30,9 @@ SHARE_OF_EXPERT = 0.05
 CPU_FLOPS = 6e10
 """Of one core on matrices this small."""
 COMPUTED_MINUTES = 3.0
-"""Of what an item computes or times without a training."""
+"""Of what an item computes without a training."""
+TIMED_MINUTES = 16.0
+"""Of what an item times: some 8 minutes on two cores."""
 PEAK, USE = 312e12, 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
 GIB = 1 << 30
@@ -41,7 +43,8 @@ def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
     """An estimate of an item's cost on cores, if none of its runs is there yet."""
     runs = distinct_runs(item_runs(experiment, scale), scale)
     seconds = sum(run_seconds(paper, scale) for paper in runs)
-    return seeds * seconds / 60 + (COMPUTED_MINUTES if experiment.compute else 0)
+    other = TIMED_MINUTES if experiment.timed else COMPUTED_MINUTES if experiment.compute else 0
+    return seeds * seconds / 60 + other
 
 
 def describe_reasons(scale: Scale, seeds: int) -> str:
