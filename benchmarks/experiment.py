@@ -15,9 +15,10 @@ from loriini.atomic import write_json, write_text
 from loriini.compare.cells import Cell
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import place_cells, threads_of, train_trials
+from loriini.compare.running import Trial, place_cells, threads_of, train_trials
 from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.settings import PrepareSettings
+from loriini.errors import WorkerDied
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
 from loriini.sources.document import Document
@@ -100,8 +101,7 @@ class Experiment:
         failures = train_trials(trials, self.jobs)
         evaluation = EvaluationSettings((str(self.heldout),), skip=SKIPPED_TOKENS)
         found = measure_trials(trials, evaluation, failures, self.out / "evaluations")
-        machine = {**describe_machine(), "jobs": self.jobs, "threads": threads_of(self.jobs)}
-        about |= {"date": time.strftime("%Y-%m-%d"), "machine": machine}
+        about |= {"date": time.strftime("%Y-%m-%d"), "machine": machine(self.jobs)}
         print(write_comparison({**found, **about}, self.out))
         results = {
             **about,
@@ -114,6 +114,18 @@ class Experiment:
         self.results.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.results, results)
         return results
+
+
+def train(trials: Sequence[Trial], jobs: int) -> None:
+    """WorkerDied for cells that fail."""
+    if failures := train_trials(trials, jobs):
+        named = "; ".join(f"{folder.name}: {reason}" for folder, reason in failures.items())
+        raise WorkerDied(f"{named}; the same command tries them again")
+
+
+def machine(jobs: int) -> dict[str, Any]:
+    """This machine, and how many trainings share it."""
+    return {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}
 
 
 def portable(run: Run) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
+from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
 from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
@@ -125,6 +126,7 @@ def order_text(experiment: dict[str, Any]) -> str:
     )
 
 
+WHOLE_PAGES = {"leaderboard": leaderboard_page, "ladder": ladder_page}
 PAGES = {"speed.md": speed_figures.PARTS, "data.md": {"orders": Part("order_quality", order_text)}}
 
 
@@ -161,9 +163,10 @@ def main() -> None:
     }
     pictures |= of_pages()
     pictures |= of_quickstart(quickstart) if quickstart else {}
-    page = DOCS / "leaderboard.md"
-    page.write_text(leaderboard_page(RESULTS / "leaderboard.json"), encoding="utf-8")
-    print(page)
+    pictures |= ladder_pictures(RESULTS / "ladder.json")
+    for name, page in WHOLE_PAGES.items():
+        (DOCS / f"{name}.md").write_text(page(RESULTS / f"{name}.json"), encoding="utf-8")
+        print(DOCS / f"{name}.md")
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, svg in pictures.items():
         (PICTURES / f"{name}.svg").write_text(svg.replace("currentColor", GREY))

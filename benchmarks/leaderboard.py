@@ -14,17 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, portable
+from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, machine, portable, train
 from loriini.atomic import write_json
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import Trial, place_cells, threads_of, train_trials
+from loriini.compare.running import Trial, place_cells
 from loriini.corpus.prepare import open_corpus
-from loriini.errors import WorkerDied
 from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.runs import EvaluationSettings
-from loriini.hardware import describe_machine
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from ranking import contenders
@@ -77,13 +75,6 @@ def sweep_cells(
     if "label" in designs:
         cells += make_cells(["label"], base, [f"--model.num_experts={labels}"], grid, seeds=1)
     return cells
-
-
-def train(trials: Sequence[Trial], jobs: int) -> None:
-    """WorkerDied for cells that fail."""
-    if failures := train_trials(trials, jobs):
-        named = "; ".join(f"{folder.name}: {reason}" for folder, reason in failures.items())
-        raise WorkerDied(f"{named}; the same command tries them again")
 
 
 def best_rates(trials: Sequence[Trial], cache: Path) -> tuple[list[Cell], dict[str, Any]]:
@@ -146,8 +137,7 @@ def main() -> None:
     found = measure_trials(trials, evaluation, {}, cache)
     first = found["variants"]
     best_of = leaders(first)
-    machine = {**describe_machine(), "jobs": experiment.jobs, "threads": threads_of(experiment.jobs)}
-    about = {"date": time.strftime("%Y-%m-%d"), "machine": machine}
+    about = {"date": time.strftime("%Y-%m-%d"), "machine": machine(experiment.jobs)}
     print(write_comparison({**found, **about}, experiment.out))
     results = {
         "experiment": "leaderboard",

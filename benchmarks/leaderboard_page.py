@@ -10,7 +10,7 @@ from loriini.compare.report import verdict_of
 from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import difference_cells, estimate, signed
 from loriini.evaluate.intervals import OVERALL
-from pages import markdown
+from pages import NO_RESULTS, between, loss_text, make_it, markdown, scored_on
 from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
@@ -22,23 +22,12 @@ Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; noth
 Causal designs on the same text: domains and languages together in one corpus. Designs whose experts depend \
 on later tokens are not here: their losses do not compare.
 """
-MAKE = """## Make it
-
-```sh
-{command}
-python benchmarks/figures.py    # this page
-```
-
-`--text` takes documents, files `*.heldout.*` being held out; a domain is a file's name up to its first dot. \
-The same command resumes. `--designs`, `--rates`, `--steps`, `--batch-size`, `--seeds`, `--instances` and \
-`--jobs` make it shorter or longer.
-"""
 COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
+OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
 NONE = ("", "", "")
 """In place of a difference and its two intervals."""
-NO_RESULTS = "There are no results yet.\n"
 MEASURES = {
     "perplexity": "equal active parameters and equal tokens, by held-out perplexity",
     "flops": "equal FLOPs, by training loss",
@@ -49,7 +38,7 @@ MEASURES = {
 def leaderboard_page(path: Path) -> str:
     """The page; without results, how to make them."""
     if not path.exists():
-        return "\n".join((HEAD, NO_RESULTS, MAKE.format(command=COMMAND)))
+        return "\n".join((HEAD, NO_RESULTS, make_it(COMMAND, OPTIONS)))
     results = json.loads(path.read_text(encoding="utf-8"))
     return "\n".join(
         (
@@ -80,7 +69,7 @@ def leaderboard_page(path: Path) -> str:
             rate_table(results),
             "",
             f"Training loss of the first seed, mean of the last tenth of the steps. {edges(results)}\n",
-            MAKE.format(command=command(results)),
+            make_it(command(results), OPTIONS),
         )
     )
 
@@ -116,25 +105,15 @@ def chosen_rates(results: Row) -> str:
 
 def made_with(results: Row) -> str:
     """Sizes, seeds and machine."""
-    run, machine, text = results["run"], results["machine"], results["heldout"]
+    run = results["run"]
     shape = run["model"]
     tokens = run["steps"] * run["batch_size"] * run["length"]
-    counts = list(text["instances"].values())
     sizes = {of: [v["parameters"][of] for v in results["variants"]] for of in ("active", "total")}
     return (
         f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}), "
         f"{results['seeds']} seeds, width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, "
-        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}; "
-        f"scored on {between(counts)} instances of {text['length']} tokens "
-        f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
-        f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, threads of "
-        f"each {machine['threads']}, torch {machine['torch']}, {results['date']}.\n"
+        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}; {scored_on(results)}"
     )
-
-
-def between(values: Sequence[int]) -> str:
-    """The least and the most of several amounts."""
-    return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
 
 
 def advice(results: Row, measure: str) -> str:
@@ -307,12 +286,6 @@ def rate_table(results: Row) -> str:
         for name, tried in results["tried"].items()
     ]
     return markdown(["", *results["rates"], "chosen"], rows)
-
-
-def loss_text(tried: Row, rate: str) -> str:
-    """A rate's training loss; one that diverged has none."""
-    loss = tried["training_loss"].get(rate)
-    return "diverged" if loss is None else f"{loss:.3f}"
 
 
 def edges(results: Row) -> str:

@@ -5,6 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loriini.analyze.wording import large
+
+NO_RESULTS = "There are no results yet.\n"
+MAKE = """## Make it
+
+```sh
+{command}
+python benchmarks/figures.py    # this page
+```
+
+`--text` takes documents, files `*.heldout.*` being held out; a domain is a file's name up to its first dot. \
+The same command resumes. {options}
+"""
 BEGIN, END = "<!-- {name}: made by benchmarks/figures.py -->", "<!-- end of {name} -->"
 
 
@@ -43,3 +56,30 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def make_it(command: str, options: str) -> str:
+    """The section that says how a page's results were made."""
+    return MAKE.format(command=command, options=options)
+
+
+def scored_on(results: Mapping[str, Any]) -> str:
+    """The held-out text, the machine and the date of a results file."""
+    text, machine = results["heldout"], results["machine"]
+    return (
+        f"scored on {between(list(text['instances'].values()))} instances of {text['length']} tokens "
+        f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, threads of "
+        f"each {machine['threads']}, torch {machine['torch']}, {results['date']}.\n"
+    )
+
+
+def between(values: Sequence[int]) -> str:
+    """The least and the most of several amounts."""
+    return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
+
+
+def loss_text(tried: Mapping[str, Any], rate: str) -> str:
+    """A rate's training loss; one that diverged has none."""
+    loss = tried["training_loss"].get(rate)
+    return "diverged" if loss is None else f"{loss:.3f}"

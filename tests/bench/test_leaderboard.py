@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tinybench import script
+from tinybench import script, write_text
 
 from compare.conftest import train_here
 from loriini.compare.running import Trial
@@ -21,17 +21,12 @@ DESIGNS = ("dense", "lory", "ec-token", "label")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a leaderboard of four designs, two rates and two seeds, trained in this process."""
     folder = tmp_path_factory.mktemp("leaderboard")
-    for domain, verb in (("sums", "is"), ("tales", "meets")):
-        for side, numbers in (("train", range(300)), ("heldout", range(1000, 1030))):
-            texts = (f"{i} and {i * i} {verb} {i * i + i}, they say of {verb} and {i}. " * 8 for i in numbers)
-            lines = (json.dumps({"text": text, "domain": domain}) + "\n" for text in texts)
-            (folder / f"{domain}.{side}.jsonl").write_text("".join(lines))
+    text = ("--text", *map(str, write_text(folder)))
     leaderboard, results = script("leaderboard"), folder / "leaderboard.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leaderboard, "train_trials", train_here)
+        patch.setattr(script("experiment"), "train_trials", train_here)
         patch.setattr(script("experiment"), "CHARACTERS", 400_000)
         options = ("--steps=3", "--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
-        text = ("--text", *map(str, sorted(folder.glob("*.jsonl"))))
         where = ("--out", str(folder / "work"), "--results", str(results))
         rates = ("--rates", "1e-4", "8e-3", "--designs", *DESIGNS)
         patch.setattr(sys, "argv", ["leaderboard.py", *text, *where, *options, *rates])
@@ -173,10 +168,10 @@ def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatc
     def fail(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
         return {Path("runs/lory"): "out of luck"}
 
-    leaderboard = script("leaderboard")
-    monkeypatch.setattr(leaderboard, "train_trials", fail)
+    experiment = script("experiment")
+    monkeypatch.setattr(experiment, "train_trials", fail)
     with pytest.raises(Exception, match="lory: out of luck; the same command tries them again"):
-        leaderboard.train([], 1)
+        experiment.train([], 1)
 
 
 def test_the_published_page_is_made_from_the_committed_results() -> None:

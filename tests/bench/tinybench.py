@@ -1,6 +1,7 @@
 """Sizes at which a benchmark takes seconds, and the scripts of `benchmarks/` as modules."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -34,3 +35,15 @@ def script(name: str) -> ModuleType:
     if SCRIPTS not in sys.path:
         sys.path.append(SCRIPTS)
     return importlib.import_module(name)
+
+
+def write_text(folder: Path) -> list[Path]:
+    """Training and held-out text of two domains."""
+    written = []
+    for domain, verb in (("sums", "is"), ("tales", "meets")):
+        for side, numbers in (("train", range(300)), ("heldout", range(1000, 1030))):
+            texts = (f"{i} and {i * i} {verb} {i * i + i}, they say of {verb} and {i}. " * 8 for i in numbers)
+            lines = (json.dumps({"text": text, "domain": domain}) + "\n" for text in texts)
+            written.append(folder / f"{domain}.{side}.jsonl")
+            written[-1].write_text("".join(lines))
+    return written

@@ -14,7 +14,17 @@ Design = Mapping[str, Any]
 """An object of the ladder's `designs`."""
 Found = Mapping[str, Any]
 """A mean, or FLOPs, with `low` and `high`."""
+Table = tuple[list[str], list[list[str]]]
+"""A header and rows."""
 BENT = "no crossing claimed: the points bend"
+LAW = "Loss = a · FLOPs^(−b)"
+LAW_NOTE = (
+    "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there are four "
+    "sizes or more. The interval of b spans that over seeds and that of the regression; those of the law "
+    "with a floor are over seeds alone. Residual: root mean square of log loss. The sentences use the law "
+    "without a floor, and extrapolate beyond the largest size by at most the log FLOPs of the whole ladder. "
+    "Points bend where a parabola's interval excludes a straight line; then no crossing is claimed."
+)
 
 
 def ladder(results: Mapping[str, Any]) -> Html | None:
@@ -33,22 +43,19 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
         p.items([answer(design, baseline) for design in compared]) if compared else "",
         p.pair(*drawn),
         p.element("h3", "Every size"),
-        sizes_table(results, measured),
-        p.note(
-            "Loss is the mean over domains of the held-out loss, nats a token. Differences of perplexity are "
-            f"to {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
-        ),
-        p.element("h3", "Loss = a · FLOPs^(−b)"),
-        laws_table(measured),
-        p.note(
-            "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there "
-            "are four sizes or more. The interval of b spans that over seeds and that of the regression; "
-            "those of the law with a floor are over seeds alone. Residual: root mean square of log loss. "
-            "The sentences use the law without a floor, and extrapolate beyond the largest size by at most "
-            "the log FLOPs that the ladder spans. "
-            "Points bend where a parabola's interval excludes a straight line; then "
-            "no crossing is claimed. Settings are the same at every size unless a sweep chose them."
-        ),
+        p.table(*sizes_table(results, measured)),
+        p.note(sizes_note(baseline)),
+        p.element("h3", LAW),
+        p.table(*laws_table(measured)),
+        p.note(f"{LAW_NOTE} Settings are the same at every size unless a sweep chose them."),
+    )
+
+
+def sizes_note(baseline: str) -> str:
+    """What the table of sizes shows."""
+    return (
+        "Loss is the mean over domains of the held-out loss, nats a token. Differences of perplexity are "
+        f"to {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
     )
 
 
@@ -105,7 +112,7 @@ def is_decided(found: Found) -> bool:
     return found["low"] is not None and (found["low"] > 0 or found["high"] < 0)
 
 
-def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Html:
+def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
     """A row for each design and size."""
     variants = {v["name"]: v for v in results["variants"]}
     rows = []
@@ -116,11 +123,10 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Html:
             difference = difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
             size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", estimate(loss, 3)]
             rows.append([v["name"], *size, *difference])
-    header = ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"]
-    return p.table(header, rows)
+    return ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"], rows
 
 
-def laws_table(designs: Sequence[Design]) -> Html:
+def laws_table(designs: Sequence[Design]) -> Table:
     """A row for each design: both laws, and whether its points bend."""
     rows = []
     for design in designs:
@@ -131,5 +137,4 @@ def laws_table(designs: Sequence[Design]) -> Html:
             row += [estimate(law[name], places) if law else NO_VALUE for name, places in digits.items()]
             row += [f"{law['residual']:.4f}" if law else NO_VALUE]
         rows.append([*row, "yes" if design["bends"] else "not clearly"])
-    header = ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"]
-    return p.table(header, rows)
+    return ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"], rows

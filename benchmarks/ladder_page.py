@@ -1,0 +1,130 @@
+"""docs/ladder.md, made of the results of `ladder.py` alone; its sentences are from intervals."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze.wording import large, listing
+from loriini.compare import figures
+from loriini.compare.ladder import LAW, LAW_NOTE, answer, laws_table, sizes_note, sizes_table
+from pages import NO_RESULTS, between, loss_text, make_it, markdown, scored_on
+
+Results = Mapping[str, Any]
+
+HEAD = """# Ladder of sizes
+
+Made by `benchmarks/figures.py` from `benchmarks/results/ladder.json`; nothing here is written by hand.
+
+Designs at several widths, each twice the one before, on the same text: at which size would a gain vanish \
+or grow? [`loriini compare --ladder`](compare.md#a-ladder-of-sizes) does the same for any designs, text and \
+sizes.
+"""
+COMMAND = "python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/results/ladder.json"
+OPTIONS = "`--width`, `--sizes`, `--designs`, `--rates` and `--steps` ask other questions."
+PICTURES = {
+    "ladder_loss": "Held-out loss over training FLOPs: means and intervals over seeds; lines: fitted laws.",
+    "ladder_gain": "The ratio of the fitted laws at equal compute; bars: its interval at the largest size.",
+}
+
+
+def ladder_page(path: Path) -> str:
+    """The page; without results, how to make them."""
+    if not path.exists():
+        return "\n".join((HEAD, NO_RESULTS, make_it(COMMAND, OPTIONS)))
+    results = json.loads(path.read_text(encoding="utf-8"))
+    found = results["ladder"]
+    baseline, designs = found["baseline"], measured(results)
+    return "\n".join(
+        (
+            HEAD,
+            made_with(results),
+            rates_text(results),
+            "## What the sizes say\n",
+            *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
+            "",
+            *(f"![{caption}](pictures/{name}.svg)\n\n{caption}\n" for name, caption in PICTURES.items()),
+            "## Every size\n",
+            markdown(*sizes_table(results, designs)),
+            "",
+            sizes_note(baseline) + "\n",
+            f"## {LAW}\n",
+            markdown(*laws_table(designs)),
+            "",
+            LAW_NOTE + "\n",
+            "## Learning rates\n",
+            rate_table(results),
+            "",
+            f"Training loss of {baseline} with the first seed, mean of the last tenth of the steps.\n",
+            *(f"- {remark}\n" for remark in results["remarks"]),
+            make_it(command(results), OPTIONS),
+        )
+    )
+
+
+def ladder_pictures(path: Path) -> dict[str, str]:
+    """The pictures of the page, by name."""
+    if not path.exists():
+        return {}
+    results = json.loads(path.read_text(encoding="utf-8"))
+    designs = measured(results)
+    drawn = (
+        figures.loss_over_compute(designs),
+        figures.gain_over_compute(designs, results["ladder"]["baseline"]),
+    )
+    return dict(zip(PICTURES, drawn, strict=True))
+
+
+def measured(results: Results) -> list[Mapping[str, Any]]:
+    """The designs that were scored."""
+    return [design for design in results["ladder"]["designs"] if "flops" in design]
+
+
+def made_with(results: Results) -> str:
+    """Sizes, seeds, text and machine."""
+    run, widths = results["run"], results["ladder"]["widths"]
+    tokens = run["steps"] * run["batch_size"] * run["length"]
+    return (
+        f"Widths {listing([str(width) for width in widths])}, {run['model']['num_hidden_layers']} layers, "
+        f"{between([v['parameters']['active'] for v in results['variants']])} active parameters; "
+        f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}) at every "
+        f"size, {results['seeds']} seeds; {scored_on(results)}"
+    )
+
+
+def rates_text(results: Results) -> str:
+    """How learning rates were chosen, and for whom."""
+    edges = [f"width {width}" for width, tried in results["tried"].items() if tried["edge"]]
+    at_edge = f" The best rate of {listing(edges)} lies at the edge of what was tried." if edges else ""
+    return (
+        f"At each width {results['ladder']['baseline']} was trained with seed 0 and each of the learning "
+        f"rates {listing(results['rates'])}. All designs of this width have the rate of its lowest training "
+        f"loss; the others might gain by rates of their own.{at_edge}\n"
+    )
+
+
+def rate_table(results: Results) -> str:
+    """The baseline's training loss by width and rate."""
+    rows = [
+        [width, *(loss_text(tried, rate) for rate in results["rates"]), tried["rate"]]
+        for width, tried in results["tried"].items()
+    ]
+    return markdown(["width", *results["rates"], "chosen"], rows)
+
+
+def command(results: Results) -> str:
+    """The command that made the results, but for the folders."""
+    designs = dict.fromkeys(v["design"] for v in results["variants"])
+    others = [name for name in designs if name != results["ladder"]["baseline"]]
+    options = {
+        "steps": results["run"]["steps"],
+        "batch-size": results["run"]["batch_size"],
+        "seeds": results["seeds"],
+        "instances": max(results["heldout"]["instances"].values()),
+        "jobs": results["machine"]["jobs"],
+        "width": results["ladder"]["widths"][-1],
+        "sizes": len(results["ladder"]["widths"]),
+        "rates": " ".join(results["rates"]),
+        "designs": " ".join(others),
+    }
+    return " \\\n  ".join((COMMAND, *(f"--{name} {value}" for name, value in options.items())))

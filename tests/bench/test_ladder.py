@@ -1,0 +1,69 @@
+"""The ladder: the baseline tuned at every width, its rate for all, and a page made of the JSON."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from tinybench import script, write_text
+
+from compare.conftest import train_here
+
+ROOT = Path(__file__).parents[2]
+DESIGNS = ("dense", "lory")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of two designs at two widths with two rates and two seeds, trained in this process."""
+    folder = tmp_path_factory.mktemp("ladder")
+    text, results = write_text(folder), folder / "ladder.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script("experiment"), "train_trials", train_here)
+        patch.setattr(script("experiment"), "CHARACTERS", 400_000)
+        where = ("--text", *map(str, text), "--out", str(folder / "work"), "--results", str(results))
+        options = ("--steps=10", "--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
+        sizes = ("--width=64", "--sizes=2", "--designs=lory", "--rates", "1e-4", "8e-3")
+        patch.setattr(sys, "argv", ["ladder.py", *where, *options, *sizes])
+        script("ladder").main()
+    return results
+
+
+def test_all_designs_of_a_width_have_the_best_rate_of_the_baseline(made: Path) -> None:
+    found = json.loads(made.read_text())
+    assert [(v["design"], v["width"]) for v in found["variants"]] == [
+        (design, width) for width in (32, 64) for design in DESIGNS
+    ]
+    assert all(v["finished_seeds"] == [0, 1] for v in found["variants"])
+    rates = {}
+    for path in (made.parent / "work" / "runs").glob("*/run.json"):
+        run = json.loads(path.read_text())
+        rates.setdefault((run["name"], run["model"]["hidden_size"]), []).append(
+            run["optimizer"]["learning_rate"]
+        )
+    for width, tried in found["tried"].items():
+        assert tried["rate"] == min(tried["training_loss"], key=tried["training_loss"].get)
+        best = float(tried["rate"])
+        assert rates["lory", int(width)] == [best, best]  # the two seeds
+        assert sorted(rates["dense", int(width)]) == sorted([1e-4, 8e-3, best])  # and both rates, once
+
+
+def test_the_page_says_what_was_trained_and_what_it_showed(made: Path, tmp_path: Path) -> None:
+    page = script("ladder_page")
+    text = page.ladder_page(made)
+    assert "Widths 32 and 64, 4 layers, " in text
+    assert "2 seeds; scored on 2 instances of 512 tokens of each of 2 domains" in text
+    assert re.search(r"^- lory: at the compute of the largest size its fitted loss is", text, re.MULTILINE)
+    for row in ("dense width=32", "lory width=64"):
+        assert f"| {row} |" in text
+    assert "--width 64" in text
+    assert "The best rate of width 32 and width 64 lies at the edge of what was tried." in text
+    assert all(svg.startswith("<svg") for svg in page.ladder_pictures(made).values())
+    assert "There are no results yet" in page.ladder_page(tmp_path / "none.json")
+    assert not page.ladder_pictures(tmp_path / "none.json")
+
+
+def test_the_published_page_is_made_from_the_committed_results() -> None:
+    made = script("ladder_page").ladder_page(ROOT / "benchmarks" / "results" / "ladder.json")
+    assert (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8") == made
