@@ -11,6 +11,9 @@ from torch import Tensor
 from loriini import LoriiniForCausalLM
 from loriini.analyze.routes import (
     Routes,
+    _chance_bits,
+    _document_shares,
+    _means_of_domains,
     mutual_information,
     routes_by_domain,
     routes_of_sequences,
@@ -75,6 +78,7 @@ def test_a_share_of_choices_is_no_mean_weight() -> None:
     assert np.exp(routes.load_entropy[0]) == pytest.approx(2.6494, abs=1e-4)
     assert top_experts(routes.choice_shares).tolist() == [[0, 0]]
     assert routes.most_bits[0] == pytest.approx(np.log2(3 / 2))  # the second choice is another expert
+    assert made().most_bits.tolist() == [1]  # of two domains
 
 
 def made(**changes: np.ndarray) -> Routes:
@@ -83,6 +87,7 @@ def made(**changes: np.ndarray) -> Routes:
         "choices": np.array([[[7.0, 0, 0], [0, 0, 2.0]]]),
         "mean_gates": np.array([[[1.0, 0, 0], [0, 0, 1.0]]]),
         "confidence_entropy": np.zeros((1, 2)),
+        "document_shares": np.array([[[1.0, 0, 0], [0, 0, 1.0]]]),
         "chance_bits": np.zeros(1),
         "units": np.array([7, 2]),
         "sequences": np.array([3, 2]),
@@ -93,7 +98,7 @@ def made(**changes: np.ndarray) -> Routes:
 def test_agreement_is_1_where_the_domain_decides_and_0_by_chance() -> None:
     assert made().domain_agreement.tolist() == pytest.approx([1])
     assert made(chance_bits=made().domain_bits).domain_agreement.tolist() == [0]
-    one = made(choices=np.array([[[7.0, 0, 0], [2.0, 0, 0]]]))
+    one = made(document_shares=np.array([[[1.0, 0, 0], [1.0, 0, 0]]]))
     assert one.domain_bits.tolist() == one.domain_agreement.tolist() == [0]
 
 
@@ -121,7 +126,24 @@ def test_it_is_documents_that_chance_gives_to_domains() -> None:
     np.testing.assert_allclose(routes.domain_agreement, expected.domain_agreement)
     assert (routes_of_sequences(model, four).chance_bits < expected.chance_bits / 2).all()
     alone = routes_of_sequences(model, once, documents={"a": [0] * 12, "b": [5] * 12})
-    np.testing.assert_array_equal(alone.chance_bits, expected.chance_bits)
+    assert alone.domain_bits.min() > 0
+    np.testing.assert_allclose(alone.domain_agreement, 0, atol=1e-9)  # one document a domain tells nothing
+
+
+def test_long_documents_count_no_more_than_short_ones() -> None:
+    """Experts that have nothing to do with the domain agree with it by chance, whatever the lengths."""
+    rng = np.random.default_rng(0)
+    counts, lengths = (6, 60), (20, 1)
+    documents = [np.repeat(np.arange(n), length).tolist() for n, length in zip(counts, lengths, strict=True)]
+    found = []
+    for _ in range(20):
+        of_document = [rng.dirichlet(np.ones(8), n) for n in counts]
+        choices = [own[numbers] for own, numbers in zip(of_document, documents, strict=True)]
+        shares_GLE, domain_G = _document_shares(np.concatenate(choices)[:, None], documents)
+        assert shares_GLE[:, 0] == pytest.approx(np.concatenate(of_document))
+        bits = mutual_information(_means_of_domains(shares_GLE, domain_G))
+        found.append((bits - _chance_bits(shares_GLE, domain_G))[0])
+    assert abs(np.mean(found)) < 2.5 * np.std(found) / np.sqrt(len(found))
 
 
 def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
@@ -149,7 +171,7 @@ def test_routes_come_back_as_they_were_saved(tmp_path: Path) -> None:
     (layer,) = json.loads((tmp_path / "routes.json").read_text())["layers"]
     assert layer["choice_shares"] == layer["mean_gates"] == {"日本": [1, 0, 0], "b": [0, 0, 1]}
     assert layer["load"] == pytest.approx([7 / 9, 0, 2 / 9])
-    assert layer["domain_bits"] == pytest.approx(0.7642, abs=1e-4)
+    assert layer["domain_bits"] == pytest.approx(1)
 
 
 def test_the_largest_domains_are_those_of_most_units() -> None:

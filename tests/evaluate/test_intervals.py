@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from loriini.evaluate.intervals import Difference, differences_by_domain, paired_difference
+from loriini.evaluate.intervals import (
+    Difference,
+    differences_by_domain,
+    few_documents_factor,
+    paired_difference,
+)
 
 RNG = np.random.default_rng(0)
 A = {"prose": RNG.normal(3.0, 0.5, 40), "code": RNG.normal(2.0, 0.8, 25)}
@@ -15,14 +20,17 @@ def perplexity(losses: dict[str, np.ndarray]) -> float:
 
 
 def test_the_interval_is_that_of_a_loop_over_resamples() -> None:
-    rng, changes = np.random.default_rng(7), []
+    rng, logs = np.random.default_rng(7), []
     for _ in range(4000):
         picked = {domain: rng.integers(len(losses), size=len(losses)) for domain, losses in A.items()}
         a, b = (perplexity({d: x[picked[d]] for d, x in losses.items()}) for losses in (A, B))
-        changes.append(b / a - 1)
+        logs.append(np.log(b / a))
     found = paired_difference(A, B)
-    assert found.change == pytest.approx(perplexity(B) / perplexity(A) - 1, rel=1e-12)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])), abs=5e-4)
+    measured = np.log(perplexity(B) / perplexity(A))
+    assert found.change == pytest.approx(np.expm1(measured), rel=1e-12)
+    wider = few_documents_factor([40, 25]) * np.sqrt(25 / 24)  # of 40, by a little less
+    ends = measured + wider * (np.quantile(logs, [0.025, 0.975]) - measured)
+    assert (found.low, found.high) == pytest.approx(tuple(np.expm1(ends)), abs=5e-4)
     assert found == paired_difference(A, B)
 
 
@@ -42,13 +50,38 @@ def test_documents_are_drawn_with_all_of_their_instances() -> None:
     documents = {"d": [0] * 9 + [1] + [2] * 5 + [4] * 5 + [7, 8, 9, 9]}
     a, b = A["prose"][:24], B["prose"][:24] + 0.1 * np.sin(documents["d"])
     of_document = [np.flatnonzero(np.array(documents["d"]) == i) for i in (0, 1, 2, 4, 7, 8, 9)]
-    rng, changes = np.random.default_rng(7), []
+    rng, logs = np.random.default_rng(7), []
     for _ in range(4000):
         picked = np.concatenate([of_document[i] for i in rng.integers(7, size=7)])
-        changes.append(np.exp(b[picked].mean() - a[picked].mean()) - 1)
+        logs.append(b[picked].mean() - a[picked].mean())
     found = paired_difference({"d": a}, {"d": b}, documents)
     assert found.change == paired_difference({"d": a}, {"d": b}).change
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(changes, [0.025, 0.975])), abs=2e-3)
+    wider = few_documents_factor([7]) * np.sqrt(7 / 6)
+    ends = np.mean(b - a) + wider * (np.quantile(logs, [0.025, 0.975]) - np.mean(b - a))
+    assert (found.low, found.high) == pytest.approx(tuple(np.expm1(ends)), abs=3e-3)
+
+
+def test_the_factor_is_that_of_students_t() -> None:
+    assert few_documents_factor([2]) == pytest.approx(12.706 / 1.960, rel=1e-3)
+    assert few_documents_factor([5, 5]) == pytest.approx(2.306 / 1.960, rel=1e-3)  # 8 degrees of freedom
+    assert 1 < few_documents_factor([1000, 1000]) < 1.001
+
+
+@pytest.mark.parametrize("documents", [(2,), (3,), (5,), (3, 3, 8, 20), (4, 4, 4, 4)])
+def test_few_documents_are_covered_as_often_as_many(documents: tuple[int, ...]) -> None:
+    """A plain bootstrap covers 55 % for two documents, 75 % for three, 80 % for five."""
+    rng, covered = np.random.default_rng(5), 0
+    for _ in range(150):
+        a, b, numbers = {}, {}, {}
+        for i, G in enumerate(documents):
+            number_N = np.repeat(np.arange(G), rng.integers(1, 8, G))
+            levels, gains = rng.normal(3, 0.4, G), rng.normal(0.02, 0.03, G)
+            numbers[str(i)] = number_N.tolist()
+            a[str(i)] = levels[number_N] + rng.normal(0, 0.2, len(number_N))
+            b[str(i)] = a[str(i)] + gains[number_N]
+        found = paired_difference(a, b, numbers)
+        covered += found.low <= np.expm1(0.02) <= found.high
+    assert 132 <= covered <= 149
 
 
 @pytest.mark.parametrize(("known", "least", "most"), [(True, 42, 50), (False, 15, 36)])

@@ -48,7 +48,7 @@ REPORTS = (
     Mutation(
         "chance agrees with no domain",
         "analyze/routes.py",
-        "chance_bits=_chance_bits(per_sequence[..., :E], [document_S for document_S, _ in document_of])",
+        "chance_bits=_chance_bits(shares_GLE, domain_G)",
         "chance_bits=np.zeros(len(totals_LDX))",
         "tests/analyze/test_routes.py",
     ),

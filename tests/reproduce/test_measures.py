@@ -1,6 +1,7 @@
 """What is measured of a model: questions."""
 
 import json
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -10,7 +11,7 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.perplexity import HeldOut
 from loriini.reproduce import measures
-from loriini.reproduce.measures import LoadedModel, kept_measure, questions
+from loriini.reproduce.measures import LoadedModel, form_of, kept_measure, questions
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
@@ -53,9 +54,10 @@ def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -
 
 
 def test_a_measure_of_an_older_form_is_measured_again(tmp_path: Path) -> None:
-    path = tmp_path / "heldout.json"
-    assert kept_measure(path) is None
+    path, kept = tmp_path / "heldout.json", partial(kept_measure, form=form_of("heldout"))
+    assert kept(path) is None
     path.write_text(json.dumps({"perplexity": {"birds": 7.0}}))
-    assert kept_measure(path) is None
+    assert kept(path) is None
     path.write_text(json.dumps({"form": measures.FORM, "perplexity": {"birds": 7.0}}))
-    assert kept_measure(path) == {"perplexity": {"birds": 7.0}}
+    assert kept(path) == {"perplexity": {"birds": 7.0}}
+    assert kept_measure(path, form_of("routes")) is None

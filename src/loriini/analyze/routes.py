@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from loriini.analyze.curves import Floats
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
-from loriini.evaluate.intervals import Documents, numbered
+from loriini.evaluate.intervals import Documents
 from loriini.evaluate.perplexity import HeldOut, documents_of
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
@@ -36,7 +36,9 @@ class Routes:
       makes no choices; there it is the sum of the units' gates.
     - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
     - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE section 4.3).
-    - `chance_bits` (L,): the domain information that a random assignment of the documents to domains gives.
+    - `document_shares` (L, D, E): the share of a document's choices that falls on each expert, mean over
+      documents. Domains, and documents within them, count alike, however long.
+    - `chance_bits` (L,): the `domain_bits` that a random assignment of the documents to domains gives.
     - `units` (D,), `sequences` (D,): how many were routed.
     - `field`: what the domains are, the name of a field of the documents.
     """
@@ -44,6 +46,7 @@ class Routes:
     choices: Floats
     mean_gates: Floats
     confidence_entropy: Floats
+    document_shares: Floats
     chance_bits: Floats
     units: NDArray[np.int64]
     sequences: NDArray[np.int64]
@@ -72,16 +75,14 @@ class Routes:
 
     @property
     def domain_bits(self) -> Floats:
-        """Mutual information of expert choice and domain in bits (L,)."""
-        return mutual_information(self.choices)
+        """Mutual information of a document's choices and its domain in bits (L,)."""
+        return mutual_information(self.document_shares)
 
     @property
     def most_bits(self) -> Floats:
-        """An upper bound of `domain_bits` (L,): the domains' entropy, or log2(E/k) with k choices a unit."""
+        """An upper bound of `domain_bits` (L,): log2(D), or log2(E/k) with k choices a unit."""
         per_unit = self.choices.sum((1, 2)) / self.units.sum()
-        shares = self.units / self.units.sum()
-        domains = -(shares * np.log2(shares)).sum()
-        return np.minimum(domains, np.log2(self.choices.shape[-1] / per_unit))
+        return np.log2(np.minimum(len(self.domains), self.choices.shape[-1] / per_unit))
 
     @property
     def domain_agreement(self) -> Floats:
@@ -92,7 +93,7 @@ class Routes:
     def largest(self, count: int) -> "Routes":
         """The routes of the `count` domains with the most units, in their order."""
         kept = np.sort(np.argsort(-self.units, kind="stable")[:count])
-        by_domain = ("choices", "mean_gates", "confidence_entropy")
+        by_domain = ("choices", "mean_gates", "confidence_entropy", "document_shares")
         return replace(
             self,
             **{name: getattr(self, name)[:, kept] for name in by_domain},
@@ -163,7 +164,7 @@ def routes_of_sequences(
     """Route sequences of token ids, of any lengths, in evaluation mode, and sum what each domain's choose.
 
     All units that hold tokens count, those of segment 1 too. A domain without sequences is left out.
-    `documents` says which sequences of a domain begin in the same document, for the information by chance.
+    `documents` says which sequences of a domain begin in the same document; by default each is one.
     ValueError when there are none at all, InputError for a domain that a label-routed model does not know.
     """
     sequences = {domain: ids for domain, ids in sequences_by_domain.items() if len(ids)}
@@ -180,16 +181,18 @@ def routes_of_sequences(
     finally:
         model.train(training)
     counts = np.array([len(of_domain) for of_domain in sums.values()])
-    document_of = [numbered((documents or {}).get(domain, ()), len(ids)) for domain, ids in sequences.items()]
     per_sequence = torch.cat(list(sums.values())).cpu().numpy()
     E = model.config.num_experts
     totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
     units_D = totals_LDX[0, :, -1]
+    document_of = [(documents or {}).get(domain) or range(len(ids)) for domain, ids in sequences.items()]
+    shares_GLE, domain_G = _document_shares(per_sequence[..., :E], document_of)
     return Routes(
         choices=totals_LDX[..., :E],
         mean_gates=totals_LDX[..., E : 2 * E] / units_D[:, None],
         confidence_entropy=totals_LDX[..., 2 * E] / units_D,
-        chance_bits=_chance_bits(per_sequence[..., :E], [document_S for document_S, _ in document_of]),
+        document_shares=_means_of_domains(shares_GLE, domain_G),
+        chance_bits=_chance_bits(shares_GLE, domain_G),
         units=units_D.astype(np.int64),
         sequences=counts.astype(np.int64),
         domains=tuple(sequences),
@@ -245,20 +248,35 @@ def _sums_of_domains(values_SLX: Floats, domain_S: NDArray[np.int64]) -> Floats:
     return np.einsum("ds,slx->ldx", membership_DS, values_SLX, optimize=True)
 
 
-def _chance_bits(choices_SLE: Floats, documents: Sequence[NDArray[np.int64]]) -> Floats:
+def _means_of_domains(values_GLX: Floats, domain_G: NDArray[np.int64]) -> Floats:
+    """Means (L, D, X) over the documents of each domain."""
+    return _sums_of_domains(values_GLX, domain_G) / np.bincount(domain_G)[:, None]
+
+
+def _document_shares(
+    choices_SLE: Floats, documents: Sequence[Sequence[int]]
+) -> tuple[Floats, NDArray[np.int64]]:
+    """The shares of each document's choices (G, L, E), and the domain of each document (G,).
+
+    `documents` says of each domain's sequences in which document they begin.
+    """
+    numbered = [np.unique(np.asarray(of_domain), return_inverse=True)[1] for of_domain in documents]
+    counts = [int(number_S.max()) + 1 for number_S in numbered]
+    firsts = np.cumsum([0, *counts[:-1]])
+    document_S = np.concatenate([own + first for own, first in zip(numbered, firsts, strict=True)])
+    choices_GLE = _sums_of_domains(choices_SLE, document_S).swapaxes(0, 1)
+    return _shares(choices_GLE), np.repeat(np.arange(len(counts)), counts)
+
+
+def _chance_bits(shares_GLE: Floats, domain_G: NDArray[np.int64]) -> Floats:
     """Mean domain information (L,) when whole documents are assigned to domains at random.
 
-    Tokens of one document are alike, so it is documents that are permuted; of few, chance alone gives bits.
-    `documents` numbers those of each domain's sequences from 0 (S,).
+    Tokens of one document are alike, so it is documents that are permuted; of few, chance alone gives bits,
+    and of one a domain, all.
     """
-    counts = [document_S.max() + 1 for document_S in documents]
-    domain_G = np.repeat(np.arange(len(counts)), counts)
-    firsts = np.cumsum([0, *counts[:-1]])
-    document_S = np.concatenate([of + first for of, first in zip(documents, firsts, strict=True)])
-    choices_GLE = _sums_of_domains(choices_SLE, document_S).swapaxes(0, 1)
     rng = np.random.default_rng(0)
-    permuted = (_sums_of_domains(choices_GLE, rng.permutation(domain_G)) for _ in range(PERMUTATIONS))
-    return np.mean([mutual_information(choices_LDE) for choices_LDE in permuted], axis=0)
+    permuted = (_means_of_domains(shares_GLE, rng.permutation(domain_G)) for _ in range(PERMUTATIONS))
+    return np.mean([mutual_information(shares_LDE) for shares_LDE in permuted], axis=0)
 
 
 def mutual_information(counts: ArrayLike) -> Floats:

@@ -5,11 +5,12 @@ Axes: M quantities, N instances, G documents, R resamples.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isnan, nan
+from math import expm1, isnan, nan
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, ndtri, stdtrit
 
 _Floats = NDArray[np.float64]
 Documents = Mapping[str, Sequence[int]]
@@ -61,7 +62,8 @@ def paired_difference(
     The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
     same order. A resample draws `documents` with replacement within each domain, the same for both models,
     each with all instances that begin in it, since these are alike; without `documents` it draws instances.
-    The interval is that between percentiles of `RESAMPLES` resampled differences. ValueError where the two do
+    The interval is that between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened
+    where documents are few. ValueError where the two do
     not hold the same domains and numbers of instances.
     """
     return _difference([*_samples(losses_a, losses_b, documents).values()])
@@ -80,9 +82,9 @@ def differences_by_domain(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Both models' perplexity of a domain (2,), and that of each resample (2, R)."""
+    """Both models' log-perplexity of a domain (2,), and that of each resample (2, R)."""
 
-    instances: int
+    documents: int
     measured: _Floats
     resampled: _Floats
 
@@ -97,15 +99,18 @@ def _samples(
         a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        means_2R = resampled_means(np.stack([a, b]), domain, (documents or {}).get(domain, ()))
-        samples[domain] = _Sample(len(a), np.exp([a.mean(), b.mean()]), np.exp(means_2R))
+        document_N = (documents or {}).get(domain, ())
+        means_2R = resampled_means(np.stack([a, b]), domain, document_N)
+        count = count_documents(document_N, len(a))
+        samples[domain] = _Sample(count, np.array([a.mean(), b.mean()]), means_2R)
     return samples
 
 
 def resampled_means(values_MN: ArrayLike, domain: str, document_N: Sequence[int] = ()) -> _Floats:
     """Means of M quantities of the same N instances over each resample of their documents (M, R).
 
-    Domains are drawn independently; those of the same name and number of documents are drawn alike.
+    Resamples of G documents vary by (G - 1) / G of what samples would; this is made up for. Domains are drawn
+    independently; those of the same name and number of documents are drawn alike.
     """
     values_MN = np.asarray(values_MN, np.float64)
     number_N, size_G = numbered(document_N, values_MN.shape[1])
@@ -119,7 +124,25 @@ def resampled_means(values_MN: ArrayLike, domain: str, document_N: Sequence[int]
         instances_R = size_G[drawn].sum(1)
         for means_R, sums_G in zip(means_MR, sums_MG, strict=True):
             means_R[start:stop] = sums_G[drawn].sum(1) / instances_R
-    return means_MR
+    mean_M1, G = values_MN.mean(1, keepdims=True), len(size_G)
+    return mean_M1 + np.sqrt(G / max(1, G - 1)) * (means_MR - mean_M1)
+
+
+def count_documents(document_N: Sequence[int], instances: int) -> int:
+    """How many documents `resampled_means` draws."""
+    return len(numbered(document_N, instances)[1])
+
+
+def few_documents_factor(documents: Sequence[int]) -> float:
+    """How much wider Student's t interval of a mean over domains is than a normal one.
+
+    `documents` is how many each domain has. The degrees of freedom are Welch's, (Σ 1/G)² / Σ 1/(G² (G - 1)),
+    for documents that vary alike in all domains.
+    """
+    G = np.asarray(documents, np.float64)
+    freedom = (1 / G).sum() ** 2 / (1 / (G**2 * (G - 1))).sum()
+    upper = (1 + CONFIDENCE) / 2
+    return float(stdtrit(freedom, upper) / ndtri(upper))
 
 
 def numbered(document_N: Sequence[int], instances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -141,9 +164,11 @@ def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]
 
 def _difference(domains: Sequence[_Sample]) -> Difference:
     """The difference of the means over some domains."""
-    a, b = np.mean([sample.measured for sample in domains], axis=0)
+    a, b = logsumexp([sample.measured for sample in domains], axis=0)
     low, high = nan, nan
-    if min(sample.instances for sample in domains) > 1:
-        a_R, b_R = np.mean([sample.resampled for sample in domains], axis=0)
-        low, high = percentile_interval(b_R / a_R - 1)
-    return Difference(float(b / a - 1), low, high)
+    counts = [sample.documents for sample in domains]
+    if min(counts) > 1:
+        a_R, b_R = logsumexp([sample.resampled for sample in domains], axis=0)
+        deviation_R = b_R - a_R - (b - a)
+        low, high = percentile_interval(b - a + few_documents_factor(counts) * deviation_R)
+    return Difference(expm1(b - a), expm1(low), expm1(high))

@@ -38,11 +38,11 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM = 3
-"""Of a measure's file; those of another form are measured again."""
+FORM, ROUTES_FORM = 3, 4
+"""Of a measure's file, and of one of routes; those of another form are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
-NO_ROUTES = ("routes", "topics", "languages")
-"""Measures that a dense model does not have."""
+ROUTE_MEASURES = ("routes", "topics", "languages")
+"""Measures of routes, which a dense model does not have."""
 
 
 @dataclass(frozen=True)
@@ -210,25 +210,30 @@ def measure(
     paths = {
         name: folder / f"{name.replace(':', '-').replace(' ', '-')}.json"
         for name in names
-        if routed or name not in NO_ROUTES
+        if routed or name not in ROUTE_MEASURES
     }
     if not paths:
         return found
     heldout, of_kind = text(trial.folder)
     with waiting_lock(folder):
-        kept = {name: kept_measure(path) for name, path in paths.items()}
+        kept = {name: kept_measure(path, form_of(name)) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
-                write_json(paths[name], {"form": FORM, **measure_one(name, loaded)})
-                kept[name] = kept_measure(paths[name])
+                write_json(paths[name], {"form": form_of(name), **measure_one(name, loaded)})
+                kept[name] = kept_measure(paths[name], form_of(name))
     return {**found, **kept, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
 
 
-def kept_measure(path: Path) -> dict[str, Any] | None:
+def form_of(name: str) -> int:
+    """The form of a measure's file."""
+    return ROUTES_FORM if name in ROUTE_MEASURES else FORM
+
+
+def kept_measure(path: Path, form: int) -> dict[str, Any] | None:
     """A measure's file; None where it is absent or of another form. InputError for a damaged one."""
     kept = read_object(path, "remove it") if path.exists() else {}
-    return kept if kept.pop("form", None) == FORM else None
+    return kept if kept.pop("form", None) == form else None
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:
