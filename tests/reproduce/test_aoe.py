@@ -25,8 +25,9 @@ def kept(routed: float, node: float) -> Claim:
             best = row == "output"
             measures[at_node(row, "2")] = {"instance_losses": {"web": [2.0 if best else 3.0] * 2}}
             measures[questions_at_node(row)] = right(node + off if best else 0.99)
-    accuracy, seconds = best_node(Measured({"router": seeds}, extra={"seconds": SECONDS}))
+    accuracy, other_models, seconds = best_node(Measured({"router": seeds}, extra={"seconds": SECONDS}))
     assert seconds.verdict == HOLDS
+    assert other_models.verdict == UNDECIDED
     return accuracy
 
 

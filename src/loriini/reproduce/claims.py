@@ -156,7 +156,7 @@ def in_words(claim: Mapping[str, Any]) -> str:
 def estimate_text(found: Mapping[str, Any]) -> str:
     """A mean with its intervals: −0.031 (seeds −0.050 to −0.012, text −0.040 to −0.022) nats."""
     if found["mean"] is None:
-        return "not measured"
+        return "not tested"
     unit = f" {found['unit']}" if found.get("unit") else ""
     mean = number(found["mean"])
     if found["low"] is None:

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from loriini.analyze.wording import listing
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
@@ -145,7 +146,7 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    yield f"{headline(items)}.{rates(items)}"
+    yield f"{headline(items)}.{shapes(items)}{rates(items)}"
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -155,6 +156,20 @@ def _overview(items: Items) -> Iterator[str]:
             if (found := items.get(name)) and not repeats(name, items)
         ),
     )
+
+
+def shapes(items: Items) -> str:
+    """The shapes of the models that stand for the papers'."""
+    models = {
+        trained["run"].partition("-")[0]: trained["settings"]["model"]
+        for item in items.values()
+        for trained in item["cells"]
+    }
+    named = [
+        f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
+        for name, model in sorted(models.items())
+    ]
+    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
 
 
 def rates(items: Items) -> str:
@@ -180,15 +195,13 @@ def rates(items: Items) -> str:
 def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     """An item that is another's experiment."""
     yield ""
-    yield f"### {found['title']} ({found['source']}) {{ #{anchor(found)} }}"
-    yield ""
+    yield from _heading(f"{found['title']} ({found['source']})", found)
     yield f"The same experiment as [{other['source']}](#{anchor(other)}): {other['verdict']}."
 
 
 def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
     yield ""
-    yield f"### {found['title']} {{ #{anchor(found)} }}"
-    yield ""
+    yield from _heading(found["title"], found)
     yield f"`{command(found)}` ({found['source']})"
     yield ""
     yield f"The paper: {found['finding']}"
@@ -209,6 +222,14 @@ def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
         yield from _claims(found["claims"])
     for text, measured in found["measured"].items():
         yield from _values(found, text, measured)
+
+
+def _heading(title: str, found: Mapping[str, Any]) -> Iterator[str]:
+    """A heading with an anchor that every viewer of Markdown understands."""
+    yield f'<a id="{anchor(found)}"></a>'
+    yield ""
+    yield f"### {title}"
+    yield ""
 
 
 def made(found: Mapping[str, Any]) -> str:

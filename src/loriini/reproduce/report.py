@@ -7,6 +7,7 @@ from typing import Any
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
+from loriini.analyze.wording import listing
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims import counted, estimate_text, number, range_text
@@ -192,7 +193,9 @@ def trained_for(results: Results) -> str:
     settings = (c["settings"] for c in results["cells"])
     lengths = sorted({(s["steps"], s["batch_size"] * s["length"]) for s in settings})
     if not lengths:
-        return "no training"
+        counts = {c["seeds"] for c in results["claims"] if c["seeds"] > 1}
+        repeated = f", {listing([str(count) for count in sorted(counts)])} repetitions" if counts else ""
+        return f"no training of a language model{repeated}"
     steps = " or ".join(f"{steps:,} steps of {tokens:,} tokens" for steps, tokens in lengths)
     return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {steps}"
 

@@ -81,7 +81,7 @@ def later_tokens(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
     marks = {mark(describe_causality(placed)) for placed, _ in cells}
     for found, losses in SEES.items():
         if found in marks:
-            yield f"{losses} of rows marked{found} do not compare with those of causal models"
+            yield f"{losses} of rows marked{found} are too low to compare with causal models'"
 
 
 def mark(cell: Mapping[str, Any]) -> str:

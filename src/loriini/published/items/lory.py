@@ -142,7 +142,7 @@ LORY_ITEMS = (
         "lory-table3",
         "Training throughput",
         "table 3; appendix B",
-        "Training gets slower with the number of experts: with 32, by 28 %.",
+        "Training gets slower with the number of experts.",
         "model",
         "tokens/s/GPU",
         {"0.3B": DENSE_03, **LORY_03},
