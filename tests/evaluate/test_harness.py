@@ -91,7 +91,7 @@ def answer_by_hand(lm: LoriiniLM, context: str, answer: str) -> tuple[float, boo
     routing: dict[str, Any] = {"routing_labels": torch.tensor([1])}
     if lm.routing != "training":
         routing |= {"prompt_lengths": torch.tensor([prompt]), "inference_routing": lm.routing}
-    log_probs = lm.model(ids[:, :-1], **routing).logits[0, prompt - 1 :].log_softmax(-1)
+    log_probs = lm.model(ids[:, :-1], **routing).logits[0, prompt - 1 :].log_softmax(-1, dtype=torch.float32)
     target = ids[0, prompt:]
     return log_probs.gather(1, target[:, None]).sum().item(), bool((log_probs.argmax(1) == target).all())
 
@@ -121,7 +121,7 @@ def test_answers_are_computed_in_the_precision_asked_for(lm_of: Callable[..., Lo
     exact, _ = answer_by_hand(lm, *question)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         expected, _ = answer_by_hand(lm, *question)
-    assert found == pytest.approx(expected, rel=1e-3)
+    assert found == pytest.approx(expected, rel=1e-5), "log-probabilities and their sum are float32"
     assert abs(found - exact) > 2 * abs(found - expected)
 
 

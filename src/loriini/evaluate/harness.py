@@ -150,7 +150,8 @@ class LoriiniLM(HFLM):
         mode = "segment" if rolling and self._segmented and self.routing == "prompt" else self.routing
         if mode != "training":
             routing |= {"prompt_lengths": prompts_B, "inference_routing": mode}
-        log_probs_BLV = self._model_call(ids_BL, mask_BL, **routing).log_softmax(-1, dtype=self.softmax_dtype)
+        dtype = self.softmax_dtype or torch.float32  # sums of bfloat16 are rounded to half a nat
+        log_probs_BLV = self._model_call(ids_BL, mask_BL, **routing).log_softmax(-1, dtype=dtype)
         return [
             row_LV[prompt - 1 - first : len(ids) - first]
             for row_LV, (prompt, ids) in zip(log_probs_BLV, batch, strict=True)
