@@ -185,6 +185,29 @@ def test_results_are_the_mean_and_its_standard_error(tmp_path: Path) -> None:
     assert {key: result[key] for key in ("value", "n", "shots")} == {"value": accuracy, "n": 7, "shots": 2}
 
 
+class Two(LM):
+    """Answers 2, in a sentence and not after ####."""
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        return ["The answer is 2." for _ in requests]
+
+    loglikelihood = loglikelihood_rolling = generate_until
+
+
+def test_a_metric_of_several_filters_has_a_value_for_each(tmp_path: Path) -> None:
+    answers = ["So it is.\n#### 2", "So it is.\n#### 2", "So it is.\n#### 3"]
+    write_rows(
+        tmp_path / "gsm8k.jsonl", [{"question": f"Sum {i}?", "answer": a} for i, a in enumerate(answers)]
+    )
+    (loaded,) = loading.load_tasks({"key": Request("gsm8k", 0)}, tmp_path).values()
+    result = evaluate_task(Two(), "key", loaded)
+    assert result["metric"] == "exact_match,strict-match", "the harness's first"
+    assert {key: found["value"] for key, found in result["metrics"].items()} == {
+        "exact_match,strict-match": 0,
+        "exact_match,flexible-extract": pytest.approx(2 / 3),
+    }
+
+
 def text(length: int) -> str:
     return "".join(random.choices(string.ascii_lowercase + "  ", k=length)).strip() or "x"
 

@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -115,11 +116,9 @@ def evaluate_task(lm: Any, key: str, task: Loaded, limit: int | None = None) -> 
         lm.truncated = 0
     measured = evaluate(lm, task.tasks, limit=limit, bootstrap_iters=BOOTSTRAP, log_samples=False)
     results = measured["results"][key]
-    metrics = {
-        name: {"value": value, "stderr": _number(results[f"{name}_stderr,{filters}"])}
-        for name, filters, value in _values(results)
-    }
-    metric = next((name for name in PREFERRED if name in metrics), next(iter(metrics)))
+    metrics = _metrics(results)
+    preferred = (key for name in PREFERRED for key in metrics if key.partition(",")[0] == name)
+    metric = next(preferred, next(iter(metrics)))
     result = {"metric": metric, **metrics[metric], "n": results["sample_len"], "shots": task.shots}
     if len(metrics) > 1:
         result["metrics"] = metrics
@@ -130,12 +129,18 @@ def evaluate_task(lm: Any, key: str, task: Loaded, limit: int | None = None) -> 
     return result
 
 
-def _values(results: dict[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """(metric, filter, value) of the harness's `metric,filter` keys."""
-    for key, value in results.items():
-        name, _, filters = key.partition(",")
-        if filters and not name.endswith("_stderr"):
-            yield name, filters, float(value)
+def _metrics(results: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """The values of the harness's `metric,filter` keys; the filter is named where a metric has several."""
+    keys = [(name, key) for key in results for name, _, filters in [key.partition(",")] if filters]
+    counts = Counter(name for name, _ in keys)
+    return {
+        name if counts[name] == 1 else key: {
+            "value": float(results[key]),
+            "stderr": _number(results[key.replace(",", "_stderr,", 1)]),
+        }
+        for name, key in keys
+        if not name.endswith("_stderr")
+    }
 
 
 def _number(value: Any) -> float | None:
