@@ -165,6 +165,17 @@ def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
         export_run(folder, settings, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("damaged", "reason"), [("{bad", "not readable JSON"), ("[]", "not a JSON object")], ids=str
+)
+def test_a_damaged_record_of_an_export_is_refused(damaged: str, reason: str, tmp_path: Path) -> None:
+    folder, out = trained(tiny_run(steps=2), tmp_path), tmp_path / "out"
+    out.mkdir()
+    (out / "export.json").write_text(damaged)
+    with pytest.raises(InputError, match=rf"export.json: {reason}.*; choose another --out"):
+        export_run(folder, ExportSettings("hf"), out)
+
+
 def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
     folder = trained(tiny_run(steps=2), tmp_path)
     measured = {"step": 2, "perplexity": {"sums": 12.345}, "mean_perplexity": 12.345}
@@ -178,6 +189,7 @@ def test_a_card_has_the_runs_numbers(tmp_path: Path) -> None:
     out = export_run(folder, ExportSettings("llama", prompt="w1"), tmp_path / "out")
     card = (out / "README.md").read_text()
     assert "- **held-out perplexity**: sums 12.35\n" in card
-    assert "- **exported**: as Llama; the largest difference of a logit" in card
+    assert '- **exported**: as Llama, of the experts that the prompt "w1" chose; the largest diff' in card
+    assert "causality" not in card, "a Llama is causal, whatever the model was"
     assert "trust_remote_code" not in card
     assert "zhong2024lory" in card

@@ -64,6 +64,14 @@ def test_llama_cpp_continues_as_the_model_does(
     assert answer["choices"][0]["text"] == tokenizer.decode(expected[0, ids.shape[1] :])
 
 
+def test_the_card_says_how_llama_cpp_loads_the_file(tmp_path: Path) -> None:
+    _, path = written(tmp_path, DESIGNS["lory"])
+    card = (path.parent / "README.md").read_text()
+    assert f"```sh\nllama-cli -m {path.name} " in card
+    assert "transformers" not in card
+    assert '- **exported**: as Llama, of the experts that the prompt "Is this' in card
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_matrices_have_the_type_asked_for_and_vectors_and_routers_are_float32(
     dtype: str, tmp_path: Path

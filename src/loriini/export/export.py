@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -17,8 +18,9 @@ from loriini.export.formats import FORMATS
 from loriini.export.gguf_file import FILE, write_gguf
 from loriini.export.merged import not_a_llama
 from loriini.export.weights import logit_difference
+from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
-from loriini.model.card import TrainingRecord, model_card
+from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.loading import check_weights, load_model, model_folder
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
@@ -102,7 +104,7 @@ def export_model(
             check_weights(exported)  # float16 ends at 65,504
         except ValueError as error:
             raise InputError(f"--dtype {settings.dtype}: {error}; choose bfloat16 or float32") from error
-    card = model_card(model.config, record, _how(exported, model, difference))
+    card = model_card(model.config, record, _origin(exported, model, settings, difference))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic(out) as folder:
         if settings.to == "gguf":
@@ -126,12 +128,18 @@ def compare(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: Deci
     return difference
 
 
-def _how(exported: PreTrainedModel, model: LoriiniForCausalLM, difference: float) -> str | None:
-    """The model card's line on the export; None for the model as it is."""
+def _origin(
+    exported: PreTrainedModel, model: LoriiniForCausalLM, settings: ExportSettings, difference: float
+) -> Exported | None:
+    """What the model card says of the export; None for the model as it is."""
     if exported is model:
         return None
-    kind = type(exported).__name__.removesuffix("ForCausalLM")
-    return f"as {kind}; the largest difference of a logit to the model's was {difference:.1e} ({model.dtype})"
+    how = f"as {type(exported).__name__.removesuffix('ForCausalLM')}"
+    if chosen_by := settings.prompt or settings.label:
+        quoted = json.dumps(shorten(chosen_by, 80), ensure_ascii=False)
+        how += f", of the experts that the {'prompt' if settings.prompt else 'label'} {quoted} chose"
+    how += f"; the largest difference of a logit to the model's was {difference:.1e} ({model.dtype})"
+    return Exported(how, FILE if settings.to == "gguf" else None)
 
 
 def _source(run: Path, step: int | None) -> str:
@@ -149,7 +157,7 @@ def _is_exported(out: Path, settings: dict[str, Any]) -> bool:
     path = out / SETTINGS
     if not path.exists():
         return False
-    there = json.loads(path.read_text())
+    there = read_object(path, "choose another --out")
     there.pop("max_logit_difference", None)
     changed = sorted(name for name in settings.keys() | there.keys() if there.get(name) != settings.get(name))
     if changed:

@@ -51,34 +51,35 @@ class TrainingRecord:
     """Held-out perplexity by domain at `step`, without the tokens of segment 1."""
 
 
-HOW_TO_LOAD = """from transformers import AutoModelForCausalLM, AutoTokenizer
+@dataclass(frozen=True)
+class Exported:
+    """How weights of another architecture came from the model."""
 
-model = AutoModelForCausalLM.from_pretrained(folder{0})
-tokenizer = AutoTokenizer.from_pretrained(folder)"""
-NEEDS_LORIINI = "# pip install loriini\n"
+    how: str
+    gguf: str | None = None
+    """The name of the file, where they are one for llama.cpp and no folder for transformers."""
 
 
 def model_card(
-    config: LoriiniConfig, record: TrainingRecord | None = None, exported_as: str | None = None
+    config: LoriiniConfig, record: TrainingRecord | None = None, exported: Exported | None = None
 ) -> str:
-    """The card as Markdown. `exported_as` says how weights of another architecture came from the model."""
+    """The card as Markdown, of the model itself or of what it was exported as."""
     name = record.name if record else "A Loriini model"
     total, active = config.parameters()
     routing = config.effective_routing
     facts = {
         "design": describe_design(config),
-        "causality": CAUSALITY[routing.causality].format(routing),
-        "exported": exported_as,
+        "causality": None if exported else CAUSALITY[routing.causality].format(routing),
+        "exported": exported.how if exported else None,
         "parameters": f"{total:,} in all, {active:,} active for a token"
-        + (" (before the export)" if exported_as else ""),
+        + (" (before the export)" if exported else ""),
         "context": f"{config.max_position_embeddings:,} tokens",
         "vocabulary": f"{config.vocab_size:,} tokens",
         **(_training(record) if record else {}),
     }
-    load = HOW_TO_LOAD.format("" if exported_as else ", trust_remote_code=True")
     lines = [
         "---",
-        "library_name: transformers",
+        *([] if exported and exported.gguf else ["library_name: transformers"]),
         "pipeline_tag: text-generation",
         "tags: [loriini, mixture-of-experts]",
         "# license: add yours; that of the training text may bind you",
@@ -89,7 +90,7 @@ def model_card(
         "",
         "## How to load",
         "",
-        f"```python\n{'' if exported_as else NEEDS_LORIINI}{load}\n```",
+        _how_to_load(exported),
         "",
         "## How to cite",
         "",
@@ -98,6 +99,18 @@ def model_card(
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _how_to_load(exported: Exported | None) -> str:
+    if exported and exported.gguf:
+        return f'```sh\nllama-cli -m {exported.gguf} -p "Once upon" -no-cnv\n```'
+    install, option = ("", "") if exported else ("# pip install loriini\n", ", trust_remote_code=True")
+    return f"""```python
+{install}from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(folder{option})
+tokenizer = AutoTokenizer.from_pretrained(folder)
+```"""
 
 
 def describe_design(config: LoriiniConfig) -> str:
