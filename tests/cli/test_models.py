@@ -61,6 +61,8 @@ def test_evaluate_runs_downstream_tasks(
     assert first["routing"] == "prompt"
     (row,) = (line for line in ended.err.splitlines() if line.startswith("piqa  acc_norm"))
     assert row.count(" ± ") == 2
+    ended = call(capsys, "evaluate", made.run, made.run / "model", *tasks, "--label", "z")
+    assert_refused(ended, "--label z: these models do not route by label; leave it out")
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,9 @@ def test_an_interrupt_ends_one_continuation(
         (("--prompt", "a", "--interactive"), "give --prompt TEXT or --interactive, one of them"),
         (("--prompt", "a", "--temperature", 0), "--temperature 0.0: give more than 0, or --greedy"),
         (("--prompt", "the owl " * 99), "tokens, the context 64; shorten it"),
+        (("--prompt", "a", "--greedy", "--top-p", 0.5), "--top-p is for sampling; leave it out, or --greedy"),
+        (("--prompt", "a", "--greedy", "--seed", 0), "--seed is for sampling; leave it out, or --greedy"),
+        (("--prompt", "a", "--label", "z"), "--label z: this model does not route by label; leave it out"),
     ],
 )
 def test_what_cannot_be_generated_is_refused(
@@ -146,6 +151,7 @@ def test_lens_writes_a_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFi
         ((), "give --text FILE or --prompt TEXT, one of them"),
         (("--text", tmp_path / "none.txt"), "none.txt: not a readable text file"),
         (("--prompt", "a", "--out", tmp_path), "is a folder; give the name of a file"),
+        (("--prompt", "a", "--label", "z"), "--label z: this model does not route by label; leave it out"),
     ):
         assert_refused(call(capsys, "lens", made.run, *options), words)
 

@@ -35,7 +35,7 @@ def test_a_step_is_exported_with_its_numbers(unfinished: Path, tmp_path: Path) -
     assert "- **steps**: 6 of 10\n- **training tokens**: 768\n" in (out / "README.md").read_text()
     dense = export_run(unfinished, ExportSettings("llama", step=COPIED_AT), tmp_path / "dense")
     assert json.loads((dense / "config.json").read_text())["model_type"] == "llama"
-    assert "- **causality**: strict: no token" in (dense / "README.md").read_text()
+    assert "- **design**: dense, one FFN a layer" in (dense / "README.md").read_text()
 
 
 def test_a_step_of_a_run_made_again_is_not_taken_for_the_one_that_was_exported(
@@ -72,3 +72,8 @@ def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path
         load_checkpoint(unfinished, 5)
     with pytest.raises(InputError, match=r"no run here \(no run\.json\); --step needs the folder of a run"):
         load_checkpoint(tmp_path, 5)
+
+
+def test_a_step_is_loaded_on_the_device_asked_for(unfinished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--device cuda:99: this machine has no such device"):
+        export_run(unfinished, ExportSettings("hf", step=2), tmp_path / "out", "cuda:99")

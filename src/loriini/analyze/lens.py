@@ -21,7 +21,7 @@ from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import check_finite, check_ids, load_model, model_folder, run_precision
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
@@ -54,6 +54,7 @@ def write_lens(
     model, tokenizer = load_model(run, device)
     if model.config.num_experts == 1:
         raise InputError(f"{run}: a dense model, so there is nothing to route; give it as --dense")
+    refuse_unused_label(label, model.config)
     ids_N, pieces = tokenize(text, tokenizer)
     left_out = max(0, len(pieces) - tokens)
     if left_out:

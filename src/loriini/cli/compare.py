@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, document_options, given, output_path
+from loriini.cli.parser import Add, document_fields, document_options, given, output_path
 from loriini.errors import InputError
 
 if TYPE_CHECKING:
@@ -56,11 +56,10 @@ def compare(arguments: argparse.Namespace) -> None:
     )
     from loriini.evaluate.runs import EvaluationSettings
     from loriini.routing import DESIGNS
-    from loriini.sources import Fields
 
     evaluation = EvaluationSettings(
         documents=tuple(arguments.heldout),
-        fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        fields=document_fields(arguments),
         on_error=arguments.on_error or "stop",
         skip=arguments.skip,
         instances=arguments.instances,
@@ -113,9 +112,8 @@ def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "
 
 def _refuse_without_heldout(arguments: argparse.Namespace) -> None:
     """InputError for options of an evaluation where there is none."""
-    defaults = {"text_field": "text", "domain_field": "domain"}
-    for name in ("skip", "instances", "on_error", *defaults):
-        if not arguments.heldout and getattr(arguments, name) != defaults.get(name):
+    for name in ("skip", "instances", "on_error", "text_field", "domain_field"):
+        if not arguments.heldout and getattr(arguments, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is for --heldout; give that too, or leave this out")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from loriini.cli.parser import (
     Add,
+    document_fields,
     document_options,
     given,
     output_file,
@@ -56,7 +57,8 @@ def evaluate_arguments(add: Add) -> None:
 def evaluate(arguments: argparse.Namespace) -> None:
     """Measure perplexity on held-out text, by domain, or run downstream tasks."""
     _check_only(arguments, "tasks", "documents", ("tasks_data", "limit", "num_fewshot", "label"))
-    _check_only(arguments, "documents", "tasks", ("length", "skip", "on_error"))
+    of_documents = ("length", "skip", "domain_field", "text_field", "on_error")
+    _check_only(arguments, "documents", "tasks", of_documents)
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
     if arguments.out:
@@ -105,11 +107,10 @@ def _table(results: Sequence[dict[str, Any]]) -> str:
 
 def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
-    from loriini.sources import Fields
 
     settings = EvaluationSettings(
         documents=tuple(arguments.documents),
-        fields=Fields(text=arguments.text_field, domain=arguments.domain_field),
+        fields=document_fields(arguments),
         on_error=arguments.on_error or "stop",
         length=arguments.length,
         skip=arguments.skip,
@@ -155,13 +156,11 @@ def analyze_arguments(add: Add) -> None:
 def analyze(arguments: argparse.Namespace) -> None:
     """Measure which experts each domain's text is routed to, and write a report."""
     from loriini.analyze.command import analyze_run
-    from loriini.sources import Fields
 
-    fields = Fields(text=arguments.text_field, domain=arguments.domain_field)
     report = analyze_run(
         arguments.model,
         arguments.documents,
-        fields,
+        document_fields(arguments),
         arguments.out,
         per_document=arguments.per_document,
         device=arguments.device,
@@ -232,12 +231,16 @@ def generate(arguments: argparse.Namespace) -> None:
 
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
     from loriini.hardware import autocast
+    from loriini.model.labels import refuse_unused_label
     from loriini.model.loading import load_model, run_precision
 
     if (arguments.prompt is None) != arguments.interactive:
         raise InputError("give --prompt TEXT or --interactive, one of them")
-    how = Generation(**given(arguments, [field.name for field in fields(Generation)]))
+    settings = given(arguments, [field.name for field in fields(Generation)])
+    how = Generation(**settings)
+    _refuse_sampling(settings)
     model, tokenizer = load_model(arguments.model, arguments.device)
+    refuse_unused_label(how.label, model.config)
     check_generation(model, how)
 
     def write(text: str) -> None:
@@ -254,6 +257,13 @@ def generate(arguments: argparse.Namespace) -> None:
         _say_each_line(say)
     else:
         say(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
+
+
+def _refuse_sampling(settings: Mapping[str, Any]) -> None:
+    """InputError for options of sampling beside --greedy."""
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if "greedy" in settings and name in settings:
+            raise InputError(f"--{name.replace('_', '-')} is for sampling; leave it out, or --greedy")
 
 
 def _say_each_line(say: Callable[[str], None]) -> None:

@@ -4,11 +4,14 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from loriini import __version__
 from loriini.cli.machine import check_output
 from loriini.errors import InputError
+
+if TYPE_CHECKING:
+    from loriini.sources import Fields
 
 Add = Callable[..., Any]
 """`ArgumentParser.add_argument`."""
@@ -102,9 +105,17 @@ def on_error_option(add: Add, of: str = "") -> None:
 
 def document_options(add: Add) -> None:
     """Options of commands that read documents by domain."""
-    add("--domain-field", default="domain", metavar="NAME", help="field of a document's domain (%(default)s)")
-    add("--text-field", default="text", metavar="NAME", help="field of a document's text (%(default)s)")
+    add("--domain-field", metavar="NAME", help="field of a document's domain (domain)")
+    add("--text-field", metavar="NAME", help="field of a document's text (text)")
     on_error_option(add)
+
+
+def document_fields(arguments: argparse.Namespace) -> "Fields":
+    """The fields that the options of `document_options` name."""
+    from loriini.sources import Fields
+
+    named = {"text": arguments.text_field, "domain": arguments.domain_field}
+    return Fields(**{field: name for field, name in named.items() if name is not None})
 
 
 def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:

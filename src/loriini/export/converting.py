@@ -13,7 +13,7 @@ from loriini.export.gguf_file import not_gguf
 from loriini.export.merged import needs_prompt, prompt_gates, to_llama
 from loriini.export.served import SERVED, to_served
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import check_ids
 
 
@@ -103,8 +103,7 @@ def decide(
 ) -> Decision:
     """The decision of a prompt and a label. InputError where one is missing, too long or without effect."""
     config = model.config
-    if label and not config.routed_by_label:
-        raise InputError(f"--label {label}: this model does not route by label; leave it out")
+    refuse_unused_label(label, config)
     labels_B = labels_of(model, label, 1)
     if not needs_prompt(config):
         if prompt:

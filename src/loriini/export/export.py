@@ -21,7 +21,7 @@ from loriini.export.weights import logit_difference
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
-from loriini.model.loading import check_weights, load_model, model_folder
+from loriini.model.loading import check_weights, find_device, load_model, model_folder
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
 from loriini.train.checkpoint import read_state
@@ -70,7 +70,7 @@ def export_run(run: Path, settings: ExportSettings, out: Path, device: str | Non
         folder = model_folder(run).parent
     else:
         model, tokenizer = load_checkpoint(run, settings.step)
-        folder = run
+        model, folder = model.to(find_device(device)), run
     record = training_record(folder, settings.step)
     return export_model(model, tokenizer, settings, out, record, source)
 

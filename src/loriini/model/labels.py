@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from loriini.errors import InputError
+from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 
 
@@ -19,3 +20,10 @@ def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tens
         wrong = "this model routes by label; give one" if domain is None else f"no label is named {domain!r}"
         raise InputError(f"{wrong}; the model's labels are: {', '.join(names) or 'not in its config'}")
     return torch.full((batch,), names.index(domain), device=model.device)
+
+
+def refuse_unused_label(label: str | None, *configs: LoriiniConfig) -> None:
+    """InputError for a `--label` where none of the models routes by label."""
+    if label is not None and not any(config.routed_by_label for config in configs):
+        which = "this model does" if len(configs) == 1 else "these models do"
+        raise InputError(f"--label {label}: {which} not route by label; leave it out")

@@ -19,6 +19,7 @@ from loriini.evaluate.runs import RouterFree
 from loriini.evaluate.tasks.catalog import requested
 from loriini.evaluate.tasks.loading import Loaded, check_installed, load_tasks
 from loriini.hardware import autocast_dtype
+from loriini.model.labels import refuse_unused_label
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.progress import Advance, progress, warn
 from loriini.routing import causality_warning
@@ -67,8 +68,7 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
     its `run`. InputError for tasks, data and runs that cannot be evaluated, before any model is loaded.
     """
     check_installed()
-    for run in runs:
-        load_config(run)
+    refuse_unused_label(settings.label, *map(load_config, runs))
     with _harness_quiet():
         tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data)
         with progress("tasks", len(runs) * len(tasks)) as advance:
