@@ -74,7 +74,7 @@ def test_weights_are_the_models_routing(design: str) -> None:
 
 @torch.no_grad()
 def test_losses_are_those_of_evaluation(tokenizer: PreTrainedTokenizerFast) -> None:
-    model, text = tiny_model("lory", vocab_size=len(tokenizer)), "the owl sat on the mat and saw 12 bats."
+    model, text = tiny_model("lory", vocab_size=len(tokenizer)), "the owl <eos> on the mat and saw 12 bats."
     ids, pieces = tokenize(text, tokenizer)
     length = 12
     losses = read_text(model, ids, pieces, length, "fp32").losses_N
@@ -87,12 +87,12 @@ def test_losses_are_those_of_evaluation(tokenizer: PreTrainedTokenizerFast) -> N
     np.testing.assert_array_equal(read_losses(model, ids, length, "fp32"), losses)
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "中文", " \n\n  x", "é", "a\r\nb\tc "])
+@pytest.mark.parametrize("text", [HOSTILE, "中文", " \n\n  x", "é", "a\r\nb\tc ", "a<eos>b"])
 def test_the_pieces_of_a_text_add_up_to_it(text: str, tokenizer: PreTrainedTokenizerFast) -> None:
     ids, pieces = tokenize(text, tokenizer)
     assert "".join(pieces) == text
     assert len(ids) == len(pieces)
-    assert ids.tolist() == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
+    assert ids.tolist() == [*tokenizer(text, split_special_tokens=True)["input_ids"], tokenizer.eos_token_id]
 
 
 def test_a_text_stays_text(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
@@ -149,6 +149,19 @@ def test_a_long_text_is_cut_and_the_page_says_so(
     for text, tokens, words in (("", 60, "the text is empty"), ("a b", 1, "--tokens 1: give at least 2")):
         with pytest.raises(InputError, match=words):
             write_lens(run, text, tmp_path / "lens.html", tokens=tokens)
+
+
+def test_contexts_are_as_long_as_in_the_shortest_training(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    run, dense = tmp_path / "run", tmp_path / "dense"
+    saved(run / "model", tokenizer)
+    saved(dense / "model", tokenizer, num_experts=1)
+    (run / "run.json").write_text('{"length": 11}')
+    (dense / "run.json").write_text('{"length": 7}')
+    for more, context in (({}, 12), ({"dense": dense}, 8)):
+        page = write_lens(run, "0123456789" * 3, tmp_path / "lens.html", **more).read_text()
+        assert f"contexts of {context} tokens, as in evaluation" in page
 
 
 def routes(shares: list[list[float]]) -> Routes:

@@ -22,7 +22,14 @@ from loriini.errors import InputError
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of, refuse_unused_label
-from loriini.model.loading import check_finite, check_ids, load_model, model_folder, run_precision
+from loriini.model.loading import (
+    check_finite,
+    check_ids,
+    context_length,
+    load_model,
+    model_folder,
+    run_precision,
+)
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -60,27 +67,27 @@ def write_lens(
     if left_out:
         warn(f"the text has {len(pieces):,} tokens, the first {tokens:,} are read; see --tokens")
     ids_N, pieces = ids_N[:tokens], pieces[:tokens]
-    dense_model = None if dense is None else _load_dense(dense, device, text, ids_N)
-    contexts = (m.config.max_position_embeddings for m in (model, dense_model) if m is not None)
-    length = min(contexts)
+    models = {run: model}
+    if dense is not None:
+        models[dense] = _load_dense(dense, device, text, ids_N)
+    length = min(context_length(path, each.config) for path, each in models.items())
     check_ids(ids_N, model)
     reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
-    losses_N = None
-    if dense is not None and dense_model is not None:
-        losses_N = read_losses(dense_model, ids_N, length, run_precision(dense))
+    losses_N = None if dense is None else read_losses(models[dense], ids_N, length, run_precision(dense))
     design, named = model.config.routing, None if dense is None else _name_of(dense)
     lens = Lens(_name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
     return write_lens_page(lens, out)
 
 
 def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, list[str]]:
-    """The ids (N,) of a text, ended by EOS as in evaluation, and the part of the text that each stands for.
+    """The ids (N,) of a text as in evaluation, ended by EOS, and the part of the text that each stands for.
 
     The parts add up to the text; that of EOS is empty, and so is that of a token that continues a character.
     """
     if not tokenizer.is_fast:
         raise InputError("the lens needs to know where tokens begin, so a tokenizer with a tokenizer.json")
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+    encoded = tokenizer(text, return_offsets_mapping=True, **how)
     ends = [end for _, end in encoded["offset_mapping"]]
     if not ends:
         raise InputError("the text is empty; give --text FILE or --prompt TEXT with some words")
