@@ -76,8 +76,8 @@ def tokenize_by_domain(
     for domain, ids in sorted(tokens.items()):
         instances = _cut(torch.tensor(ids), length)[:most]
         starts = np.arange(len(instances)) * instances.shape[1]
-        documents = np.searchsorted(ends[domain], starts, side="right")
-        heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(documents.tolist()))
+        begun_in = np.searchsorted(ends[domain], starts, side="right")
+        heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(begun_in.tolist()))
     return heldout
 
 
