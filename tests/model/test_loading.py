@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from loriini.errors import InputError
 from loriini.export.export import ExportSettings, export_model
-from loriini.model.loading import load_model
+from loriini.model.loading import load_model, readable
 from runs import tiny_run, trained
 
 
@@ -53,6 +53,14 @@ def test_a_damaged_folder_is_refused_in_one_line(damage: Callable[[Path], None],
     with pytest.raises(InputError, match=r"cannot be read|not readable JSON") as error:
         load_model(run)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("error", [EOFError, AssertionError, Exception])
+def test_whatever_reading_raises_is_an_error_of_the_folder(error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the model cannot be read \(it\s+ends\)"), readable(tmp_path):
+        raise error("it\n ends")
+    with pytest.raises(MemoryError), readable(tmp_path):
+        raise MemoryError
 
 
 def test_an_exported_llama_loads_as_a_dense_model(run: Path, tmp_path: Path) -> None:

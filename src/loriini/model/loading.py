@@ -7,8 +7,6 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -23,19 +21,6 @@ from loriini.model.pretrained import FAMILIES, config_from_transformers, from_tr
 from loriini.snapshot import local_folder
 
 ADAPTER = "adapter_config.json"
-UNREADABLE_MODEL = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ImportError,
-    ArithmeticError,
-    RuntimeError,
-    SafetensorError,
-    StrictDataclassError,
-)
-"""What transformers raises for a folder that was damaged or edited."""
 
 
 def load_model(
@@ -58,8 +43,8 @@ def load_model(
 def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
     """The model of a Hugging Face folder, on the CPU; `length` as in `config_from_transformers`.
 
-    Of its generation settings the special tokens are kept. Errors as in UNREADABLE_MODEL for a folder that
-    cannot be read, for settings that ours does not have, and for weights that are not finite.
+    Of its generation settings the special tokens are kept. Errors of many kinds, for `readable`, where the
+    folder cannot be read, has settings that ours does not have, or weights that are not finite.
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
@@ -195,17 +180,18 @@ def _model_type(folder: Path) -> str:
 
 @contextmanager
 def readable(folder: Path, what: str = "model") -> Iterator[None]:
-    """Turn the errors of reading a damaged or foreign folder into an InputError of one line.
+    """Turn whatever reading a damaged or foreign folder raises into an InputError of one line.
 
-    The warnings of transformers, which print names in the folder as they are, are silenced.
+    A lack of memory is none of the folder's faults. The warnings of transformers, which print names in the
+    folder as they are, are silenced.
     """
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, UNREADABLE_MODEL) and type(error) is not Exception:  # that is of tokenizers
-            raise
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:  # each library has its own
         reason = " ".join(str(error).split())
         raise InputError(
             f"{folder}: the {what} cannot be read ({shorten(reason, 300)}); give another, or make it again"
