@@ -103,8 +103,8 @@ def answer_by_hand(lm: LoriiniLM, context: str, answer: str) -> tuple[float, boo
 def test_answers_in_batches_are_those_of_one_call_each(
     design: str, routing: str, lm_of: Callable[..., LoriiniLM]
 ) -> None:
-    if design in ("smear", "label") and routing == "segment":
-        with pytest.raises(InputError, match="whole sequences; use training or prompt"):
+    if design == "smear" and routing == "segment":
+        with pytest.raises(InputError, match="whole sequences; use 'prompt'"):
             lm_of(design, routing=routing)
         return
     lm, asked = lm_of(design, routing=routing), questions()

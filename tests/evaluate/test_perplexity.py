@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,15 @@ def test_a_routing_that_the_design_does_not_admit_is_refused() -> None:
         evaluate(tiny_model("smear"), text, 2, routing="segment")
     with pytest.raises(InputError, match=r"routing=prompt: the tokens that are skipped are the prompt"):
         evaluate(tiny_model("smear"), text, routing="prompt")
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+@pytest.mark.parametrize("routing", ["prompt", "segment"])
+@pytest.mark.parametrize("design", ["dense", "smear"])
+def test_a_dense_model_has_one_perplexity_in_every_routing(design: str, routing: Any, skip: int) -> None:
+    model, text = tiny_model(design, num_experts=1), {"d": HeldOut(random_ids(2, LENGTH + 1), 1.0)}
+    training, other = (evaluate(model, text, skip, routing=r)["perplexity"] for r in ("training", routing))
+    assert other == training
 
 
 def test_evaluations_of_different_tokens_do_not_compare() -> None:

@@ -94,8 +94,16 @@ def test_a_value_out_of_range_is_refused(fields: dict[str, Any], words: str) -> 
 
 
 def test_sequences_are_not_routed_by_segment(tokenizer: PreTrainedTokenizerBase) -> None:
-    with pytest.raises(InputError, match="routes whole sequences; use --routing prompt"):
+    with pytest.raises(InputError, match="routing=segment: this model routes whole sequences; use 'prompt'"):
         continue_text(model_of("smear"), tokenizer, PROMPT, Generation(4, routing="segment"))
+
+
+def test_a_dense_model_writes_the_same_in_every_routing(tokenizer: PreTrainedTokenizerBase) -> None:
+    by_segment, by_prompt = (
+        continue_text(model_of("dense"), tokenizer, PROMPT, Generation(12, greedy=True, routing=routing))
+        for routing in ("segment", "prompt")
+    )
+    assert by_segment == by_prompt
 
 
 def test_sampling_follows_its_settings(tokenizer: PreTrainedTokenizerBase) -> None:

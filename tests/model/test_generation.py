@@ -128,10 +128,13 @@ def test_prompt_lookup_decoding_equals_greedy(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["prompt", "segment"])
-@pytest.mark.parametrize("assistant", ["lory", "llama"])
+@pytest.mark.parametrize("assistant", ["lory", "dense", "llama"])
 def test_assisted_decoding_equals_greedy(assistant: str, mode: str) -> None:
     model, ids = tiny_model(), random_ids(1, 6)
-    draft = tiny_model() if assistant == "lory" else to_llama(model, [torch.full((4,), 0.25)] * 2)
+    if assistant == "llama":
+        draft = to_llama(model, [torch.full((4,), 0.25)] * 2)
+    else:
+        draft = tiny_model(assistant, num_experts=4 if assistant == "lory" else 1)
     draft.generation_config.update(num_assistant_tokens=3, pad_token_id=2)
     tokens, logits = generated(model, ids, inference_routing=mode)
     assisted = generated(model, ids, inference_routing=mode, assistant_model=draft)
@@ -191,8 +194,17 @@ def test_an_unknown_inference_routing_is_refused(call: str, more: dict[str, int]
 
 
 def test_segment_mode_needs_segments() -> None:
-    with pytest.raises(ValueError, match="this one routes sequences"):
+    with pytest.raises(ValueError, match="inference_routing='segment': this model routes whole sequences"):
         tiny_model("smear").generate(random_ids(), inference_routing="segment", max_new_tokens=2)
+
+
+@pytest.mark.parametrize(
+    ("design", "experts"), [("dense", 1), ("dense", 4), ("smear", 1), ("lory", 1), ("label", 4)]
+)
+def test_where_gates_depend_on_no_tokens_both_modes_are_one(design: str, experts: int) -> None:
+    model, ids = tiny_model(design, num_experts=experts), random_ids(2, 6)
+    by_segment, by_prompt = (generated(model, ids, inference_routing=m)[1] for m in ("segment", "prompt"))
+    assert torch.equal(by_segment, by_prompt)
 
 
 def test_generation_by_a_label_design_needs_labels() -> None:

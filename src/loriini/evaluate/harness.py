@@ -82,7 +82,7 @@ class LoriiniLM(HFLM):
             raise InputError(f"routing={routing}: use one of {', '.join(get_args(EvaluationRouting))}")
         check_routing(self.model.config, routing, skip=1)
         labels_of(self.model, label, 1)
-        self.routing = "prompt" if self.model.config.num_experts == 1 else routing
+        self.routing = routing
         self.label = label
         self.rolling = RollingSums()
         self.truncated = 0

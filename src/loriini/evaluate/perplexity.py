@@ -16,6 +16,7 @@ from loriini.errors import InputError
 from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.context import segment_problem
 from loriini.model.labels import labels_of
 from loriini.progress import progress
 from loriini.sources.document import Document
@@ -201,11 +202,10 @@ def token_losses(
 
 def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
     """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
-    if config.num_experts == 1 or routing == "training":
-        return
-    if routing == "segment" and config.routing.unit == "sequence":
-        raise InputError("routing=segment: this model routes whole sequences; use training or prompt")
-    if skip == 0 and config.routing.pooled:
+    design = config.effective_routing
+    if routing == "segment" and (problem := segment_problem(config)):
+        raise InputError(f"routing=segment: {problem}")
+    if routing != "training" and skip == 0 and design.pooled and design.data_dependent:
         raise InputError(f"routing={routing}: the tokens that are skipped are the prompt; skip at least 1")
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
+from loriini.evaluate.perplexity import check_routing
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
@@ -110,8 +111,7 @@ def check_generation(model: LoriiniForCausalLM, how: Generation) -> Tensor | Non
     InputError for a missing or unknown label, and for `routing="segment"` with a design that routes whole
     sequences.
     """
-    if how.routing == "segment" and model.config.routing.unit == "sequence":
-        raise InputError("--routing segment: this model routes whole sequences; use --routing prompt")
+    check_routing(model.config, how.routing, skip=1)
     return labels_of(model, how.label, 1)
 
 

@@ -8,12 +8,13 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from loriini.model.cache import RoutedCacheLayer
+from loriini.model.configuration import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
 
 
 def routing_context(
-    design: RoutingConfig,
+    config: LoriiniConfig,
     x_BLD: Tensor,
     attention_mask: Tensor | None,
     cache: Cache | None,
@@ -31,10 +32,8 @@ def routing_context(
     """
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
-    if inference_routing == "segment" and design.unit == "sequence":
-        raise ValueError(
-            "inference_routing='segment' needs a design that routes segments; this one routes sequences"
-        )
+    if inference_routing == "segment" and (problem := segment_problem(config)):
+        raise ValueError(f"inference_routing='segment': {problem}")
     mask_BH = attention_mask
     if mask_BH is not None and (mask_BH.dim() != 2 or bool(mask_BH.all())):
         mask_BH = None
@@ -60,7 +59,15 @@ def routing_context(
         draw=draw,
         device=x_BLD.device,
     )
-    return context if cache is None else replace(context, **_decided(design, context, cache))
+    return context if cache is None else replace(context, **_decided(config.routing, context, cache))
+
+
+def segment_problem(config: LoriiniConfig) -> str | None:
+    """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
+    design = config.effective_routing
+    if design.unit == "sequence" and design.data_dependent:
+        return "this model routes whole sequences; use 'prompt'"
+    return None
 
 
 def _decided(design: RoutingConfig, context: RoutingContext, cache: Cache) -> dict[str, Any]:

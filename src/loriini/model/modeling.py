@@ -169,7 +169,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         prepare_cache(past_key_values, self.config.num_hidden_layers)
         design = self.config.routing
         context = routing_context(
-            design,
+            self.config,
             x_BLD,
             attention_mask,
             past_key_values,
