@@ -82,6 +82,14 @@ def test_documents_of_one_segment_have_no_loss_where_it_is_skipped() -> None:
     assert not any(gradient.any() for gradient in gradients(model).values())
 
 
+@pytest.mark.parametrize("name", ["lory", "smear", "ec-segment", "mixtral", "segment-then-token"])
+@torch.no_grad()
+def test_positions_of_one_row_serve_every_row(name: str) -> None:
+    model, ids, rows = tiny_model(name), random_ids(3, 17), LENGTHS[:1]
+    expected = run(model, ids, position_ids=positions(rows * 3)).logits
+    assert torch.equal(run(model, ids, position_ids=positions(rows)).logits, expected)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", ["lory", "smear", "mixtral", "segment-then-token"])
 def test_padding_around_packed_documents_changes_nothing(name: str, side: str) -> None:

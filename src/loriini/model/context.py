@@ -38,7 +38,9 @@ def routing_context(
     if mask_BH is not None and (mask_BH.dim() != 2 or bool(mask_BH.all())):
         mask_BH = None
     past = 0 if cache is None else cache.get_seq_length()
-    packed_BL = None if position_ids is None else packed_positions(position_ids, mask_BH)
+    packed_BL = None
+    if position_ids is not None:  # those of one row serve all
+        packed_BL = packed_positions(position_ids.expand(len(x_BLD), -1), mask_BH)
     if packed_BL is not None and (cache is not None or prompt_lengths is not None):
         raise ValueError(
             "position_ids start again within a row, so it holds several documents; "
@@ -97,13 +99,13 @@ def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | N
     out. A single token is part of a longer sequence.
     """
     length = position_ids.shape[1]
-    if length == 1 or position_ids.dim() != 2:
+    if length == 1:
         return None
     real_BL = torch.ones_like(position_ids) if mask_BH is None else mask_BH[:, -length:].long()
     places_BL = torch.arange(length, device=position_ids.device).expand_as(real_BL)
     last_BL = places_BL.masked_fill(real_BL == 0, -1).cummax(1).values  # the last token up to each place
     before_BL = torch.nn.functional.pad(last_BL[:, :-1], (1, 0), value=-1)
-    follows_BL = position_ids == position_ids.expand_as(real_BL).gather(1, before_BL.clamp(min=0)) + 1
+    follows_BL = position_ids == position_ids.gather(1, before_BL.clamp(min=0)) + 1
     starts_BL = (real_BL > 0) & ~(follows_BL & (before_BL >= 0))
     if not bool((starts_BL.sum(1) > 1).any()):
         return None

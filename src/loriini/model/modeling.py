@@ -262,8 +262,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     ) -> LoriiniOutput | tuple[Any, ...]:
         """Ids (B, L) to logits (B, L, V), a loss where there are labels, and every layer's `Routing`.
 
-        - `position_ids` (B, L) that start again within a row pack several documents into it: each is attended
-          to, divided into segments and routed by itself. A packed row fills no cache and has no prompt.
+        - `position_ids` (B, L) or (1, L) that start again within a row pack several documents into it: each
+          is attended to, divided into segments and routed by itself. A packed row fills no cache and has no
+          prompt.
         - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is ignored.
         - `routing_labels` (B,): the expert of each sequence, for the label scorer. It and `shift_labels` are
           keywords outside the signature, where transformers' Trainer would require every label it finds.
