@@ -9,7 +9,7 @@ from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_fun
 from loriini import DESIGNS, LoriiniForCausalLM, Routing
 from loriini.routing import losses
 from loriini.routing.selection import GATES, SELECTIONS
-from tiny import random_ids, tiny_config, tiny_model
+from tiny import gradients, random_ids, tiny_config, tiny_model
 
 MIXTRAL = DESIGNS["mixtral"]
 
@@ -119,6 +119,16 @@ def test_padded_tokens_do_not_change_the_auxiliary_loss_of_a_model() -> None:
     alone = model(ids, labels=ids).auxiliary_loss
     labels = padded.masked_fill(mask == 0, -100)
     torch.testing.assert_close(model(padded, attention_mask=mask, labels=labels).auxiliary_loss, alone)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "token-top-p", "relu"])
+def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient(name: str) -> None:
+    model, ids = tiny_model(replace(DESIGNS[name], router_z=0.1)).train(), random_ids(2)
+    labels = torch.full_like(ids, -100)
+    out = model(ids, attention_mask=torch.zeros_like(ids), labels=labels)
+    out.loss.backward()
+    assert out.loss.item() == 0
+    assert not any(gradient.any() for gradient in gradients(model).values())
 
 
 def mean_load_balance(routings: tuple[Routing, ...]) -> Tensor:

@@ -13,6 +13,11 @@ Average = Callable[[Tensor], Tensor]
 """Takes a statistic of this process's units to its mean over all processes."""
 
 
+def _mean(values: Tensor) -> Tensor:
+    """The mean over units, the first axis; 0 without any."""
+    return values.sum(0) / max(1, len(values))
+
+
 def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
@@ -21,22 +26,22 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     losses is the loss of all units together.
     """
     logits, gates = without_padding(routing)
-    f = (gates > 0).float().mean(0)
+    f = _mean((gates > 0).float())
     f = f if average is None else average(f)
-    return logits.shape[-1] * (f * logits.softmax(-1).mean(0)).sum()
+    return logits.shape[-1] * (f * _mean(logits.softmax(-1))).sum()
 
 
 def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean entropy, in nats, of the softmax of the logits (AoE section 4.3); scalar."""
     logits, _ = without_padding(routing)
     log_p = logits.log_softmax(-1)
-    return -(log_p.exp() * log_p).sum(-1).mean()
+    return -_mean((log_p.exp() * log_p).sum(-1))
 
 
 def router_z(routing: Routing, average: Average | None = None) -> Tensor:
     """Mean squared logsumexp of the logits (ST-MoE equation 5); scalar."""
     logits, _ = without_padding(routing)
-    return logits.logsumexp(-1).square().mean()
+    return _mean(logits.logsumexp(-1).square())
 
 
 def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
@@ -45,7 +50,7 @@ def gate_l1(routing: Routing, average: Average | None = None) -> Tensor:
     ReMoE adapts its weight towards a target sparsity; here the weight is constant.
     """
     _, gates = without_padding(routing)
-    return gates.abs().sum(-1).mean()
+    return _mean(gates.abs().sum(-1))
 
 
 LOSSES: dict[str, Callable[[Routing, Average | None], Tensor]] = {
