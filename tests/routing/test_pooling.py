@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from loriini.routing.pooling import segment_means
+from loriini.routing.pooling import prompt_mean, segment_means, segment_sums
 from loriini.routing.unit import RoutingContext
 
 LONG = 700
@@ -27,3 +27,24 @@ def test_the_mean_of_a_long_segment_in_bfloat16(left: int) -> None:
     mean = segment_means(x_BHD, context, LONG, 1)
     assert mean.dtype == torch.bfloat16
     torch.testing.assert_close(mean[:, 0].float(), x_BHD[:, left:].float().mean(1), rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_the_mean_of_a_long_prompt_in_bfloat16(left: int) -> None:
+    x_BHD = states(left + LONG)
+    context = padded(left) if left else RoutingContext(1, LONG)
+    mean_BD = prompt_mean(x_BHD, context, torch.tensor([LONG - 9]))
+    assert mean_BD.dtype == torch.bfloat16
+    expected = x_BHD[:, left:-9].float().mean(1)
+    torch.testing.assert_close(mean_BD.float(), expected, rtol=2**-8, atol=0)
+
+
+def test_autocast_does_not_round_the_states_of_a_prompt() -> None:
+    x_BHD, lengths_B = states(LONG).float() + torch.rand(1, LONG, 8) / 2**9, torch.tensor([LONG - 9])
+    expected = x_BHD[:, :-9].sum(1)
+    context = RoutingContext(1, LONG)
+    with torch.autocast("cpu", torch.bfloat16):
+        mean_BD = prompt_mean(x_BHD, context, lengths_B)
+        sums_BND = segment_sums(x_BHD, context.positions(), lengths_B, LONG, 1)
+    torch.testing.assert_close(mean_BD, expected / (LONG - 9))
+    torch.testing.assert_close(sums_BND[:, 0], expected)

@@ -64,8 +64,14 @@ def prompt_mean(states_BHD: Tensor, context: RoutingContext, lengths_B: Tensor |
     counted_BH = positions_BH >= 0
     if lengths_B is not None:
         counted_BH = counted_BH & (positions_BH < lengths_B[:, None])
-    weights_BH = counted_BH.to(states_BHD.dtype)
-    return torch.einsum("bh,bhd->bd", weights_BH, states_BHD) / weights_BH.sum(1, keepdim=True).clamp(min=1)
+    means_BD = masked_sum(states_BHD, counted_BH) / counted_BH.sum(1, keepdim=True).clamp(min=1)
+    return means_BD.to(states_BHD.dtype)
+
+
+def masked_sum(states_BHD: Tensor, counted_BH: Tensor) -> Tensor:
+    """The sum (B, D) of the states that count, at least float32, also under autocast."""
+    wide = torch.promote_types(states_BHD.dtype, torch.float32)
+    return states_BHD.masked_fill(~counted_BH[..., None], 0).sum(1, dtype=wide)
 
 
 def packed_routing_states(
@@ -124,5 +130,4 @@ def segment_sums(
     sums = states_BLD.new_zeros(B, segments + 1, D)
     sums = sums.scatter_add(1, index_BL[..., None].expand(-1, -1, D), states_BLD)[:, :segments]
     in_prompt_BL = (positions_BL >= 0) & (positions_BL < prompt_lengths_B.clamp(max=T)[:, None])
-    prompt_B1D = in_prompt_BL[:, None].to(states_BLD.dtype) @ states_BLD
-    return torch.cat([prompt_B1D, sums], dim=1)
+    return torch.cat([masked_sum(states_BLD, in_prompt_BL)[:, None], sums], dim=1)
