@@ -241,6 +241,15 @@ def test_gradient_checkpointing_changes_nothing(name: str, block: str) -> None:
     assert_same_gradients(gradients(model), expected)
 
 
+@pytest.mark.parametrize("settings", [{"use_reentrant": True}, {"preserve_rng_state": True}], ids=str)
+def test_checkpoints_that_drop_the_gradients_of_routing_are_refused(settings: dict[str, bool]) -> None:
+    model = tiny_model("mixtral").train()
+    renamed = getattr(model, "activation_checkpointing_enable", None)
+    with pytest.raises(ValueError, match="pass use_reentrant=False"):
+        (renamed or model.gradient_checkpointing_enable)(settings)
+    assert not model.model.gradient_checkpointing
+
+
 @pytest.mark.parametrize(("name", "block"), over_blocks(MERGED))
 def test_bfloat16(name: str, block: str) -> None:
     model, ids = tiny_model(name, block=block).bfloat16().train(), random_ids()

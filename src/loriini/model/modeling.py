@@ -115,6 +115,13 @@ class LoriiniPreTrainedModel(PreTrainedModel):
             init.normal_(module.low_proj, mean=0.0, std=factor)
             init.normal_(module.gate_proj, mean=0.0, std=factor)
 
+    def _set_gradient_checkpointing(self, *args: Any, **kwargs: Any) -> None:
+        """ValueError for reentrant checkpoints, which drop the gradients of a layer's `Routing`."""
+        checkpoint = kwargs.get("gradient_checkpointing_func")
+        if getattr(checkpoint, "keywords", {"use_reentrant": False}).get("use_reentrant", True):
+            raise ValueError("use_reentrant=True drops gradients of routing; pass use_reentrant=False")
+        super()._set_gradient_checkpointing(*args, **kwargs)
+
 
 class LoriiniModel(LoriiniPreTrainedModel):
     """The decoder without its output head."""
