@@ -59,6 +59,19 @@ def test_the_bias_is_state_without_a_gradient(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) and a.any() for a, b in zip(biases(loaded), biases(model), strict=True))
 
 
+def test_the_bias_stays_float32_in_a_model_of_bfloat16(tmp_path: Path) -> None:
+    model = tiny_model("deepseek-v3")
+    biases(model)[0].fill_(0.5).add_(0.001)
+    expected = biases(model)[0].clone()
+    model.bfloat16().save_pretrained(tmp_path)
+    loaded = LoriiniForCausalLM.from_pretrained(tmp_path)
+    for same in (model, loaded, LoriiniForCausalLM.from_pretrained(tmp_path, dtype=torch.float16)):
+        assert same.model.mixtures[0].router.scorer.weight.dtype == same.dtype != torch.float32
+        assert torch.equal(biases(same)[0], expected)
+    built = LoriiniForCausalLM._from_config(model.config, dtype=torch.bfloat16)
+    assert biases(built)[0].dtype == torch.float32
+
+
 def test_other_designs_have_no_bias() -> None:
     model = tiny_model("mixtral")
     before = model.state_dict()

@@ -1,5 +1,6 @@
 """The router: scores experts, selects some and weighs them, as the design says."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +29,8 @@ class Routing:
 class Router(nn.Module):
     """Makes the decisions of one layer; without a scorer where gates do not depend on logits.
 
-    `balance_bias` (E,) is a buffer: `train.balance` moves it, no gradient reaches it.
+    `balance_bias` (E,) is a buffer: `train.balance` moves it, no gradient reaches it. It is float32 in
+    models of any dtype: in bfloat16, small steps would leave it where it is.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -39,7 +41,16 @@ class Router(nn.Module):
         self.scorer = SCORERS[design.scorer](settings) if scored else None
         self.balance_bias: Tensor | None
         biased = scored and design.balance_bias != 0
-        self.register_buffer("balance_bias", torch.zeros(self.num_experts) if biased else None)
+        bias = torch.zeros(self.num_experts, dtype=torch.float32) if biased else None
+        self.register_buffer("balance_bias", bias)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Router":
+        bias = self.balance_bias
+        super()._apply(fn, recurse)
+        moved = self.balance_bias
+        if bias is not None and moved is not None and moved.dtype != bias.dtype:
+            self.balance_bias = bias.to(moved.device)
+        return self
 
     def forward(self, states_BUD: Tensor, context: RoutingContext, layout: UnitLayout) -> Routing:
         """Route a call's units by their pooled states (B, U, D) or activations (B, U, E, W)."""
