@@ -94,6 +94,35 @@ def test_segment_mode_routes_like_training_once_the_prompt_fills_segment_one() -
     torch.testing.assert_close(segmented.logits, model(ids).logits)
 
 
+TOGETHER = [("lory", "prompt"), ("lory", "segment"), ("ec-segment", "segment"), ("prefix", "segment")]
+ALONE = [(name, "prompt") for name in ("mixtral", "segment-then-token", "aoe", "label", "dense")]
+
+
+@pytest.mark.parametrize(("name", "mode"), [*TOGETHER, ("smear", "prompt"), *ALONE])
+def test_a_prompt_in_chunks_is_as_one_or_is_refused(name: str, mode: str) -> None:
+    model, ids = tiny_model(name), random_ids(2, 2 * SEGMENT + 3)
+    expected = generated(model, ids, inference_routing=mode)[1]
+    for chunk in (SEGMENT - 1, SEGMENT + 1):
+        arguments = {"inference_routing": mode, "prefill_chunk_size": chunk}
+        if (name, mode) not in ALONE and (mode == "prompt" or chunk < SEGMENT):
+            with pytest.raises(ValueError, match="tokens that are routed together; pass the whole prompt"):
+                generated(model, ids, **arguments)
+            continue
+        torch.testing.assert_close(generated(model, ids, **arguments)[1], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("cache", ["static", "sliding_window"])
+@pytest.mark.parametrize(("name", "mode"), [("lory", "prompt"), ("lory", "segment"), ("mixtral", "prompt")])
+def test_static_caches_take_a_padded_batch(name: str, mode: str, cache: str) -> None:
+    model, ids = tiny_model(name), random_ids(2, 6)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    arguments = {"attention_mask": mask, "inference_routing": mode}
+    tokens, logits = generated(model, ids, **arguments, cache_implementation=cache)
+    expected_tokens, expected = generated(model, ids, **arguments)
+    assert torch.equal(tokens, expected_tokens)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
 @pytest.mark.parametrize(("name", "mode", "block"), over_blocks([*MERGING_CASES, ("label", "prompt")]))
 def test_beam_search(name: str, mode: str, block: str) -> None:
     model, ids = tiny_model(name, block=block), random_ids(2, 5)

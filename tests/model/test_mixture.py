@@ -291,15 +291,6 @@ def test_a_sequence_without_tokens_in_a_call_keeps_its_decision() -> None:
     torch.testing.assert_close(torch.cat(found, 1)[1][real], alone, **CLOSE)
 
 
-@torch.no_grad()
-def test_a_prompt_may_come_in_several_calls_in_segment_mode() -> None:
-    model, cache, ids = tiny_model(num_hidden_layers=1), DynamicCache(), random_ids(1, SEGMENT + 3)
-    step = {"past_key_values": cache, "use_cache": True, "inference_routing": "segment"}
-    model(ids[:, :1], prompt_lengths=torch.tensor([3]), **step)
-    found = torch.cat([model(part, **step).logits[0] for part in (ids[:, 1:3], ids[:, 3:4], ids[:, 4:])])
-    torch.testing.assert_close(found, whole(model, ids[0], 3, "segment")[1:], **CLOSE)
-
-
 @pytest.mark.parametrize("mode", ["prompt", "segment"])
 @torch.no_grad()
 def test_beams_of_one_prompt_do_not_copy_their_ffns(mode: str) -> None:

@@ -1,5 +1,6 @@
 """The routing context of a forward call, from its arguments and its cache."""
 
+import sys
 from dataclasses import replace
 from typing import Any, cast
 
@@ -48,7 +49,8 @@ def routing_context(
         )
     segment = inference_routing == "segment"
     if cache is not None:
-        prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, whole=not segment)
+        together = _routed_together(config, segment)
+        prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
     context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
@@ -127,17 +129,28 @@ def _positions(mask_BH: Tensor) -> Tensor:
     return (counted_BH.cumsum(1) - 1).masked_fill(counted_BH == 0, -1)
 
 
+def _routed_together(config: LoriiniConfig, segment: bool) -> int:
+    """At most how many tokens of a prompt one decision is pooled over."""
+    design = config.effective_routing
+    if design.unit == "token" or not design.data_dependent:
+        return 0
+    return design.segment_length if segment else sys.maxsize
+
+
 def _cached_prompt_lengths(
-    cache: Cache, x_BLD: Tensor, mask_BL: Tensor | None, given_B: Tensor | None, whole: bool
+    cache: Cache, x_BLD: Tensor, mask_BL: Tensor | None, given_B: Tensor | None, together: int
 ) -> Tensor:
     """The prompt lengths (B,) of a cache: `given_B` in its first call, or else all tokens of that call.
 
-    ValueError where the prompt must come `whole` and the first call has fewer tokens.
+    ValueError where that call lacks some of the tokens that are routed `together`.
     """
     kept = cast(RoutedCacheLayer, cache.layers[0]).kept
     if cache.get_seq_length() == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
         kept["prompt_lengths"] = tokens_B if given_B is None else given_B.to(tokens_B.device)
-        if whole and bool((kept["prompt_lengths"] > tokens_B).any()):
-            raise ValueError("a prompt must be passed whole, but its first call has fewer tokens")
+        if bool((kept["prompt_lengths"].clamp(max=together) > tokens_B).any()):
+            raise ValueError(
+                "the first call has a part of the tokens that are routed together; pass the whole prompt, "
+                "or with inference_routing='segment' at least its first segment"
+            )
     return kept["prompt_lengths"]

@@ -28,6 +28,11 @@ class RoutedGenerationMixin(GenerationMixin):
             expand_size, is_encoder_decoder, input_ids, **model_kwargs
         )
 
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Tensor | None, **_: Any) -> Tensor | None:
+        """The mask (B, H) as it is, also for a static cache, whose layers are replaced by routed ones."""
+        return attention_mask
+
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
         """Accepts `routing_labels`, which is no parameter in the signature of `forward`."""
         super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k != "routing_labels"})
