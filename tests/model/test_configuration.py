@@ -22,6 +22,12 @@ AT_LEAST_ONE = [
     "num_experts",
     "low_rank",
 ]
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0] * 4,
+    "original_max_position_embeddings": 8,
+}
 NOT_NEGATIVE = ["rms_norm_eps", "layer_norm_epsilon"]
 SIZES = {"0.3B": (24, 1024, 16, 2816), "1.5B": (48, 1536, 24, 4096), "7B": (32, 4096, 32, 11008)}
 
@@ -199,7 +205,15 @@ def test_routing_may_be_a_design_its_json_object_or_its_name() -> None:
         ({"head_dim": 7}, "a head is 7 wide; rotary positions need an even width"),
         (
             {"rope_parameters": {"rope_type": "spiral"}},
-            "rope_type is 'spiral'; it must be one of: default, linear",
+            "rope_type is 'spiral'; with block=llama it must be one of: default, linear",
+        ),
+        (
+            {"block": "phimoe", "rope_parameters": {"rope_type": "linear", "factor": 4.0}},
+            "rope_type is 'linear'; with block=phimoe it must be one of: default, longrope",
+        ),
+        (
+            {"block": "phimoe", "rope_parameters": {**LONGROPE, "short_mscale": 1.0}},
+            "rope_type=longrope needs long_mscale",
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type=yarn needs factor"),
         (

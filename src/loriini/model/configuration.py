@@ -82,7 +82,7 @@ class LoriiniConfig(LlamaConfig):
                 raise ValueError(f"{name} is {value!r}; it must be {expected}")
         refuse_first(conflicts(self), ValueError)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
-        if problem := rotary_problem(self.rope_parameters or {}, head_dim):
+        if problem := rotary_problem(self.rope_parameters or {}, head_dim, self.block):
             raise ValueError(problem)
         if self.block == "olmoe":
             self.qk_norm = "all"

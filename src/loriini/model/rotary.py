@@ -16,6 +16,10 @@ REQUIRED = {
 }
 """Kinds of scaling that a Llama's rotary positions have, and the settings that each needs."""
 
+MSCALES = ("short_mscale", "long_mscale")
+OF_BLOCKS = {"phimoe": {"default": (), "longrope": (*REQUIRED["longrope"], *MSCALES)}}
+"""The same for blocks whose positions are not a Llama's."""
+
 NUMBERS = {
     "rope_theta",
     "factor",
@@ -27,26 +31,26 @@ NUMBERS = {
     "mscale_all_dim",
     "low_freq_factor",
     "high_freq_factor",
-    "short_mscale",
-    "long_mscale",
+    *MSCALES,
 }
 LISTS = {"short_factor", "long_factor"}
 """One number for each frequency, of which a head has half its width."""
 OTHERS = {"rope_type", "type", "truncate"}
 SCALING = sorted((NUMBERS | LISTS) - {"rope_theta", "original_max_position_embeddings"})
 """Settings of a kind of scaling alone."""
-SCALED = [kind for kind in REQUIRED if kind != "default"]
 
 
-def rotary_problem(parameters: Mapping[str, Any], head_dim: int) -> str | None:
-    """What is wrong with `rope_parameters`; None if a Llama can have them."""
+def rotary_problem(parameters: Mapping[str, Any], head_dim: int, block: str) -> str | None:
+    """What is wrong with `rope_parameters`; None if the block can have them."""
+    required = OF_BLOCKS.get(block, REQUIRED)
     kind = parameters.get("rope_type", parameters.get("type", "default"))
-    if kind not in REQUIRED:
-        return f"rope_type is {kind!r}; it must be one of: {', '.join(REQUIRED)}"
-    if missing := [name for name in REQUIRED[kind] if parameters.get(name) is None]:
+    if kind not in required:
+        return f"rope_type is {kind!r}; with block={block} it must be one of: {', '.join(required)}"
+    if missing := [name for name in required[kind] if parameters.get(name) is None]:
         return f"rope_type={kind} needs {' and '.join(missing)}"
     if kind == "default" and (scaling := [name for name in SCALING if parameters.get(name) is not None]):
-        return f"{scaling[0]} has no effect without rope_type; set it to one of: {', '.join(SCALED)}"
+        scaled = ", ".join(kind for kind in required if kind != "default")
+        return f"{scaling[0]} has no effect without rope_type; set it to one of: {scaled}"
     known = NUMBERS | LISTS | OTHERS
     for name, value in parameters.items():
         if name == "partial_rotary_factor" and value != 1:

@@ -85,7 +85,8 @@ class ModelShape:
     """Base of the rotary positions' wavelengths."""
     rope_scaling: dict | None = None
     """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
-    yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; none: not scaled."""
+    yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; with block=phimoe
+    longrope, with short_mscale and long_mscale; none: not scaled."""
     max_position_embeddings: Count | None = None
     """Longest context that the model is configured for; none: the run's length."""
     vocab_size: Count | None = None
