@@ -123,7 +123,10 @@ def test_static_caches_take_a_padded_batch(name: str, mode: str, cache: str) -> 
     torch.testing.assert_close(logits, expected, **CLOSE)
 
 
-@pytest.mark.parametrize(("name", "mode", "block"), over_blocks([*MERGING_CASES, ("label", "prompt")]))
+BEAMS = [*MERGING_CASES, ("label", "prompt"), ("segment-then-token", "prompt")]
+
+
+@pytest.mark.parametrize(("name", "mode", "block"), over_blocks(BEAMS))
 def test_beam_search(name: str, mode: str, block: str) -> None:
     model, ids = tiny_model(name, block=block), random_ids(2, 5)
     results = [

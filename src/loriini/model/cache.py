@@ -17,7 +17,8 @@ class RoutedCacheLayer(DynamicLayer):
 
     All tensors are batch-first, and are reordered and cropped with the keys:
 
-    - `kept`: the last decision, `logits` and `gates` (B, E); `prompt_lengths` (B,) in the first layer only.
+    - `kept`: the last decision, `logits` and `gates` (B, E), and the `means` (B, N, D) of the segments before
+      it where they route single tokens; `prompt_lengths` (B,) in the first layer only.
     - `merged`: the FFNs (B, …) merged by that decision, by the names of their weights.
     - `decided_at`: how many tokens must stay for that decision to hold, 1 for a prompt's; 0: there is none.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
@@ -94,9 +95,11 @@ class RoutedCacheLayer(DynamicLayer):
             return x_BLD
         if self.history is None:
             return routing_states(x_BLD, context, design, layout)
-        means_BND, first_BD = self.history.means(context)
         if design.unit == "token":
-            return with_segment_before(x_BLD, means_BND, context, design)
+            if not context.decided:
+                self.kept["means"] = self.history.means(context)[0]
+            return with_segment_before(x_BLD, self.kept["means"], context, design)
+        means_BND, first_BD = self.history.means(context)
         return segment_routing_states(means_BND, first_BD, context, design, layout)
 
     def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:

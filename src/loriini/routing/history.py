@@ -26,7 +26,6 @@ class History:
         self.sums: Tensor | None = None
         self.summed = 0
         self.recent: list[Tensor] = []
-        self._means: tuple[Tensor, Tensor] | None = None
 
     def add(self, x_BLD: Tensor, context: RoutingContext) -> None:
         """Append a call's states (B, L, D), the last of its history."""
@@ -40,21 +39,15 @@ class History:
             self.recent = [recent[:, older:].clone()]
 
     def means(self, context: RoutingContext) -> tuple[Tensor, Tensor]:
-        """The mean of each segment so far (B, N, D), and of the prompt's tokens in segment 1 (B, D).
-
-        A `decided` call gets those of the call that decided, in which only the current segment differs; it
-        routes no token before the next one begins.
-        """
-        if self._means is None or not context.decided:
-            assert context.prompt_lengths_B is not None
-            sums, T = self._add_up(self._joined(), context), self.segment_length
-            lengths_B1 = context.positions().amax(1, keepdim=True) + 1
-            starts_N = T * torch.arange(sums.shape[1] - 1, device=sums.device)
-            prompts_B1 = context.prompt_lengths_B[:, None].clamp(max=T).minimum(lengths_B1)
-            counts_BN = torch.cat([prompts_B1, (lengths_B1 - starts_N).clamp(min=0, max=T)], dim=1)
-            means = (sums / counts_BN.clamp(min=1)[..., None]).to(self.recent[-1].dtype)
-            self._means = means[:, 1:], means[:, 0]
-        return self._means
+        """The mean of each segment so far (B, N, D), and of the prompt's tokens in segment 1 (B, D)."""
+        assert context.prompt_lengths_B is not None
+        sums, T = self._add_up(self._joined(), context), self.segment_length
+        lengths_B1 = context.positions().amax(1, keepdim=True) + 1
+        starts_N = T * torch.arange(sums.shape[1] - 1, device=sums.device)
+        prompts_B1 = context.prompt_lengths_B[:, None].clamp(max=T).minimum(lengths_B1)
+        counts_BN = torch.cat([prompts_B1, (lengths_B1 - starts_N).clamp(min=0, max=T)], dim=1)
+        means = (sums / counts_BN.clamp(min=1)[..., None]).to(self.recent[-1].dtype)
+        return means[:, 1:], means[:, 0]
 
     def check_crop(self, length: int) -> None:
         """ValueError where fewer tokens than were summed are to stay."""
@@ -73,8 +66,6 @@ class History:
         """Apply a selection of sequences."""
         self.recent = [function(self._joined())]
         self.sums = None if self.sums is None else function(self.sums)
-        if self._means is not None:
-            self._means = function(self._means[0]), function(self._means[1])
 
     def _joined(self) -> Tensor:
         if len(self.recent) > 1:
