@@ -155,5 +155,7 @@ def test_the_precision_is_that_of_the_run(tmp_path: Path) -> None:
     saved(run / "model", "lory")
     assert run_precision(run) == run_precision(run / "model") == "auto"
     (run / "run.json").write_text('{"precision": "bf16"}')
-    assert run_precision(run) == run_precision(run / "model") == "bf16"
+    assert run_precision(run) == "auto"  # in bfloat16 where the hardware has it
+    (run / "run.json").write_text('{"precision": "fp32"}')
+    assert run_precision(run) == run_precision(run / "model") == "fp32"
     assert run_precision(saved(run / "other", "lory")) == "auto"
