@@ -10,7 +10,7 @@ import pytest
 from loriini.convert import corpus_export, corpus_import
 from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
 from loriini.convert.corpus_import import import_corpus
-from loriini.corpus.prepare import Corpus
+from loriini.corpus.prepare import Corpus, open_corpus
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.jobs.lock import folder_lock
@@ -44,6 +44,15 @@ def test_export_and_import_give_the_same_instances(corpus: Corpus, tmp_path: Pat
     assert back.instances.vocab_size == corpus.instances.vocab_size
     again = import_corpus(tmp_path / "back", source(folder, form), tokenizer, corpus.instances.length)
     assert again.manifest == back.manifest
+
+
+def test_prepare_leaves_an_imported_corpus_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
+    folder = export_corpus(corpus, "dataset", tmp_path / "there")
+    import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), corpus.instances.length)
+    with pytest.raises(InputError, match=r"back: holds a corpus without documents, embeddings, .*, imported"):
+        prepared(tmp_path / "back")
+    assert len(open_corpus(tmp_path / "back").instances) == len(corpus.instances)
+    assert not (tmp_path / "back" / "documents").exists()
 
 
 def test_a_data_set_names_the_documents_of_an_instance(corpus: Corpus, tmp_path: Path) -> None:

@@ -79,6 +79,23 @@ def test_other_documents_are_refused(corpus: Corpus) -> None:
         prepare_documents(corpus.folder, topics.documents, {"topics": "2"}, topics.SETTINGS)
 
 
+@pytest.mark.parametrize("change", [{"encoder": "./other"}, {"neighbors": 7}, {"seed": 1}])
+def test_a_refused_corpus_that_lost_a_stage_is_left_as_it_is(
+    corpus: Corpus, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Building the stage would spoil it: the later ones would be refused after it."""
+    out = tmp_path / "corpus"
+    shutil.copytree(corpus.folder, out)
+    shutil.rmtree(out / "embeddings")
+    before = times(out)
+    changed = ", ".join(change)
+    with pytest.raises(InputError, match=rf"neighbors: was made with other settings \({changed}\); choose"):
+        topics.make(out, replace(topics.SETTINGS, **change))
+    assert times(out) == before
+    topics.make(out)
+    assert array_hashes(out) == array_hashes(corpus.folder)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

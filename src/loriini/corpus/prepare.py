@@ -24,7 +24,14 @@ from loriini.corpus.verify import (
     explained_damage,
 )
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, load_artifact, read_manifest, write_manifest
+from loriini.jobs.artifact import (
+    MANIFEST,
+    Artifact,
+    first_few,
+    load_artifact,
+    read_manifest,
+    write_manifest,
+)
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.sources import Fields, ReadOptions
@@ -86,8 +93,29 @@ def prepare_documents(
 def _check(out: Path, settings: PrepareSettings) -> None:
     """InputError, before anything is read, for what stages need that may begin hours later."""
     check_stages(out)
+    _check_rebuildable(out, settings)
     check_tokenizer(settings.tokenizer)
     check_encoder(settings.encoder, settings.encoder_backend)
+
+
+def _check_rebuildable(out: Path, settings: PrepareSettings) -> None:
+    """InputError for a finished corpus of which a stage would be built, and a later one refused after it."""
+    manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
+    if manifest is None:
+        return
+    if lacking := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
+        raise InputError(
+            f"{out}: holds a corpus without {', '.join(lacking)}, imported or of an earlier version; "
+            "choose another --out"
+        )
+    absent = {stage.name for stage in STAGES if not (out / stage.name / MANIFEST).exists()}
+    later = [stage.name for stage in STAGES if stage.name not in absent and absent & {*stage.needs}]
+    recorded, given = manifest["settings"], manifest_of(_of_contents(settings), {})["settings"]
+    if later and (changed := [name for name in given if recorded.get(name, given[name]) != given[name]]):
+        raise InputError(
+            f"{out / later[0]}: was made with other settings ({first_few(changed)}); "
+            "choose another --out, or remove this folder"
+        )
 
 
 def _make(
@@ -100,12 +128,17 @@ def _make(
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
         stages = build_stages(out, Preparation(documents, identity, settings, execute))
-        made = manifest_of({k: v for k, v in asdict(settings).items() if k not in EXECUTION}, stages)
+        made = manifest_of(_of_contents(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:
             cosines = instance_cosines(stages, settings.order, settings.seed)
             write_manifest(out / MANIFEST, {**made, "shared_instance_cosine": cosines})
     return open_corpus(out)
+
+
+def _of_contents(settings: PrepareSettings) -> dict[str, Any]:
+    """The settings that decide a corpus's contents."""
+    return {name: value for name, value in asdict(settings).items() if name not in EXECUTION}
 
 
 def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> dict[str, Any]:
