@@ -55,6 +55,21 @@ def test_an_existing_file_is_a_path_whatever_its_name(
     assert parse_input(f"web={name}:0.5") == InputSpec(name, "web", 0.5)
 
 
+def test_a_pattern_that_matches_with_its_equals_sign_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the folders that Hive and Spark write; files outside of them are not read."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("date=1/a.jsonl", "date=2/a.jsonl", "two/a.jsonl"):
+        Path(name).parent.mkdir()
+        Path(name).write_text("x")
+    assert parse_input("date=*/a.jsonl:0.5") == InputSpec("date=*/a.jsonl", None, 0.5)
+    assert parse_input("all=date=*/a.jsonl") == InputSpec("date=*/a.jsonl", "all")
+    assert parse_input("all=*/a.jsonl") == InputSpec("*/a.jsonl", "all")
+    found = input_files(["date=*/a.jsonl"])
+    assert [(file.path, file.domain) for file in found] == [(f"date={i}/a.jsonl", "a") for i in (1, 2)]
+
+
 @pytest.mark.parametrize("weight", ["0", "2", "1.5", "-1", "1e3", "nan", "inf", "0,5"])
 def test_a_weight_outside_of_0_to_1_is_refused(tmp_path: Path, weight: str) -> None:
     path = tmp_path / "a.jsonl"

@@ -1,5 +1,6 @@
 """Inputs as the user names them, the files behind them, and what identifies their contents."""
 
+import glob
 import hashlib
 import math
 import os
@@ -84,12 +85,13 @@ class InputFile:
 
 
 def parse_input(text: str | Path) -> InputSpec:
-    """Parse `[NAME=]PATH[:WEIGHT]`. A text that is the name of an existing file is a path.
+    """Parse `[NAME=]PATH[:WEIGHT]`. What names existing files, also as a pattern, is a path without NAME.
 
     Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
-    named = None if _exists(whole) else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
+    is_path = _exists(whole) or _exists(_split_weight(whole)[0])
+    named = None if is_path else re.fullmatch(r"([\w.-]+)=(.+)", whole, re.DOTALL)
     name, path = (named[1], named[2]) if named else (None, whole)
     path, weight = _split_weight(path)
     share = _number(weight)
@@ -241,4 +243,6 @@ def _is_local(path: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    return os.path.exists(local_path(path))
+    """Whether a file of this machine has this name, or one that matches it as a pattern."""
+    path = local_path(path)
+    return os.path.exists(path) or any(glob.iglob(path))
