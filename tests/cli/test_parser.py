@@ -65,6 +65,15 @@ def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
     assert named.items() <= defaults.items()
 
 
+def test_a_repeated_option_keeps_its_earlier_values() -> None:
+    for action in (a for command in NAMES for a in actions(command) if a.option_strings and a.nargs == "+"):
+        parser, name = argparse.ArgumentParser(), action.option_strings[-1]
+        parser._add_action(action)
+        for _ in range(2):  # the first call must not change the default
+            values = getattr(parser.parse_args([name, "a", "b", name, "c"]), action.dest)
+            assert (name, list(map(str, values))) == (name, ["a", "b", "c"])
+
+
 def test_a_prompt_file_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with open(tmp_path / "large", "wb") as file:

@@ -38,6 +38,12 @@ class CommandParser(Parser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(conflict_handler="resolve", **settings)  # a command may replace --help
 
+    def add_argument(self, *names: str, **settings: Any) -> Any:
+        """As argparse does, but values of an option that takes several are added up when it is repeated."""
+        if settings.get("nargs") == "+" and names[0].startswith("-"):
+            settings.setdefault("action", "extend")
+        return super().add_argument(*names, **settings)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Join each override with its value, which would otherwise be taken for a positional argument."""
         joined: list[str] = []
