@@ -15,6 +15,7 @@ from loriini.sources.files import (
     matching_paths,
     open_binary,
     size_of,
+    without_query,
 )
 
 
@@ -108,6 +109,19 @@ def test_local_paths() -> None:
     assert local_path("file:///a/b") == "/a/b"
     assert local_path(Path("a/b")) == "a/b"
     assert [is_remote(path) for path in ("a", "file:///a", "s3://a")] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    {
+        "https://x.org/a.jsonl?download=true#top": "https://x.org/a.jsonl",
+        "simplecache::http://x.org/a.csv.gz#?": "simplecache::http://x.org/a.csv.gz",
+        "s3://bucket/what?.jsonl": "s3://bucket/what?.jsonl",
+        "a#1?.jsonl": "a#1?.jsonl",
+    }.items(),
+)
+def test_only_web_addresses_have_a_query(path: str, expected: str) -> None:
+    assert without_query(path) == expected
 
 
 def test_local_patterns(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Files and folders as streams of documents, readable or not."""
 
 import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fsspec
@@ -25,6 +28,11 @@ from sources.reads import (
 )
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.zst", "a.parquet", "file.arrow"])
 def test_remote_files(name: str) -> None:
     system = fsspec.filesystem("memory")
@@ -33,6 +41,19 @@ def test_remote_files(name: str) -> None:
         assert read("memory://bucket") == read(f"memory://bucket/{name}") == EXPECTED
     finally:
         system.store.clear()
+
+
+def test_a_web_address_is_read_by_its_name_without_the_query(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="needs fsspec[http]")
+    (tmp_path / "w.jsonl").write_bytes(lines({"text": "one"}, {"text": "two"}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_port}"
+        found = read(f"http://{host}/w.jsonl?download=true#top")
+        page = read(f"http://{host}/")
+        server.shutdown()
+    assert found == [Document("w.jsonl:1", "one", "w"), Document("w.jsonl:2", "two", "w")]
+    assert [(document.id, document.domain) for document in page] == [(host, "127")]
 
 
 def test_a_folder_of_many_kinds_of_files(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import IO
 
 import zstandard
 
-from loriini.sources.files import open_binary
+from loriini.sources.files import open_binary, without_query
 
 READ_BYTES = 1 << 16
 ZSTD_READ_BYTES = 1 << 11
@@ -29,7 +29,7 @@ Span = tuple[int, int]
 
 def suffixes(path: str | Path) -> tuple[str, str]:
     """A file name's suffixes in lower case, of the format and of the compression: (".jsonl", ".gz")."""
-    stem, last = os.path.splitext(str(path).lower())
+    stem, last = os.path.splitext(without_query(path).lower())
     return (os.path.splitext(stem)[1], last) if last in COMPRESSED else (last, "")
 
 

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,12 @@ def local_path(path: str | Path) -> str:
     """A path of this machine without `file://`; other URLs unchanged."""
     text = str(path)
     return next((text.removeprefix(prefix) for prefix in _LOCAL if text.startswith(prefix)), text)
+
+
+def without_query(path: str | Path) -> str:
+    """A path; of a web address (`http`, `https`), the part before `?` or `#`, which names the file."""
+    text = str(path)
+    return re.split("[?#]", text, maxsplit=1)[0] if re.match(r"(\w+::)*https?://", text) else text
 
 
 def open_binary(path: str | Path) -> IO[bytes]:

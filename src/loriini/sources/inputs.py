@@ -22,6 +22,7 @@ from loriini.sources.files import (
     matching_paths,
     open_binary,
     size_of,
+    without_query,
 )
 from loriini.sources.formats import reader_of
 from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, shard_count
@@ -187,7 +188,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
     paths = files_at(spec.path)
     if paths is None:
-        name = _as_utf8(os.path.basename(spec.path))
+        name = _as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
         domain = spec.name or domain_from_name(name)
         return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
     if not paths:
