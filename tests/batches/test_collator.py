@@ -25,6 +25,30 @@ def test_a_batch_is_padded_and_prompts_are_no_targets() -> None:
     assert labels.tolist() == [[5, 6, 7, 8], [9, 10, -100, -100], [3, 4, 5, -100]]
 
 
+MASK, ANSWER = [0, 0, 1, 1, 0, 1], [-100, -100, 3, 9, -100, 6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "labels"),
+    [
+        ({"completion_mask": MASK}, [-100, -100, 3, 4, -100, 6]),
+        ({"labels": ANSWER}, ANSWER),
+        ({"labels": ANSWER, "prompt_lengths": 3}, [-100, -100, -100, 9, -100, 6]),
+        ({"completion_mask": MASK, "labels": [1, 2, 3, -100, 5, 6]}, [-100, -100, 3, -100, -100, 6]),
+    ],
+)
+def test_tokens_that_an_example_masks_are_no_targets(fields: dict[str, object], labels: list[int]) -> None:
+    """Such as the turns of a user, or the answer of a tool, between two answers."""
+    example = {"input_ids": torch.tensor([1, 2, 3, 4, 5, 6]), **fields}
+    given = {name: torch.as_tensor(value).clone() for name, value in example.items()}
+    batch = PromptCollator(pad_token_id=0)([example, EXAMPLES[0]])
+    assert batch["labels"].tolist() == [labels, [-100, -100, -100, 8, -100, -100]]
+    whole = PromptCollator(pad_token_id=0, train_on_prompt=True)([given])
+    prompt = int(whole["prompt_lengths"])
+    assert whole["labels"].tolist() == [[*range(1, prompt + 1), *labels[prompt:]]]
+    assert all(torch.equal(torch.as_tensor(example[name]), given[name]) for name in given)
+
+
 @pytest.mark.parametrize("name", ["lory", "prefix", "smear", "ec-segment"])
 def test_training_routes_by_the_prompt_whatever_the_answer(name: str) -> None:
     model = tiny_model(name).train()
@@ -45,6 +69,8 @@ def test_training_routes_by_the_prompt_whatever_the_answer(name: str) -> None:
         ({"input_ids": [1, 2], "prompt_lengths": 0}, "has a prompt of 0"),
         ({"input_ids": [1, 2], "prompt_lengths": 3}, "has a prompt of 3"),
         ({"input_ids": [1, 2], "completion_mask": [1, 1]}, "has a prompt of 0"),
+        ({"input_ids": [1, 2], "completion_mask": [0, 1, 1]}, "completion_mask of another length"),
+        ({"input_ids": [1, 2], "labels": [-100]}, "2 tokens has labels or"),
     ],
 )
 def test_an_example_without_a_prompt_is_refused(example: dict[str, object], reason: str) -> None:

@@ -19,7 +19,8 @@ class PromptCollator:
     With `prompt_lengths` it routes in training as in generation: by the prompt alone.
 
     An example holds `input_ids`, prompt first, and its prompt's length as `prompt_lengths`, as the zeros of a
-    `completion_mask`, or as the labels of -100 that TRL gives a prompt. Other fields are left out.
+    `completion_mask`, or as the labels of -100 that TRL gives a prompt. After the prompt, the loss counts the
+    tokens that `completion_mask` and `labels` count, all if there are neither. Other fields are left out.
     """
 
     pad_token_id: int
@@ -29,19 +30,17 @@ class PromptCollator:
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask` and `labels` (B, L), padded on the right, and `prompt_lengths` (B,).
 
-        ValueError for an example without a prompt.
+        ValueError for an example without a prompt, or with fields of different lengths.
         """
         ids = [torch.as_tensor(example["input_ids"]) for example in examples]
         lengths_B = torch.tensor([prompt_length(example) for example in examples])
+        labels = [labels_of(example, self.train_on_prompt) for example in examples]
         mask_BL = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
         input_ids = pad_sequence(ids, batch_first=True, padding_value=self.pad_token_id)
-        counted_BL = mask_BL.bool()
-        if not self.train_on_prompt:
-            counted_BL &= torch.arange(mask_BL.shape[1]) >= lengths_B[:, None]
         return {
             "input_ids": input_ids,
             "attention_mask": mask_BL,
-            "labels": input_ids.masked_fill(~counted_BL, IGNORED),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
             "prompt_lengths": lengths_B,
         }
 
@@ -59,6 +58,24 @@ def prompt_length(example: Mapping[str, Any]) -> int:
     if not 0 < length <= len(example["input_ids"]):
         raise ValueError(f"an example of {len(example['input_ids'])} tokens has a prompt of {length}")
     return length
+
+
+def labels_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
+    """An example's labels (L,), IGNORED where its fields, or its prompt, leave a token out of the loss.
+
+    ValueError where fields differ in length.
+    """
+    ids_L = torch.as_tensor(example["input_ids"])
+    labels_L = torch.as_tensor(example.get("labels", ids_L), dtype=ids_L.dtype)
+    counted_L = torch.as_tensor(example.get("completion_mask", torch.ones_like(ids_L))).bool()
+    if not len(ids_L) == len(labels_L) == len(counted_L):
+        raise ValueError(
+            f"an example of {len(ids_L)} tokens has labels or a completion_mask of another length"
+        )
+    labels_L = labels_L.masked_fill(~counted_L, IGNORED)
+    length = prompt_length(example)
+    labels_L[:length] = ids_L[:length] if train_on_prompt else IGNORED
+    return labels_L
 
 
 def leading(values: Any, value: int) -> int:
