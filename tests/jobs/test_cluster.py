@@ -87,6 +87,32 @@ def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path:
     assert (tmp_path / "done").read_text() == "0 1 "
 
 
+def test_all_arrays_are_watched_and_cancelled(tmp_path: Path, slurm: Path) -> None:
+    """datatrove submits several where one would have more than `max_array_size` jobs."""
+    (slurm / "sbatch").write_text(
+        "#!/bin/bash\n"
+        'echo x >> "$SLURM_STAND_IN/submitted"\n'
+        'echo "Submitted batch job $(wc -l < "$SLURM_STAND_IN/submitted")"\n'
+    )
+    (slurm / "squeue").write_text('#!/bin/bash\necho "$@" >> "$SLURM_STAND_IN/watched"\n')
+    execute = make_executor("slurm", 5, (*OPTIONS, "max_array_size=2"))
+    with pytest.raises(RuntimeError, match="5 tasks were lost"):
+        build_with(tmp_path / "stage", squares(5), execute)
+    assert (slurm / "watched").read_text().splitlines()[0] == "-h -j 1,2,3"
+    assert (slurm / "cancelled").read_text() == "1 2 3\n"
+
+
+def test_arrays_submitted_before_a_failure_are_cancelled(tmp_path: Path, slurm: Path) -> None:
+    (slurm / "sbatch").write_text(
+        "#!/bin/bash\n"
+        '[ -e "$SLURM_STAND_IN/submitted" ] && exit 1\n'
+        'touch "$SLURM_STAND_IN/submitted"; echo Submitted batch job 7\n'
+    )
+    with pytest.raises(InputError, match="sbatch failed"):
+        build_with(tmp_path / "stage", squares(3), make_executor("slurm", 3, (*OPTIONS, "max_array_size=2")))
+    assert (slurm / "cancelled").read_text() == "7\n"
+
+
 def test_slurm_jobs_that_vanish_are_reported(tmp_path: Path, slurm: Path) -> None:
     (slurm / "srun").write_text("#!/bin/bash\n")
     with pytest.raises(RuntimeError, match=r"2 tasks were lost, square-0 the first; the jobs' logs: .*stage"):
@@ -113,6 +139,16 @@ def test_options_are_parsed_to_their_types() -> None:
     assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
 
 
+def test_options_of_sbatch_are_passed_on_as_they_are(tmp_path: Path, slurm: Path) -> None:
+    (slurm / "srun").write_text("#!/bin/bash\n")
+    given = ("sbatch_args.account=00123", "sbatch_args.nice=0", "sbatch_args.exclusive=true")
+    with pytest.raises(RuntimeError, match="1 tasks were lost"):
+        build_with(tmp_path / "stage", squares(1), make_executor("slurm", 1, (*OPTIONS, *given)))
+    script = (slurm / "script").read_text()
+    for line in ("account=00123", "nice=0", "exclusive"):
+        assert f"#SBATCH --{line}\n" in script
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -120,6 +156,10 @@ def test_options_are_parsed_to_their_types() -> None:
         (("partition=cpu",), "needs --executor-options time="),
         (("colour=red",), "executor option 'colour=red': give KEY=VALUE, KEY one of: .*time"),
         (("time",), "executor option 'time': give KEY=VALUE"),
+        (("sbatch_args=x",), "executor option 'sbatch_args=x': give .*sbatch_args.KEY"),
+        (("sbatch_args.a=1", "sbatch_args=x"), "executor option 'sbatch_args=x': give"),
+        (("srun_args.=x",), "executor option 'srun_args.=x': give"),
+        (("partition.x=cpu",), "executor option 'partition.x=cpu': give"),
     ],
 )
 def test_wrong_options_are_refused(options: tuple[str, ...], message: str) -> None:

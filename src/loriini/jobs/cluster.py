@@ -40,6 +40,8 @@ RESERVED = (
     "depends_job_id",
 )
 """Arguments of datatrove's executors that are set here, not by the user."""
+DICTIONARIES = ("sbatch_args", "srun_args")
+"""Those that are options of Slurm's commands, passed on as they are."""
 BOOLEANS = {"true": True, "false": False}
 FAILED = "{}.failed.json"
 POLL_SECONDS = 5.0
@@ -118,15 +120,49 @@ def ray_executor(workers: int, options: Sequence[str]) -> ClusterExecutor:
 
 
 class _Slurm(SlurmPipelineExecutor):
-    """Without the job that merges datatrove's own statistics."""
+    """With the ids of all arrays that it submits, and without the job that merges datatrove's own statistics.
+
+    It submits several where one would have more than `max_array_size` jobs, and keeps the last id.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.submitted: list[str] = []
+        super().__init__(**options)
+
+    @property
+    def job_id(self) -> str | None:
+        return self.submitted[-1] if self.submitted else None
+
+    @job_id.setter
+    def job_id(self, job: str | None) -> None:
+        if job:
+            self.submitted.append(job)
 
     def launch_merge_stats(self) -> None:
         """Nothing to merge."""
 
 
 def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-    """Submit an array of jobs and wait for it; when we stop earlier, the remaining jobs are cancelled."""
+    """Submit arrays of jobs and wait for them; when we stop earlier, the remaining jobs are cancelled."""
     jobs = cluster.jobs(_Slurm, tasks, parts, logs)
+    try:
+        _submit(jobs)
+        gone_since = None
+        while not all(is_finished(parts, task) for task in tasks):
+            _check_failures(tasks, parts)
+            arrays = ",".join(jobs.submitted)
+            queue = subprocess.run(["squeue", "-h", "-j", arrays], capture_output=True, text=True)
+            gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
+            if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
+                _cancel(jobs.submitted)  # in case one is left
+                return
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        _cancel(jobs.submitted)
+        raise
+
+
+def _submit(jobs: _Slurm) -> None:
     try:
         with environment_variables(WORKER_ENVIRONMENT):  # sbatch passes it on
             jobs.run()
@@ -134,27 +170,15 @@ def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, 
         raise InputError(
             f"executor 'slurm': sbatch failed ({error}); run it where jobs are submitted"
         ) from error
-    try:
-        gone_since = None
-        while not all(is_finished(parts, task) for task in tasks):
-            _check_failures(tasks, parts)
-            queue = subprocess.run(["squeue", "-h", "-j", jobs.job_id], capture_output=True, text=True)
-            gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
-            if gone_since and time.monotonic() - gone_since > GRACE_SECONDS:
-                _cancel(jobs.job_id)  # in case one is left
-                return
-            time.sleep(POLL_SECONDS)
-    except BaseException:
-        _cancel(jobs.job_id)
-        raise
 
 
-def _cancel(job: str) -> None:
-    subprocess.run(["scancel", job], capture_output=True)
+def _cancel(arrays: Sequence[str]) -> None:
+    if arrays:
+        subprocess.run(["scancel", *arrays], capture_output=True)
 
 
 def _is_gone(queue: "subprocess.CompletedProcess[str]") -> bool:
-    """Whether squeue no longer lists the job; False when squeue fails for another reason."""
+    """Whether squeue no longer lists the jobs; False when squeue fails for another reason."""
     if queue.returncode:
         return "invalid job id" in queue.stderr.lower()
     return not queue.stdout.strip()
@@ -213,17 +237,19 @@ def _progress_of(tasks: Sequence[Task], parts: Path, advance: Advance) -> Iterat
 def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str, Any]:
     """`KEY=VALUE` as the executor's arguments; `sbatch_args.KEY=VALUE` is an item of a dictionary."""
     known = [name for name in signature(executor.__init__).parameters if name not in RESERVED]
+    keys = [f"{name}.KEY" if name in DICTIONARIES else name for name in known]
     parsed: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
-        name, _, inner = key.partition(".")
-        if not equals or name not in known:
-            raise InputError(f"executor option {option!r}: give KEY=VALUE, KEY one of: {', '.join(known)}")
-        typed = int(value) if value.isdecimal() else BOOLEANS.get(value.lower(), value)
+        name, dot, inner = key.partition(".")
+        if not equals or name not in known or (not inner if name in DICTIONARIES else dot):
+            raise InputError(f"executor option {option!r}: give KEY=VALUE, KEY one of: {', '.join(keys)}")
+        if name == "sbatch_args" and value.lower() == "true":
+            value = ""  # `--exclusive`, not `--exclusive=true`
         if inner:
-            parsed.setdefault(name, {})[inner] = typed
+            parsed.setdefault(name, {})[inner] = value
         else:
-            parsed[name] = typed
+            parsed[name] = int(value) if value.isdecimal() else BOOLEANS.get(value.lower(), value)
     return parsed
 
 
