@@ -9,6 +9,7 @@ from loriini.errors import InputError
 from loriini.sources.files import (
     files_at,
     fingerprint,
+    is_changed_remotely,
     is_remote,
     is_special,
     local_path,
@@ -100,7 +101,9 @@ def test_fingerprint_changes_with_the_file(tmp_path: Path, memory: fsspec.Abstra
     assert size_of(tmp_path / "absent") is None
     assert (fingerprint(path), fingerprint("memory://bucket/b.txt")) == before
     path.write_text("xy")
+    assert not is_changed_remotely("memory://bucket/b.txt", {**before[1], "owner": "known to a listing"})
     memory.pipe("/bucket/b.txt", b"bb")
+    assert is_changed_remotely("memory://bucket/b.txt", before[1])
     assert fingerprint(path) != before[0]
     assert fingerprint("memory://bucket/b.txt") != before[1]
 

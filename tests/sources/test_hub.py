@@ -84,6 +84,37 @@ def test_identity_is_by_files_or_by_commit(folder: Path, monkeypatch: pytest.Mon
     assert commits[0] != commits[1]
 
 
+STAND_IN = """
+class Rows:
+    num_shards, column_names = 2, ["text"]
+
+    def __init__(self, text):
+        self.text = text
+
+    shard = select_columns = lambda self, *_, **__: self
+
+    def __iter__(self):
+        yield {"text": self.text}
+
+def load_dataset(name, config, split, revision, streaming):
+    return Rows(f"{name} at {revision}")
+"""
+
+
+def test_every_shard_is_read_at_the_commit_that_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the data set has another one by then; the process that reads it imports a stand-in."""
+    (tmp_path / "datasets.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    commits = iter(["1234", "5678"])
+    info = type("Info", (), {"sha": property(lambda self: next(commits))})()
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda self, name: info)
+    found = [document.text for document in read_documents(["hf:ORG/NAME"])]
+    assert found == 2 * ["ORG/NAME at 1234"]
+    assert next(commits) == "5678"
+
+
 def test_a_damaged_shard_is_refused_or_left_out(folder: Path, tmp_path: Path) -> None:
     content = (folder / "test-00000-of-00001.parquet").read_bytes()
     (tmp_path / "train.parquet").write_bytes(content[:4] + b"\xff" * 40 + content[44:])

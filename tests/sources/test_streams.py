@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,7 @@ from loriini.jobs.artifact import digest
 from loriini.jobs.processes import ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Fields, ReadOptions, decoder, streams
+from loriini.sources.document import Document
 from loriini.sources.inputs import InputFile
 from loriini.sources.streams import open_streams
 
@@ -208,7 +210,7 @@ def test_a_file_that_is_not_cut_is_the_task_of_earlier_versions(
     monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
     opened, identity = open_streams([str(path)], STOP)
     file: dict[str, Any] = asdict(InputFile(str(path), "a.parquet", "a", size=path.stat().st_size))
-    del file["row_groups"], file["rows_before"]
+    del file["row_groups"], file["rows_before"], file["revision"]
     how = [asdict(STOP.fields), STOP.min_characters, STOP.max_document_characters]
     assert [stream.identity for stream in opened] == [digest([[(file, identity[str(path)])], how])]
 
@@ -276,6 +278,32 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     opened, identity = open_streams(inputs, STOP)
     lines(tmp_path / "a.jsonl", "another")
     with pytest.raises(InputError, match="changed while it was read"):
+        write_documents(tmp_path / "out", opened, {}, identity)
+
+
+@pytest.mark.parametrize("given", ["memory://bucket", "memory://bucket/a.jsonl"])
+def test_a_remote_file_that_changes_while_it_is_read_is_refused(given: str, tmp_path: Path) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe("/bucket/a.jsonl", b'{"text": "a"}')
+    try:
+        assert stored(tmp_path / "whole", [given]) == ["a"]
+        opened, identity = open_streams([given], STOP)
+        system.pipe("/bucket/a.jsonl", b'{"text": "b"}')  # of the same size
+        with pytest.raises(InputError, match=r"a\.jsonl: changed while it was read"):
+            write_documents(tmp_path / "out", opened, {}, identity)
+    finally:
+        system.store.clear()
+
+
+def test_a_data_set_that_changed_before_it_was_identified_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = InputFile("hf:ORG/NAME", "NAME-0", "NAME", shard=(0, 1), revision="new")
+    monkeypatch.setattr(streams, "input_states", lambda inputs: {shard.path: {"revision": "old"}})
+    monkeypatch.setattr(streams, "input_files", lambda inputs: [shard])
+    monkeypatch.setattr(streams, "read_file", lambda file, options: [Document("1", "a", "NAME")])
+    opened, identity = open_streams([shard.path], STOP)
+    with pytest.raises(InputError, match="hf:ORG/NAME: changed while it was read"):
         write_documents(tmp_path / "out", opened, {}, identity)
 
 

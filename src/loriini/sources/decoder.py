@@ -3,7 +3,7 @@
     python decoder.py parquet|arrow PATH COLUMNS LONGEST
     python decoder.py parquet PATH COLUMNS LONGEST START STOP
     python decoder.py row_groups PATH COLUMNS LONGEST
-    python decoder.py dataset '[NAME, CONFIG, SPLIT, SHARD, SHARDS]' COLUMNS LONGEST
+    python decoder.py dataset '[NAME, CONFIG, SPLIT, COMMIT, SHARD, SHARDS]' COLUMNS LONGEST
 
 Of a file, writes an Arrow stream of those of COLUMNS (a JSON list) that the file has; the stream's schema
 lists all of the file's columns. A row of more than LONGEST bytes is replaced by an empty batch with the
@@ -135,6 +135,7 @@ def _data_set(
     name: str,
     config: str | None,
     split: str,
+    commit: str | None,
     shard: int | None,
     shards: int,
     *,
@@ -148,7 +149,7 @@ def _data_set(
     # tqdm's bars are not shown, but a killed process would leave its lock across processes behind.
     tqdm.tqdm.set_lock(threading.RLock())
     _limit_time()
-    rows = datasets.load_dataset(name, config, split=split, streaming=True)
+    rows = datasets.load_dataset(name, config, split=split, revision=commit, streaming=True)
     if shard is None:
         yield _line({"shards": rows.num_shards})
         return

@@ -4,7 +4,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +14,11 @@ import fsspec
 from loriini.errors import InputError
 
 _LOCAL = ("file://", "local://")
+_OF_VERSION = (
+    *("size", "etag", "lastmodified", "mtime", "modified", "created", "generation"),
+    *("md5hash", "contentmd5", "digest", "blobid"),
+)
+"""Metadata of a remote file that change with its contents, without `-` and `_`."""
 
 
 def is_remote(path: str | Path) -> bool:
@@ -112,6 +117,17 @@ def fingerprint(path: str | Path) -> dict[str, Any]:
     if not _is_ordinary(found):
         raise OSError("neither a file nor a folder")  # opening a pipe would block
     return {"size": found.st_size, "mtime": found.st_mtime_ns}
+
+
+def is_changed_remotely(url: str, before: Mapping[str, Any]) -> bool:
+    """Whether a remote file is no longer that of an earlier `fingerprint`.
+
+    A server says more of a file alone than in a folder's listing: what it said both times is compared.
+    """
+    _file_system(url)[0].invalidate_cache()
+    now = fingerprint(url)
+    both = (key for key in now if key in before and re.sub("[-_]", "", key).lower() in _OF_VERSION)
+    return any(now[key] != before[key] for key in both)
 
 
 def size_of(path: str | Path) -> int | None:

@@ -4,6 +4,7 @@ They are read in another process: a damaged file can crash it, and then ends tha
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,18 +30,18 @@ def plain_name(path: str) -> str:
     return PREFIX + whole[1] if whole else path
 
 
-def shard_count(path: str) -> int:
+def shard_count(path: str, commit: str | None) -> int:
     """The number of shards of a data set; InputError when it cannot be opened."""
     import_optional("datasets", path)
-    with _rows(path, None, []) as (found, _, failure):
+    with _rows(path, commit, None, []) as (found, _, failure):
         if not found:
             raise _unreachable(path, failure())
         return int(found["shards"])
 
 
-def read_shard(path: str, shard: tuple[int, int], fields: Fields) -> Records:
+def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fields) -> Records:
     """The rows of shard i of n of a data set, only the columns needed where they are known."""
-    with _rows(path, shard, sorted(fields.columns)) as (found, rows, failure):
+    with _rows(path, commit, shard, sorted(fields.columns)) as (found, rows, failure):
         if not found:
             raise _unreachable(path, failure())
         if found["columns"]:
@@ -50,19 +51,24 @@ def read_shard(path: str, shard: tuple[int, int], fields: Fields) -> Records:
             raise BadRecord("unreadable data set", reason, fix="data set")
 
 
-def revision(path: str) -> str:
-    """The commit of a data set on the hub."""
+def revision(path: str) -> str | None:
+    """The commit of a data set on the hub; None for a folder on this machine."""
+    name = _split(path)[0]
+    if os.path.isdir(name):
+        return None
     try:
-        return str(import_optional("huggingface_hub", path).HfApi().dataset_info(_split(path)[0]).sha)
+        return str(import_optional("huggingface_hub", path).HfApi().dataset_info(name).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 
 
 @contextmanager
-def _rows(path: str, shard: tuple[int, int] | None, columns: list[str]) -> Iterator[_Rows]:
+def _rows(
+    path: str, commit: str | None, shard: tuple[int, int] | None, columns: list[str]
+) -> Iterator[_Rows]:
     """What is found of a data set (empty if it cannot be opened), a shard's rows, and why they ended."""
     index, count = shard or (None, 1)
-    place = json.dumps([*_split(path), index, count])
+    place = json.dumps([*_split(path), commit, index, count])
     with run_decoder("dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):
         # A process that is killed may cut its last line.
         whole = (json.loads(line) for line in stream if line.endswith(b"\n"))

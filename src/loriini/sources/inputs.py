@@ -5,7 +5,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from loriini.sources.dropped import no_documents
 from loriini.sources.files import (
     files_at,
     fingerprint,
+    is_changed_remotely,
     is_remote,
     local_path,
     matching_paths,
@@ -30,6 +31,9 @@ from loriini.sources.records import domain_from_name
 
 HASHED_BYTES = 1 << 30
 """Inputs of at most this total size are identified by their bytes, larger ones by sizes and mtimes."""
+
+State = dict[str, Any]
+"""What changes when a file's contents do: size and mtime, a server's metadata, or a data set's commit."""
 
 DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
 """Files that the datasets library writes beside the Arrow files of a saved data set."""
@@ -64,6 +68,8 @@ class InputFile:
     """Bytes on disk; None if unknown."""
     shard: tuple[int, int] | None = None
     """(i, n) for shard i of n of a data set."""
+    revision: str | None = None
+    """The commit of a data set on the hub."""
     span: tuple[int, int] | None = None
     """(start, stop) for a part of a file: its lines that begin after byte `start` up to and with byte `stop`;
     in the first part also the line at byte 0. Of a zstd file, frames begin at these bytes."""
@@ -146,14 +152,32 @@ def input_identity(inputs: Sequence[str | Path]) -> dict[str, str]:
     its size and mtime; for a remote file, of its metadata such as the ETag; for a data set, of its commit.
     Raises InputError when an input is missing.
     """
+    return identity_of(input_states(inputs))
+
+
+def input_states(inputs: Sequence[str | Path]) -> dict[str, State]:
+    """The state of every file, and of every data set on the hub; InputError when an input is missing."""
     paths = [path for text in inputs for spec in _matching(text) for path in _paths_of(spec)]
-    states = {path: _fingerprint(path) for path in paths}
+    return {path: _state(path) for path in paths}
+
+
+def identity_of(states: Mapping[str, State]) -> dict[str, str]:
+    """`input_identity` of the files with these states."""
     sizes = [int(found["size"]) for path, found in states.items() if _is_local(path) and "size" in found]
     by_bytes = sum(sizes) <= HASHED_BYTES
     return {
         path: _hash(path) if by_bytes and _is_local(path) and "size" in found else digest(found)
         for path, found in states.items()
     }
+
+
+def is_changed(file: InputFile, before: State | None) -> bool:
+    """Whether a file is no longer in the state `before`; InputError for one that cannot be reached."""
+    if file.shard:  # its commit does not change; the files of a folder have states of their own
+        return before is not None and before != {"revision": file.revision}
+    if is_remote(file.path) and before is not None:
+        return is_changed_remotely(file.path, before)
+    return _state(file.path) != before
 
 
 def _split_weight(path: str) -> tuple[str, str]:
@@ -182,9 +206,10 @@ def _matching(text: str | Path) -> list[InputSpec]:
 
 def _files_of(spec: InputSpec) -> list[InputFile]:
     if is_data_set(spec.path):
-        count = shard_count(spec.path)
+        commit = revision(spec.path)
+        count = shard_count(spec.path, commit)
         name = os.path.basename(spec.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
-        whole = InputFile(spec.path, name, spec.name or name, spec.weight)
+        whole = InputFile(spec.path, name, spec.name or name, spec.weight, revision=commit)
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
     paths = files_at(spec.path)
     if paths is None:
@@ -222,7 +247,7 @@ def _paths_of(spec: InputSpec) -> list[str]:
     return files_at(local) or [local] if os.path.isdir(local) else [spec.path]
 
 
-def _fingerprint(path: str) -> dict[str, Any]:
+def _state(path: str) -> State:
     if is_data_set(path):
         return {"revision": revision(path)}
     try:

@@ -16,10 +16,10 @@ from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import DAMAGE, count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
-from loriini.sources.files import fingerprint, is_remote
+from loriini.sources.files import is_remote
 from loriini.sources.formats import reader_of
 from loriini.sources.frames import frame_starts
-from loriini.sources.inputs import InputFile, input_files, input_identity
+from loriini.sources.inputs import InputFile, State, identity_of, input_files, input_states, is_changed
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
 from loriini.sources.readers import read_json_lines, read_parquet
@@ -32,8 +32,6 @@ PART_BYTES = 1 << 26
 
 ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 """Yields documents, and calls its argument with what it drops."""
-
-Fingerprint = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -62,16 +60,16 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[Docu
 
     Raises InputError for an input that is absent or empty.
     """
+    states = input_states(inputs)
+    identity = identity_of(states)
     files = input_files(inputs)
-    before = {file.path: _fingerprint(file) for file in files}
-    identity = input_identity(inputs)
     of_all = digest(identity)
     how = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
     for group in _file_groups(files, options.fields):
         # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
         what = [(_described(file), identity.get(file.path, of_all)) for file in group]
-        read = partial(_read, group, {file.path: before[file.path] for file in group}, options)
+        read = partial(_read, group, {file.path: states.get(file.path) for file in group}, options)
         part = group[-1] if group[-1].is_part else None
         streams.append(DocumentStream(read, digest([what, how]), part, options.on_error == "stop"))
     return streams, identity
@@ -115,12 +113,12 @@ def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str
 
 
 def _described(file: InputFile) -> dict[str, Any]:
-    """The file for a stream's identity, the same as in versions that did not cut parquet files."""
-    return {
-        name: value
-        for name, value in asdict(file).items()
-        if file.row_groups or name not in ("row_groups", "rows_before")
-    }
+    """The file for a stream's identity, the same as in versions that did not cut parquet files.
+
+    A data set's commit is in the digest beside it.
+    """
+    left_out = ("revision",) if file.row_groups else ("revision", "row_groups", "rows_before")
+    return {name: value for name, value in asdict(file).items() if name not in left_out}
 
 
 def _file_groups(files: Iterable[InputFile], fields: Fields) -> Iterator[list[InputFile]]:
@@ -184,7 +182,7 @@ def _size(file: InputFile) -> int:
 
 def _read(
     files: Sequence[InputFile],
-    before: Mapping[str, Fingerprint],
+    before: Mapping[str, State | None],
     options: ReadOptions,
     on_drop: OnDrop,
     newlines_before: int = 0,
@@ -204,15 +202,5 @@ def _read(
             yield document
         if empty and not dropped and not file.is_part:
             on_drop(Dropped(None, file.path, "empty file"))
-        if _fingerprint(file) != before[file.path]:
+        if is_changed(file, before[file.path]):
             raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
-
-
-def _fingerprint(file: InputFile) -> Fingerprint:
-    """The fingerprint of a local file; None for any other."""
-    if file.shard or is_remote(file.path):
-        return None
-    try:
-        return fingerprint(file.path)
-    except OSError:
-        return None
