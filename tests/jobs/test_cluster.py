@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobs.test_tasks import build_with, raise_input_error, squares
+from jobs.test_tasks import build_with, raise_input_error, raise_value_error, squares
 from loriini.errors import InputError
 from loriini.jobs import executors
 from loriini.jobs.executors import make_executor
@@ -76,7 +76,7 @@ def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path:
     tasks = [*squares(2), Task("wrong", raise_input_error), *squares(4)[3:]]
 
     def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
-        cluster.TaskShare(tasks, parts).run(None)
+        cluster.TaskShare(tasks, parts, logs).run(None)
         (slurm / "sbatch").write_text("#!/bin/bash\necho Submitted batch job 7\n")
         cluster._run_on_slurm(executor, tasks, parts, logs)
 
@@ -85,6 +85,23 @@ def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path:
         build_with(tmp_path / "stage", tasks, replace(execute, run=run))
     assert (slurm / "cancelled").read_text() == "7\n"
     assert (tmp_path / "done").read_text() == "0 1 "
+
+
+def test_a_job_of_a_killed_attempt_may_fail_during_the_next(tmp_path: Path) -> None:
+    killed: list[tuple[Path, Path]] = []
+
+    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+        if not killed:
+            killed.append((parts, logs))
+            raise KeyboardInterrupt
+        cluster.TaskShare([Task("square-0", raise_value_error)], *killed[0]).run(None)
+        cluster.TaskShare(tasks, parts, logs).run(None)
+
+    execute = replace(make_executor("slurm", 1, OPTIONS), run=run)
+    with pytest.raises(KeyboardInterrupt):
+        build_with(tmp_path / "stage", squares(2), execute)
+    build_with(tmp_path / "stage", squares(2), execute)
+    assert (tmp_path / "stage" / "squares").read_text() == "01"
 
 
 def test_all_arrays_are_watched_and_cancelled(tmp_path: Path, slurm: Path) -> None:

@@ -141,6 +141,26 @@ def test_a_task_finished_by_another_job_meanwhile(tmp_path: Path) -> None:
     assert build_artifact(tmp_path / "stage", {}, {}, write).counts == {"by": "another"}
 
 
+def test_a_job_whose_folder_is_being_removed_does_not_finish_with_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt begins while it writes; its last file keeps the folder from being removed."""
+
+    def write_in_two_steps(folder: Path, advance: Advance) -> dict[str, Any]:
+        (folder / "first").write_text("x")
+        with monkeypatch.context() as patch:
+            patch.setattr("shutil.rmtree", lambda path, **_: Path(path, "first").unlink(missing_ok=True))
+            run_tasks("next", [], temporary, SERIAL)
+        (folder / "last").write_text("y")
+        return {}
+
+    temporary = tmp_path / "stage.unfinished"
+    parts_folder(temporary).mkdir()
+    with pytest.raises(FileNotFoundError):
+        run_tasks("steps", [Task("steps", write_in_two_steps)], temporary, SERIAL)
+    assert not (parts_folder(temporary) / "steps").exists()
+
+
 def test_a_worker_process_has_one_thread_and_no_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

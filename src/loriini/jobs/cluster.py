@@ -16,6 +16,7 @@ from inspect import signature
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from uuid import uuid4
 
 from datatrove.executor.base import PipelineExecutor
 from datatrove.executor.ray import RayPipelineExecutor
@@ -55,12 +56,12 @@ class TaskShare(PipelineStep):
     type = "LORIINI"
     name = "tasks"
 
-    def __init__(self, tasks: Sequence[Task], parts: Path) -> None:
+    def __init__(self, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
         super().__init__()
-        self.tasks, self.parts = tasks, parts
+        self.tasks, self.parts, self.logs = tasks, parts, logs
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Run the rank's unfinished tasks; the first failure is written to a file and ends it."""
+        """Run the rank's unfinished tasks; the first failure is written to a file in `logs` and ends it."""
         for task in self.tasks[rank::world_size]:
             if is_finished(self.parts, task):
                 continue
@@ -69,7 +70,7 @@ class TaskShare(PipelineStep):
             except Exception as error:
                 wrong = isinstance(error, InputError)
                 message = str(error) if wrong else traceback.format_exc()
-                write_json(self.parts / FAILED.format(task.name), {"wrong_input": wrong, "message": message})
+                write_json(self.logs / FAILED.format(task.name), {"wrong_input": wrong, "message": message})
                 return
 
 
@@ -84,20 +85,20 @@ class ClusterExecutor:
     def __call__(self, tasks: Sequence[Task], parts: Path, advance: Advance) -> None:
         """Run the tasks; raises what one of them raised, and WorkerDied when one is lost."""
         parts = parts.absolute()
-        logs = parts / "logs" / tasks[0].name
-        for task in tasks:
-            (parts / FAILED.format(task.name)).unlink(missing_ok=True)
+        # Of this attempt alone: the jobs of one that was killed may still run, and fail.
+        logs = parts / "logs" / f"{tasks[0].name}.{uuid4().hex}"
+        logs.mkdir(parents=True)
         logger.disable("datatrove")
         with _progress_of(tasks, parts, advance):
             self.run(self, tasks, parts, logs)
-        _check_failures(tasks, parts)
+        _check_failures(tasks, logs)
         if lost := [task.name for task in tasks if not is_finished(parts, task)]:
             raise WorkerDied(f"{len(lost)} tasks were lost, {lost[0]} the first; the jobs' logs: {logs}")
 
     def jobs(self, executor: type[PipelineExecutor], tasks: Sequence[Task], parts: Path, logs: Path) -> Any:
         """datatrove's executor of the tasks."""
         return executor(
-            pipeline=[TaskShare(tasks, parts)],
+            pipeline=[TaskShare(tasks, parts, logs)],
             tasks=min(self.workers, len(tasks)),
             logging_dir=str(logs),
             skip_completed=False,  # the tasks' own folders show what is finished
@@ -149,7 +150,7 @@ def _run_on_slurm(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, 
         _submit(jobs)
         gone_since = None
         while not all(is_finished(parts, task) for task in tasks):
-            _check_failures(tasks, parts)
+            _check_failures(tasks, logs)
             arrays = ",".join(jobs.submitted)
             queue = subprocess.run(["squeue", "-h", "-j", arrays], capture_output=True, text=True)
             gone_since = (gone_since or time.monotonic()) if _is_gone(queue) else None
@@ -197,10 +198,10 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
     cluster.jobs(RayPipelineExecutor, tasks, parts, logs).run()
 
 
-def _check_failures(tasks: Sequence[Task], parts: Path) -> None:
+def _check_failures(tasks: Sequence[Task], logs: Path) -> None:
     """Raise the failure of the first task that wrote one."""
     for task in tasks:
-        path = parts / FAILED.format(task.name)
+        path = logs / FAILED.format(task.name)
         if path.exists():
             failure = json.loads(path.read_text())
             if failure["wrong_input"]:

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -70,7 +71,10 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
     """
     parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        removed = parts / f".{uuid4().hex}"  # so that a job that still writes to it cannot finish with a part
+        with suppress(OSError):
+            os.replace(leftover, removed)
+        shutil.rmtree(removed, ignore_errors=True)
     left = [task for task in tasks if not is_finished(parts, task)]
     with progress(title, sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
