@@ -68,6 +68,12 @@ def test_damage_is_refused(tmp_path: Path, suffix: str, damage, reason: str) -> 
         read_megatron(tmp_path / "set")
 
 
+def test_a_set_without_tokens_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "set", ())
+    with pytest.raises(InputError, match=r"set\.idx: counts no tokens; give a data set"):
+        read_megatron(tmp_path / "set")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write(tmp_path / "set")
     (tmp_path / "set.bin").unlink()

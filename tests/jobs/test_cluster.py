@@ -223,6 +223,19 @@ def test_ray_gets_the_options_and_all_tasks(tmp_path: Path, monkeypatch: pytest.
     assert started["runtime_env"] == {"env_vars": WORKER_ENVIRONMENT}
 
 
+@pytest.mark.parametrize("error", [ConnectionError("no Ray there"), ValueError("no Ray there")])
+def test_a_ray_cluster_that_cannot_be_joined_is_reported(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**options: object) -> None:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=refuse))
+    monkeypatch.setattr(executors, "find_spec", lambda name: True)
+    with pytest.raises(InputError, match=r"executor 'ray': .*\(no Ray there\); check RAY_ADDRESS"):
+        build_with(tmp_path / "stage", squares(1), make_executor("ray", 1))
+
+
 @pytest.mark.drill
 @pytest.mark.filterwarnings("ignore:placement_group:DeprecationWarning")  # datatrove's
 def test_ray_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

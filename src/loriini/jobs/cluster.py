@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from textwrap import shorten
 from threading import Event, Thread
 from typing import Any
 from uuid import uuid4
@@ -189,12 +190,18 @@ def _run_on_ray(cluster: ClusterExecutor, tasks: Sequence[Task], parts: Path, lo
     import ray
 
     if not ray.is_initialized():
-        ray.init(
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": WORKER_ENVIRONMENT},
-        )
+        try:
+            ray.init(
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={"env_vars": WORKER_ENVIRONMENT},
+            )
+        except (ConnectionError, ValueError) as error:  # ValueError: of an address that cannot be
+            raise InputError(
+                f"executor 'ray': no cluster can be joined ({shorten(str(error), 200)}); "
+                "check RAY_ADDRESS, or unset it for this machine's own"
+            ) from error
     cluster.jobs(RayPipelineExecutor, tasks, parts, logs).run()
 
 
