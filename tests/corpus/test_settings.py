@@ -40,17 +40,20 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("{}")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: name)
     for name in ("lsa", "plain", "./plain", "~/plain", str(tmp_path / "plain"), "sentence"):
-        check_encoder(name, "openvino")
+        check_encoder(name, backend="openvino")
     for name in ("typo", "models/typo/deep", "./typo", "~/typo", "plain/config.json"):
         with pytest.raises(InputError, match=f"encoder {name}: no such folder"):
             check_encoder(name)
+    check_encoder("plain", "cls")
+    with pytest.raises(InputError, match="pooling has no effect on the encoder sentence, .*; leave it out"):
+        check_encoder("sentence", "cls")
     with pytest.raises(InputError, match=r"encoder texts: holds no config\.json and no modules\.json"):
         check_encoder("texts")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: None)
     check_encoder("plain")
     for name, backend, extra in (("plain", "openvino", "openvino"), ("sentence", "torch", "encoders")):
         with pytest.raises(InputError, match=rf"loriini\[{extra}\]"):
-            check_encoder(name, backend)
+            check_encoder(name, backend=backend)
 
 
 def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

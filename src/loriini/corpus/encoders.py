@@ -87,9 +87,9 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
         backend: `openvino` (extra `loriini[openvino]`) runs on the CPU.
 
     Raises:
-        InputError: there is no such model, or an extra is not installed.
+        InputError: there is no such model, `pooling` has no effect on it, or an extra is not installed.
     """
-    check_encoder(name, backend)
+    check_encoder(name, pooling, backend)
     from transformers.utils import cached_file, logging
 
     if not console.is_terminal:

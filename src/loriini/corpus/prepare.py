@@ -95,7 +95,7 @@ def _check(out: Path, settings: PrepareSettings) -> None:
     check_stages(out)
     _check_rebuildable(out, settings)
     check_tokenizer(settings.tokenizer)
-    check_encoder(settings.encoder, settings.encoder_backend)
+    check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
 
 
 def _check_rebuildable(out: Path, settings: PrepareSettings) -> None:

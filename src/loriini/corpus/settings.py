@@ -96,8 +96,8 @@ class PrepareSettings:
         make_executor(self.executor, self.workers, self.executor_options)
 
 
-def check_encoder(name: str, backend: EncoderBackend = "torch") -> None:
-    """InputError for what is no encoder, and for a package that is not installed.
+def check_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> None:
+    """InputError for what is no encoder, a pooling without effect, and a package that is not installed.
 
     Loads no weights. Of an id on the Hugging Face Hub, the configuration is downloaded.
     """
@@ -114,6 +114,8 @@ def check_encoder(name: str, backend: EncoderBackend = "torch") -> None:
         raise InputError(
             f"encoder {name}: holds no {' and no '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
         )
+    if modules and pooling != PrepareSettings.pooling:
+        raise InputError(f"pooling has no effect on the encoder {name}, which has its own; leave it out")
     if modules and not find_spec("sentence_transformers"):
         raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")
     if backend == "openvino" and not find_spec("openvino"):
