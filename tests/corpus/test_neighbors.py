@@ -56,6 +56,16 @@ def test_fewer_documents_than_neighbors(tmp_path: Path, count: int) -> None:
     assert all(set(row[: count - 1]) == set(range(count)) - {i} for i, row in enumerate(found))
 
 
+@pytest.mark.parametrize(("count", "columns"), [(60, 59), (20, 50)])
+def test_no_more_columns_than_other_documents(tmp_path: Path, count: int, columns: int) -> None:
+    vectors = unit_vectors(count)
+    artifact = write(tmp_path, vectors, k=20_000)
+    found = np.load(artifact.path("neighbors.npy"))
+    assert found.shape == np.load(artifact.path("similarities.npy")).shape == (count, columns)
+    assert np.array_equal(found[:, : count - 1], nearest_reference(vectors, count - 1))
+    assert artifact.settings["k"] == 20_000
+
+
 def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
     found = np.load(write(tmp_path, np.repeat(unit_vectors(1), 10, axis=0), k=4).path("neighbors.npy"))
     assert not (found == np.arange(10)[:, None]).any()

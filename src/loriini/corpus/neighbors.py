@@ -39,6 +39,8 @@ OVERLAP = 8
 FAN_OUT = 1024
 """The most cells of one k-means."""
 SAMPLE_PER_CELL = 64
+FEWEST_COLUMNS = 50
+"""Small corpora keep so many of the K columns, as earlier versions wrote them."""
 ASSIGNED_AT_ONCE = 8192
 MEMBERS_PER_TASK = 20_000
 """A task searches consecutive cells until they have this many members."""
@@ -57,8 +59,9 @@ def write_neighbors(
 ) -> Artifact:
     """Write each document's `k` nearest others by inner product of their unit vectors, the nearest first.
 
-    Files: `neighbors.npy` int32 (N, k) (int64 from 2^31 documents), -1 for none; `similarities.npy` float16
-    (N, k), 0 for none. One task splits the corpus into cells, the others search some cells each.
+    Files: `neighbors.npy` int32 (N, K) (int64 from 2^31 documents), -1 for none; `similarities.npy` float16
+    (N, K), 0 for none. K is `k`, or if that is more, the N - 1 others or FEWEST_COLUMNS. One task splits the
+    corpus into cells, the others search some cells each.
     """
     inputs = {"embeddings": embeddings.digest}
     return build_artifact(
@@ -124,6 +127,7 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
     parts = parts_folder(folder)
     vectors = embeddings.path("embeddings.npy")
     count = len(np.load(vectors, mmap_mode="r"))
+    k = min(k, max(count - 1, FEWEST_COLUMNS))
     split_all = Task("cells", partial(_split, vectors, seed, execute.workers))
     (cells,) = run_tasks("cells", [split_all], folder, execute)
     members, reaches = (list(accumulate(cells[name], initial=0)) for name in ("members", "reaches"))
