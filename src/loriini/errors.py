@@ -10,6 +10,15 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
+"""Parts of messages by which libraries report that no memory is left."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that no memory is left."""
+    return isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES)
+
+
 class OneLineError(Exception):
     """An error with a message of one printable line."""
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from cli.calls import TRAIN, Ended, Made, assert_refused, call
 from loriini import __version__
+from loriini.cli.machine import LESS_MEMORY
 from loriini.errors import WorkerDied
 from runs import after_step, metrics, signal_self
 
@@ -160,8 +162,10 @@ def test_wrong_input_is_one_line_and_makes_nothing(
             "the disk: Not a directory; a file is where",
         ),
         (WorkerDied("the process of read-00000 died"), 1, "the process of read-00000 died\n"),
+        (MemoryError(), 2, "out of memory; lower --workers or --neighbors, or give it more memory\n"),
+        (RuntimeError("std::bad_alloc"), 2, "out of memory; lower --workers or --neighbors"),
     ],
-    ids=["short write", "large file", "permission", "no folder", "worker"],
+    ids=["short write", "large file", "permission", "no folder", "worker", "memory", "a library's memory"],
 )
 def test_an_error_of_the_machine_is_one_line(
     error: Exception,
@@ -178,6 +182,18 @@ def test_an_error_of_the_machine_is_one_line(
     assert (ended.code, ended.out) == (code, "")
     assert ended.err.startswith(f"loriini: {message}")
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", LESS_MEMORY)
+def test_what_lowers_memory_is_an_option_of_the_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = call(capsys, command, "--help").out
+    if command in ("train", "compare"):
+        shown += call(capsys, "train", "tiny-lory", "--help").out
+    options = set(re.findall(r"--\w+", LESS_MEMORY[command]))
+    assert options
+    assert not {option for option in options if option not in shown}
 
 
 def test_after_a_full_disk_finished_stages_are_kept(

@@ -45,7 +45,7 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InputError, match=f"encoder {name}: no such folder"):
             check_encoder(name)
     check_encoder("plain", "cls")
-    with pytest.raises(InputError, match="pooling has no effect on the encoder sentence, .*; leave it out"):
+    with pytest.raises(InputError, match=r"pooling has no effect on the encoder sentence, .*; leave it out"):
         check_encoder("sentence", "cls")
     with pytest.raises(InputError, match=r"encoder texts: holds no config\.json and no modules\.json"):
         check_encoder("texts")

@@ -11,7 +11,7 @@ import pytest
 from corpus import topics
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.stages import STAGES
-from loriini.corpus.verify import verify
+from loriini.corpus.verify import explained_damage, verify
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 
@@ -53,6 +53,18 @@ def test_an_absent_file_is_reported_and_made_again(copy: Path) -> None:
     topics.make(copy)
     assert path.read_bytes() == whole
     assert verify(copy)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc")])
+def test_nothing_is_read_again_when_memory_is_out(error: Exception, copy: Path) -> None:
+    with (copy / "order" / "order.npy").open("r+b") as file:
+        whole = file.read()
+        file.truncate(9)
+    with pytest.raises(InputError, match=r"order\.npy is not what was written"), explained_damage(copy):
+        raise RuntimeError("damage")
+    with pytest.raises(type(error)), explained_damage(copy):
+        raise error
+    (copy / "order" / "order.npy").write_bytes(whole)
 
 
 def lose(counts: dict[str, int], name: str) -> None:

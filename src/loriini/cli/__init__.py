@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
     """
+    argv = sys.argv[1:] if argv is None else argv
     try:
         prepare_process()
         try:
@@ -57,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(OUR_FAULT)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
-        message = one_line(error)
+        message = one_line(error, argv[0] if argv else "")
         if message is None:
             raise
         _fail(f"loriini: {message}", WRONG_INPUT)
 
 
-def _run(argv: Sequence[str] | None) -> None:
+def _run(argv: Sequence[str]) -> None:
     arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
     if overrides and arguments.run not in (training.train, compare.compare):
         arguments.parser.refuse(overrides[0])

@@ -9,12 +9,19 @@ import sys
 import warnings
 from pathlib import Path
 
-from loriini.errors import InputError, printable
+from loriini.errors import InputError, is_out_of_memory, printable
 
 RESUME = "run the same command again to resume"
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
-MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
-"""Parts of messages by which libraries report that no memory is left."""
+LESS_MEMORY = {
+    "quickstart": "give a smaller --size",
+    "prepare": "lower --workers or --neighbors",
+    "train": "lower --batch_size, --length or the model's sizes",
+    "evaluate": "lower --length",
+    "compare": "lower --jobs, --batch_size, --length or the model's sizes",
+    "reproduce": "lower --jobs, or give a smaller --scale",
+}
+"""What makes a command need less memory."""
 
 
 def prepare_process() -> None:
@@ -47,10 +54,11 @@ def prepare_process() -> None:
         raise InputError("the working folder was removed; change to another") from None
 
 
-def one_line(error: BaseException) -> str | None:
+def one_line(error: BaseException, command: str) -> str | None:
     """The message for an error of the machine or its disk, with what the user can do; None for others."""
-    if isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES):
-        return "out of memory; lower --batch_size, --length or the model's sizes, or give it more memory"
+    if is_out_of_memory(error):
+        remedies = [LESS_MEMORY[command]] if command in LESS_MEMORY else []
+        return f"out of memory; {', or '.join([*remedies, 'give it more memory'])}"
     if not isinstance(error, OSError) or (remedy := _remedy(error)) is None:
         return None
     return f"{printable(error.filename or 'the disk')}: {error.strerror or error.args[0]}; {remedy}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.corpus.stages import STAGES, imbalances
-from loriini.errors import InputError, OneLineError
+from loriini.errors import InputError, OneLineError, is_out_of_memory
 from loriini.jobs.artifact import MANIFEST, Artifact, check_unused, load_artifact, read_manifest
 from loriini.progress import Advance, progress
 
@@ -74,10 +74,9 @@ def explained_damage(out: Path) -> Iterator[None]:
     """Turn an error that a damaged file of the corpus `out` caused into the InputError of `verify`."""
     try:
         yield
-    except OneLineError:
-        raise
-    except Exception:
-        verify(out)
+    except Exception as error:
+        if not isinstance(error, OneLineError) and not is_out_of_memory(error):
+            verify(out)
         raise
 
 
