@@ -31,8 +31,9 @@ def test_prepare_has_an_option_for_every_setting(made: Made, capsys: pytest.Capt
         assert f"  --{field.name.replace('_', '-')} " in shown
     prepare = ("prepare", "corpus", "--documents", made.documents, "--out", made.corpus.parent)
     settings = ("--domain-field", "topic", "--length", 64, "--tokenizer", "bpe:320")
-    other = call(capsys, *prepare, *settings, "--neighbors", 7)
-    assert_refused(other, "neighbors: was made with other settings (k)")
+    for option, value in (("neighbors", 7), ("order", "papers"), ("length", 32)):
+        other = call(capsys, *prepare, *settings, f"--{option}", value)
+        assert_refused(other, f": was made with other settings ({option}); choose another")
 
 
 def test_a_changed_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,8 @@ def write_embeddings(
     settings: dict[str, Any] = {"encoder": encoder}
     settings |= {"seed": seed} if encoder == LSA else {"pooling": pooling, "backend": backend}
     inputs = {"documents": documents.digest, **_identity(encoder)}
-    return build_artifact(folder, settings, inputs, partial(_write, documents, settings, execute))
+    write = partial(_write, documents, settings, execute)
+    return build_artifact(folder, settings, inputs, write, options={"backend": "encoder_backend"})
 
 
 def normalize_rows(vectors_BD: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -64,9 +64,8 @@ def write_neighbors(
     corpus into cells, the others search some cells each.
     """
     inputs = {"embeddings": embeddings.digest}
-    return build_artifact(
-        folder, {"k": k, "seed": seed}, inputs, partial(_write, embeddings, k, seed, execute)
-    )
+    settings, write = {"k": k, "seed": seed}, partial(_write, embeddings, k, seed, execute)
+    return build_artifact(folder, settings, inputs, write, options={"k": "neighbors"})
 
 
 def single_cell(count: int) -> Cell:

@@ -40,7 +40,7 @@ def write_order(
         settings["window"] = window
     inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest}
     write = partial(_write, neighbors, duplicates, method, seed, window)
-    return build_artifact(folder, settings, inputs, write)
+    return build_artifact(folder, settings, inputs, write, options={"method": "order", "window": "length"})
 
 
 def window_for(documents_per_instance: float) -> int:

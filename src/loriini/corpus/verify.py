@@ -19,8 +19,8 @@ CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
 def verify(out: Path) -> int:
     """Read every file of every stage of the corpus `out`; returns the number of files.
 
-    Raises InputError for the first file that differs from its stage's manifest, for a stage that was built
-    from others than those here, and for counts that do not add up.
+    Raises InputError for the first file that differs from its stage's manifest, for a stage that is absent or
+    was built from others than those here, and for counts that do not add up.
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest:
@@ -37,7 +37,11 @@ def verify(out: Path) -> int:
     for stage in stages:
         for source in stage.needs:
             expected = artifacts[stage.name].inputs.get(source)
-            if expected and (source not in artifacts or expected != artifacts[source].digest):
+            if expected and source not in artifacts:
+                raise InputError(
+                    f"{out / source}: is absent; the command that made the corpus makes it again"
+                )
+            if expected and expected != artifacts[source].digest:
                 raise damaged(out, stage.name, f"it was not made of the {source} that are here")
     for name, message in imbalances(artifacts):
         raise damaged(out, name, message)

@@ -71,6 +71,7 @@ def build_artifact(
     inputs: Mapping[str, str],
     write: Callable[[Path], dict[str, Any]],
     named_parts: bool = False,
+    options: Mapping[str, str] | None = None,
 ) -> Artifact:
     """Return the artifact at `folder`, created by `write(temporary_folder) -> counts` if it is absent.
 
@@ -81,6 +82,7 @@ def build_artifact(
         write: writes the files and returns the counts for the manifest, JSON values.
         named_parts: keep the results of finished tasks for other settings and inputs, too. The name of a task
             must then identify its result.
+        options: what the user calls those of the settings that have another name.
 
     Raises:
         InputError: the disk is full, a finished artifact has other settings or inputs, or other files are at
@@ -94,7 +96,8 @@ def build_artifact(
         for part, values in expected.items():
             there = getattr(artifact, part)
             if there != values:
-                changed = sorted(k for k in {*there, *values} if there.get(k) != values.get(k))
+                names = options or {}
+                changed = sorted(names.get(name, name) for name in _changed(there, values))
                 raise InputError(
                     f"{folder}: was made with other {part} ({first_few(changed)}); "
                     "choose another output folder or remove this one"
@@ -158,7 +161,9 @@ def load_artifact(folder: Path) -> Artifact:
     """Read an artifact's manifest; InputError when it is absent (so is the artifact) or unreadable."""
     manifest = read_manifest(folder / MANIFEST, PARTS)
     if manifest is None:
-        raise InputError(f"{folder}: no finished artifact here ({MANIFEST} is absent); run the stage first")
+        raise InputError(
+            f"{folder}: no finished stage of a corpus here ({MANIFEST} is absent); make the corpus again"
+        )
     for name, text in {**manifest["files"], **manifest["inputs"]}.items():
         if not isinstance(text, str) or (name in manifest["files"] and name != Path(name).name):
             raise _unreadable(folder / MANIFEST, f"{name} is not a file with its hash")
@@ -208,6 +213,15 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:
+    """Names with other values; where there are none, names without a value in one of the two.
+
+    A setting that is only there with some value of another follows from it.
+    """
+    common = there.keys() & here.keys()
+    return {name for name in common if there[name] != here[name]} or there.keys() ^ here.keys()
 
 
 def _claim(parts: Path, expected: dict[str, Any]) -> None:

@@ -166,10 +166,11 @@ def _remote_errors(url: str | Path) -> Iterator[None]:
     """Turn any error of a remote file system into an InputError."""
     try:
         yield
-    except FileNotFoundError:
-        raise InputError(f"{url}: no such file or folder; check the address") from None
     except Exception as error:
-        raise InputError(f"{url}: cannot be reached ({error}); check the address and your access") from None
+        cause = error.__cause__ or error  # of HTTP every error is a FileNotFoundError
+        if isinstance(cause, FileNotFoundError):
+            raise InputError(f"{url}: no such file or folder; check the address") from None
+        raise InputError(f"{url}: cannot be reached ({cause}); check the address and your access") from None
 
 
 def _file_system(url: str) -> tuple[Any, str]:
