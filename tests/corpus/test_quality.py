@@ -65,18 +65,32 @@ def cosine_reference(pieces: Pieces, vectors: NDArray[np.float16]) -> float:
     return float(np.mean(means))
 
 
+class CountedRows:
+    """Vectors that remember how many were read at once."""
+
+    def __init__(self, vectors_ND: NDArray[np.float16]) -> None:
+        self.vectors_ND, self.most = vectors_ND, 0
+
+    def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.float16]:
+        self.most = max(self.most, len(ids))
+        return self.vectors_ND[ids]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1 << 16])
 @pytest.mark.parametrize("instances", [5, 4096])
 def test_shared_instance_cosine_equals_its_naive_twin(
-    instances: int, monkeypatch: pytest.MonkeyPatch
+    instances: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quality, "INSTANCES_AT_ONCE", instances)
     rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(40, 8))
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
+    vectors = unit_vectors(40)
     pieces = cut_instances(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
-    assert quality.shared_instance_cosine(pieces, vectors) == pytest.approx(
-        cosine_reference(pieces, vectors), abs=1e-5
-    )
+    at_once = quality.shared_instance_cosine(pieces, vectors)
+    monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
+    counted = CountedRows(vectors)
+    assert quality.shared_instance_cosine(pieces, counted) == at_once
+    assert at_once == pytest.approx(cosine_reference(pieces, vectors), abs=1e-5)
+    assert counted.most <= max(rows, np.diff(pieces.starts_I).max())
 
 
 def test_instances_of_one_document_have_no_cosine() -> None:

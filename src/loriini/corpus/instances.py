@@ -203,7 +203,10 @@ def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, fo
 
 
 def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance) -> dict[str, int]:
-    """Write what every instance holds, and where in `tokens` each of its pieces begins."""
+    """Write what every instance holds, and where in `tokens` each of its pieces begins.
+
+    Memory: about 80 bytes per document.
+    """
     offsets = open_tokens(tokens).offsets
     order_M = np.load(order.path("order.npy"))
     distinct = len(np.unique(order_M))

@@ -4,7 +4,7 @@ Axes: N documents, K neighbours, D embedding width, M ordered documents, Q sampl
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import faiss
 import numpy as np
@@ -19,6 +19,7 @@ from loriini.jobs.artifact import Artifact
 FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
+"""Instances whose means are added before they are added to the total."""
 
 
 def recall(
@@ -90,18 +91,32 @@ def shared_instance_cosine(pieces: Pieces, vectors_ND: Vectors) -> float:
     those instances (NaN when there are none). Documents count equally, however many of their tokens the
     instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
     """
-    sizes_I = np.diff(pieces.starts_I)
     total, count = 0.0, 0
     for first in range(0, len(pieces), INSTANCES_AT_ONCE):
-        last = min(first + INSTANCES_AT_ONCE, len(pieces))
-        begin, end = pieces.starts_I[first], pieces.starts_I[last]
-        vectors_PD = vectors_ND[pieces.documents_P[begin:end]].astype(np.float32)
-        groups = pieces.starts_I[first:last] - begin
-        sums_ID = np.add.reduceat(vectors_PD, groups)
-        squares_I = np.add.reduceat(np.square(vectors_PD).sum(1), groups)
-        sizes = sizes_I[first:last]
-        shared = sizes >= 2
-        pairs = (np.square(sums_ID).sum(1) - squares_I)[shared] / (sizes * (sizes - 1))[shared]
-        total += float(pairs.sum(dtype=np.float64))
-        count += len(pairs)
+        starts_I = pieces.starts_I[first : first + INSTANCES_AT_ONCE + 1]
+        means = [_mean_cosines(block_I, pieces.documents_P, vectors_ND) for block_I in _blocks(starts_I)]
+        total += float(np.concatenate(means).sum(dtype=np.float64))
+        count += sum(map(len, means))
     return total / count if count else float("nan")
+
+
+def _blocks(starts_I: Ids) -> Iterator[Ids]:
+    """The starts of consecutive instances of at most FLOAT32_ROWS pieces, or of one, and where they end."""
+    first = 0
+    while first < len(starts_I) - 1:
+        fitting = int(np.searchsorted(starts_I, starts_I[first] + FLOAT32_ROWS, side="right")) - 1
+        last = max(first + 1, fitting)
+        yield starts_I[first : last + 1]
+        first = last
+
+
+def _mean_cosines(starts_I: Ids, documents_P: Ids, vectors_ND: Vectors) -> NDArray[np.floating]:
+    """The mean over the pairs of each of some instances with at least two documents."""
+    vectors_PD = vectors_ND[documents_P[starts_I[0] : starts_I[-1]]].astype(np.float32)
+    sums_ID, squares_I = (
+        np.add.reduceat(summands, starts_I[:-1] - starts_I[0])
+        for summands in (vectors_PD, np.square(vectors_PD).sum(1))
+    )
+    sizes_I = np.diff(starts_I)
+    shared_I = sizes_I >= 2
+    return (np.square(sums_ID).sum(1) - squares_I)[shared_I] / (sizes_I * (sizes_I - 1))[shared_I]

@@ -35,8 +35,9 @@ def split_documents(
     them are left out; otherwise a `heldout_share` of the documents is held out, by the hash of their text. So
     all copies of a text are on one side, and of those in one domain the first is kept. Each side has about
     `train_characters` or `heldout_characters`, divided equally among the domains, and at least one document a
-    domain; memory holds little more. Documents of more than `longest` characters, and the text files of a
-    folder that has records, are left out. Raises InputError when a side has no document.
+    domain; memory holds little more, and a hash of each text in files named `*.heldout.*`. Documents of more
+    than `longest` characters, and the text files of a folder that has records, are left out. Raises
+    InputError when a side has no document.
     """
     on_drop, dropped = count_dropped(ignore_dropped)
     files = [file for path in paths for file in _files(path, on_drop)]
