@@ -70,8 +70,9 @@ def write_duplicates(
 
     A pair of neighbours with a cosine of at least COSINE is a candidate. It is confirmed when the sets of its
     texts' five-word shingles have a Jaccard index of at least JACCARD (Broder 1997). The later document of a
-    pair is left out, even when the earlier repeats a third. A line of `duplicates.jsonl` names both documents
-    by number and id, with both similarities.
+    pair is left out, even when the earlier repeats a third. Of more near-copies of a text than K, some may be
+    no neighbours of an earlier one and stay. A line of `duplicates.jsonl` names both documents by number and
+    id, with both similarities.
     """
     settings = {"cosine": COSINE, "jaccard": JACCARD, "shingle": SHINGLE}
     inputs = {"documents": documents.digest, "neighbors": neighbors.digest}

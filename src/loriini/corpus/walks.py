@@ -1,9 +1,9 @@
 """Greedy walks through a nearest-neighbour graph: permutations that put similar documents side by side.
 
-`plain_walk` is In-Context Pretraining's (Shi et al. 2024), which Lory uses (Appendix C).
-`similar_walk` is the default here: it starts where documents have few links, looks back before it jumps, and
-goes where the last documents agree. Both are one compiled loop: O(N·K) time, at most 24 bytes per document
-beyond the neighbours.
+`plain_walk` is Lory's (Appendix C), after In-Context Pretraining (Shi et al. 2024), which starts where
+documents have few links. `similar_walk` is the default here: it starts there too, looks back before it jumps,
+and goes where the last documents agree. Both are one compiled loop: O(N·K) time, at most 24 bytes per
+document beyond the neighbours.
 
 Axes: N documents, K neighbours, M documents that take part.
 """
@@ -37,7 +37,7 @@ def random_order(documents: int, seed: int = 0, left_out: ArrayLike = ()) -> Ids
 
 
 def plain_walk(neighbors_NK: Neighbors, seed: int = 0, left_out: ArrayLike = ()) -> Ids:
-    """Walk as the papers do.
+    """Walk as Lory does (Appendix C).
 
     From each document go to its most similar neighbour not yet used; when all are used, to an unused document
     in seeded random order.
