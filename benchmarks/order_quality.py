@@ -17,7 +17,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.arrays import Ids, Neighbors
+from loriini.corpus.array_types import Ids, Neighbors
 from loriini.corpus.instances import cut_instances
 from loriini.corpus.neighbors import Cell, search_cell, single_cell
 from loriini.corpus.order import window_for

@@ -29,6 +29,10 @@ class Advance(Protocol):
     def __call__(self, count: int = 1, note: str = "") -> None: ...
 
 
+def no_progress(count: int = 1, note: str = "") -> None:
+    """An `Advance` that reports nothing."""
+
+
 class _Count(ProgressColumn):
     """Units done of their total; nothing before the first when the total is unknown."""
 
@@ -73,7 +77,7 @@ def progress(name: str, total: int | None = None, shown: bool = True) -> Iterato
     outer, name = _display.get(), printable(name)
     namesake = next((task for task in outer.tasks if task.description == name), None) if outer else None
     if not shown or (namesake and namesake.total is not None):
-        yield lambda count=1, note="": None
+        yield no_progress
         return
     if outer and namesake:
         outer.update(namesake.id, total=total)

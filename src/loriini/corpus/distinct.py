@@ -11,7 +11,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.arrays import Hashes, Ids
+from loriini.corpus.array_types import Hashes, Ids
 
 TEXT_WORDS = 2
 WORD_BYTES = 8

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.corpus.arrays import Hashes, Ids, Neighbors, Vectors
+from loriini.corpus.array_types import Hashes, Ids, Neighbors, Vectors
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.words import words
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.arrays import Ids
+from loriini.corpus.array_types import Ids
 from loriini.corpus.tokens import TOKEN_FILE, map_ids, open_tokens
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder

@@ -23,7 +23,7 @@ import faiss
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from loriini.corpus.arrays import Ids, Vectors
+from loriini.corpus.array_types import Ids, Vectors
 from loriini.jobs.arrays import new_array
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.corpus.arrays import Ids, Neighbors, Vectors
+from loriini.corpus.array_types import Ids, Neighbors, Vectors
 from loriini.corpus.instances import Pieces, cut_instances, open_instances
 from loriini.corpus.tokens import open_tokens
 from loriini.corpus.walks import random_order

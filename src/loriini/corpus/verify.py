@@ -9,7 +9,7 @@ from typing import Any
 from loriini.corpus.stages import STAGES, imbalances
 from loriini.errors import InputError, OneLineError, is_out_of_memory
 from loriini.jobs.artifact import MANIFEST, Artifact, check_unused, load_artifact, read_manifest
-from loriini.progress import Advance, progress
+from loriini.progress import Advance, no_progress, progress
 
 BYTES_AT_ONCE = 1 << 20
 CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
@@ -60,7 +60,7 @@ def check_stages(out: Path) -> None:
 def check_files(out: Path, artifact: Artifact) -> None:
     """InputError for the first file of a stage that is not what was written."""
     for file, expected in artifact.files.items():
-        if _hash(artifact.path(file), lambda count=1, note="": None) != expected:
+        if _hash(artifact.path(file), no_progress) != expected:
             raise damaged(out, artifact.folder.name, f"{file} is not what was written")
 
 
@@ -84,6 +84,15 @@ def explained_damage(out: Path) -> Iterator[None]:
         raise
 
 
+def damaged(out: Path, name: str, what: str) -> InputError:
+    """The error of a stage of the corpus `out`: what is wrong with it, and which folders to remove."""
+    names = [stage.name for stage in STAGES]
+    later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
+    return InputError(
+        f"{out / name}: {what}; remove the folders {', '.join(later)} and make the corpus again"
+    )
+
+
 def _hash(path: Path, advance: Advance) -> str | None:
     """SHA-256 of a file's bytes; None when it cannot be read."""
     hashed = hashlib.sha256()
@@ -95,12 +104,3 @@ def _hash(path: Path, advance: Advance) -> str | None:
     except OSError:
         return None
     return hashed.hexdigest()
-
-
-def damaged(out: Path, name: str, what: str) -> InputError:
-    """The error of a stage of the corpus `out`: what is wrong with it, and which folders to remove."""
-    names = [stage.name for stage in STAGES]
-    later = [stage for stage in names[names.index(name) :] if (out / stage).exists()]
-    return InputError(
-        f"{out / name}: {what}; remove the folders {', '.join(later)} and make the corpus again"
-    )

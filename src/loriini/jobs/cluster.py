@@ -29,7 +29,7 @@ from loriini.atomic import write_json
 from loriini.errors import InputError, WorkerDied
 from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
-from loriini.progress import Advance
+from loriini.progress import Advance, no_progress
 
 RESERVED = (
     "self",
@@ -67,7 +67,7 @@ class TaskShare(PipelineStep):
             if is_finished(self.parts, task):
                 continue
             try:
-                run_task(task, self.parts, _no_progress)
+                run_task(task, self.parts, no_progress)
             except Exception as error:
                 wrong = isinstance(error, InputError)
                 message = str(error) if wrong else traceback.format_exc()
@@ -259,7 +259,3 @@ def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str
         else:
             parsed[name] = int(value) if value.isdecimal() else BOOLEANS.get(value.lower(), value)
     return parsed
-
-
-def _no_progress(count: int = 1, note: str = "") -> None:
-    pass
