@@ -165,7 +165,7 @@ def test_random_order_holds_the_same_documents(corpus: Corpus, tmp_path: Path) -
     assert random.manifest["shared_instance_cosine"]["random"] < 0.5
 
 
-def test_from_files(tmp_path: Path) -> None:
+def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "topics.jsonl"
     records = [{"body": d.text, "topic": d.domain} for d in topics.documents()]
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -175,6 +175,10 @@ def test_from_files(tmp_path: Path) -> None:
     corpus = prepare.prepare(tmp_path / "corpus", settings)
     assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
+    assert "warning" not in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"other settings \(domain_field\)"):
+        prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
+    assert capsys.readouterr().err.startswith("warning: the domain field 'topik' is in none of the first")
     with pytest.raises(InputError, match="no such file"):
         prepare.prepare(tmp_path / "other", replace(settings, documents=(str(tmp_path / "absent"),)))
 

@@ -11,7 +11,7 @@ import fsspec
 import pytest
 
 from loriini.errors import InputError
-from loriini.sources import Dropped, ReadOptions, input_files, read_documents, read_file, readers
+from loriini.sources import Dropped, Fields, ReadOptions, input_files, read_documents, read_file, readers
 from loriini.sources.document import Document
 from sources.reads import (
     ALL,
@@ -166,6 +166,25 @@ def test_metadata_of_a_saved_data_set_is_skipped(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)
     assert read(tmp_path) == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv.zst", "a.parquet"])
+def test_a_named_field_that_no_record_has_is_warned_of(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(ALL[name])
+    (tmp_path / "b.txt").write_text("a text has no fields")
+    for fields, warned in (
+        (Fields(), []),
+        (Fields(id="text", domain="id"), []),
+        (Fields(domain="topik"), ["domain field 'topik'"]),
+        (Fields(id="no", domain="topik"), ["id field 'no'", "domain field 'topik'"]),
+    ):
+        assert len(read(tmp_path, fields=fields)) == 4
+        expected = [f"warning: the {one} is in none of the first records; check its name" for one in warned]
+        assert capsys.readouterr().err.splitlines() == expected
+    assert read(tmp_path / "b.txt", fields=Fields(domain="topik"))
+    assert capsys.readouterr().err == ""
 
 
 def test_dropped_records_are_counted_in_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,7 @@ from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
 from loriini.sources import Fields, ReadOptions
 from loriini.sources.inputs import check_inputs
+from loriini.sources.read import warn_of_absent_fields
 from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 
@@ -67,6 +68,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         min_characters=settings.min_characters,
         max_document_characters=settings.max_document_characters,
     )
+    warn_of_absent_fields(settings.documents, options.fields)
     streams, identity = open_streams(settings.documents, options)
     return _make(out, streams, identity, settings)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from loriini.sources.options import ReadOptions
 from loriini.sources.readers import read_json_lines_within, read_parquet_within
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
+FIRST_FILES, FIRST_RECORDS = 10, 100
+"""Where `warn_of_absent_fields` looks: in so many records of each of so many files."""
+
 
 def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[Document]:
     """Stream the documents of `inputs`, in the order given.
@@ -36,6 +40,7 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
     damaged archive yields what can be read of it.
     """
     options = options or ReadOptions()
+    warn_of_absent_fields(inputs, options.fields)
     dropped = Counter[str]()
     for one in inputs:
         empty = True
@@ -48,6 +53,24 @@ def read_documents(inputs: Sequence[str | Path], options: ReadOptions | None = N
         dropped += dropped_here
     if dropped and options.on_drop is ignore_dropped:
         warn(describe_dropped(dropped))
+
+
+def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
+    """Warn of an id or domain field, unless it is the default, that none of the first records has."""
+    for name, default, what in ((fields.id, Fields.id, "id"), (fields.domain, Fields.domain, "domain")):
+        if name == default:
+            continue
+        files = list(filter(has_records, input_files(inputs)))[:FIRST_FILES]
+        named = replace(Fields(), text=fields.text, id=name)
+        first = (islice(_until_failure(file, named), FIRST_RECORDS) for file in files)
+        records = (record for _, record in chain.from_iterable(first) if isinstance(record, Mapping))
+        if files and all(named.of(record)[1] is None for record in records):
+            warn(f"the {what} field {name!r} is in none of the first records; check its name")
+
+
+def has_records(file: InputFile) -> bool:
+    """Whether it is a table, lines of records or the like, not one text."""
+    return bool(file.shard or reader_of(file.path, file.in_folder))
 
 
 def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:

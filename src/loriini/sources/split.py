@@ -9,10 +9,9 @@ from loriini.errors import InputError
 from loriini.progress import warn
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped, describe_dropped, ignore_dropped
-from loriini.sources.formats import reader_of
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import OnError, ReadOptions
-from loriini.sources.read import read_files
+from loriini.sources.read import has_records, read_files
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.sampling import hash_fraction
 
@@ -116,16 +115,12 @@ class Side:
 def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
     """The files behind a path; a folder's text files only where it has no records."""
     files = input_files([path])
-    only_records = any(map(_has_records, files))
+    only_records = any(map(has_records, files))
     for file in files:
-        if only_records and file.in_folder and not _has_records(file):
+        if only_records and file.in_folder and not has_records(file):
             on_drop(Dropped(None, file.path, "text beside records; give the file by name to read it"))
         else:
             yield file
-
-
-def _has_records(file: InputFile) -> bool:
-    return bool(file.shard or reader_of(file.path, file.in_folder))
 
 
 def _is_marked(file: InputFile) -> bool:
