@@ -1,11 +1,14 @@
 """An estimate as text and as JSON."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from cli.calls import call
+
+TRAINING = Path(__file__).parents[2] / "docs" / "training.md"
 
 
 def test_a_dry_run_estimates_and_makes_nothing(
@@ -23,3 +26,10 @@ def test_a_dry_run_estimates_and_makes_nothing(
     assert "in 80.00 GiB" in ended.out
     assert ended.out.count("\n\n") == 4
     assert not list(tmp_path.iterdir())
+
+
+def test_the_estimate_in_the_docs_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = TRAINING.read_text(encoding="utf-8")
+    shown = re.search(r"```sh\nloriini (train .* --dry-run .*)\n```\n\n```\n([^`]*)```", page)
+    assert shown
+    assert call(capsys, *shown[1].split()).out == shown[2]

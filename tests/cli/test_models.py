@@ -38,7 +38,7 @@ def test_evaluate_compares_several_runs(made: Made, capsys: pytest.CaptureFixtur
     assert [first["run"], second["run"]] == list(map(str, runs))
     assert second["difference"] == {name: {"change": 0, "low": 0, "high": 0} for name in ("all", *WORDS)}
     lines = ended.err.splitlines()
-    assert "it does not cover the seed" in lines[0]
+    assert "over held-out documents (it does not cover the seed" in lines[0]
     assert lines[1:] == [f"  {runs[1]}  {name}: +0.0 % (+0.0 to +0.0 %)" for name in (*WORDS, "all")]
 
 

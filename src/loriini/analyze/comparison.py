@@ -191,7 +191,7 @@ def _uncertainty(c: Comparison) -> str:
         return f"The uncertainty was not measured; besides, {seed}"
     return (
         "The interval says how far the difference could vary with the choice of held-out text (a paired "
-        f"bootstrap over instances). It does not cover the seed: {seed}"
+        f"bootstrap over documents). It does not cover the seed: {seed}"
     )
 
 

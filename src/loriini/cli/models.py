@@ -129,7 +129,7 @@ def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if len(results) == 1:
         return
     yield (
-        f"perplexity relative to {results[0]['run']}, with the 95 % interval over held-out instances "
+        f"perplexity relative to {results[0]['run']}, with the 95 % interval over held-out documents "
         "(it does not cover the seed: another training of the same model differs, too)"
     )
     for result in results[1:]:
