@@ -90,7 +90,7 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("run", "whole")]
     assert weights[0] == weights[1]
     assert resume(tmp_path / "whole", ["--parallel.shard", "1"]) == whole
-    with pytest.raises(InputError, match=r"this folder holds another run \(different: seed\)"):
+    with pytest.raises(InputError, match="a resumed run keeps its seed; leave the override out"):
         resume(tmp_path / "whole", ["--seed", "7"])
 
 
@@ -202,6 +202,14 @@ def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
     short.write_text('{"text": "two"}\n')
     with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_skipped_than_an_instance_holds_is_refused_before_any_work(
+    corpus: Path, heldout: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"lower --evaluate\.skip below \d+, or raise --length"):
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--evaluate.skip", "999"], [heldout])
     assert not (tmp_path / "run").exists()
 
 

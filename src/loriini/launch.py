@@ -25,7 +25,7 @@ from loriini.recipes import default_vocabulary, find_recipe
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
-from loriini.train.folder import has_model
+from loriini.train.folder import changed_settings, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
@@ -107,11 +107,18 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
 
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
-    """Resume the run in `out`; overrides may change only what leaves its training unchanged."""
+    """Resume the run in `out`; InputError for overrides that would change what it trains."""
     path = out / RUN
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
-    return train_run(override(read_run(path)[0], overrides), out, minutes)
+    before, _ = read_run(path)
+    run = override(before, overrides)
+    if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
+        raise InputError(
+            f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
+            f"from its weights with --init {out}"
+        )
+    return train_run(run, out, minutes)
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
@@ -191,7 +198,7 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
     # the dense phase skips the mixture's segment 1 too, so that all steps are comparable
     skip = first_segment(config) if settings.skip is None else settings.skip
-    check_lengths(texts, skip)
+    check_lengths(texts, skip, run.length, "--evaluate.skip")
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure("evaluation.jsonl", settings.every, perplexity, score="mean_perplexity")
 

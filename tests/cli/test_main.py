@@ -76,6 +76,7 @@ def test_the_real_entry_point() -> None:
         ("train --resume RUN --out run", "--out: --resume keeps"),
         ("train --resume RUN --corpus CORPUS", "--corpus: --resume keeps"),
         ("train --resume RUN --heldout DOCUMENTS", "--heldout: --resume keeps"),
+        ("train --resume RUN --steps 30", "a resumed run keeps its steps; leave the override out, or start"),
         ("train nothing --dry-run", "no recipe is named 'nothing'"),
         ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
         ("train tiny-lory --out run --corpus CORPUS --heldout absent", "absent: no such file or folder"),
@@ -101,8 +102,10 @@ def test_the_real_entry_point() -> None:
         ("prepare c --documents DOCUMENTS --out . --executor cloud", "executor 'cloud' is unknown"),
         ("prepare c --documents DOCUMENTS --out . --executor slurm", "--executor-options partition="),
         ("inspect empty", "empty: no finished corpus here"),
+        ("inspect PARENT", "it holds the corpora corpus: give the folder of one"),
         ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
         ("evaluate RUN", "give --documents PATH"),
+        ("evaluate RUN --documents DOCUMENTS --skip 70", "lower --skip below 64, or raise --length"),
         ("evaluate RUN --documents absent", "absent: no such file or folder"),
         ("evaluate RUN --documents DOCUMENTS --tasks piqa", "or --tasks NAME…, one of them"),
         ("evaluate RUN --documents DOCUMENTS --num-fewshot 2", "--num-fewshot is for --tasks; leave it out"),
@@ -134,7 +137,12 @@ def test_wrong_input_is_one_line_and_makes_nothing(
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("bad.jsonl").write_text('{"text": "fine"}\n{"text": \n')
-    paths = {"RUN": made.run, "CORPUS": made.corpus, "DOCUMENTS": made.documents}
+    paths = {
+        "PARENT": made.corpus.parent,
+        "RUN": made.run,
+        "CORPUS": made.corpus,
+        "DOCUMENTS": made.documents,
+    }
     for name, path in paths.items():
         arguments = arguments.replace(name, str(path))
     ended = call(capsys, *arguments.split())

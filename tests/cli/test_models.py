@@ -149,7 +149,10 @@ def test_lens_writes_a_page(made: Made, tmp_path: Path, capsys: pytest.CaptureFi
     assert pages[0] == pages[1]
     for options, words in (
         ((), "give --text FILE or --prompt TEXT, one of them"),
-        (("--text", tmp_path / "none.txt"), "none.txt: not a readable text file"),
+        (
+            ("--text", tmp_path / "none.txt"),
+            "none.txt: not a readable text file (No such file or directory); ",
+        ),
         (("--prompt", "a", "--out", tmp_path), "is a folder; give the name of a file"),
         (("--prompt", "a", "--label", "z"), "--label z: this model does not route by label; leave it out"),
     ):

@@ -31,7 +31,9 @@ def test_designs_and_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> N
 def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     done = Ended(0, f"{made.run / 'model'}\n", "")
     assert call(capsys, "train", "--resume", made.run, "--parallel.experts", 2, "--watch.every", 3) == done
-    assert_refused(call(capsys, "train", "--resume", made.run, "--steps", 9), "(different: steps)")
+    assert_refused(
+        call(capsys, "train", "--resume", made.run, "--steps", 9), "a resumed run keeps its steps; "
+    )
     assert call(capsys, "train", *TRAIN, "tiny-lory", "--out", made.run, "--corpus", made.corpus) == done
 
 

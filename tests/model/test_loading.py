@@ -27,7 +27,9 @@ def test_a_run_and_its_model_folder_are_the_same_model(run: Path) -> None:
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(InputError, match=f"{path}: no trained model here; give a run's folder"):
+        with pytest.raises(
+            InputError, match=f"{path}: no trained model here; give a run's folder.* ORG/NAME"
+        ):
             load_model(path)
 
 

@@ -48,6 +48,13 @@ def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str
     assert [(d.id, d.where, d.reason) for d in dropped] == [(None, f"{path}:2", reason)]
 
 
+def test_a_record_without_the_text_field_says_how_to_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "web.jsonl"
+    path.write_bytes(b'{"content": "text"}\n')
+    with pytest.raises(InputError, match=r"fix the record or name the field of its text \(--text-field, "):
+        texts(path)
+
+
 @pytest.mark.parametrize(
     ("row", "reason", "after"),
     [
@@ -93,7 +100,9 @@ def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
 def test_a_missing_text_column_is_refused_with_the_columns(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(FORMATS[name])
-    with pytest.raises(InputError, match=rf"{name}: no text column \('body' is not among .*text.*name its"):
+    with pytest.raises(
+        InputError, match=rf"{name}: no text column \('body' is not among .*text.*name the field of its"
+    ):
         texts(path, fields=Fields(text="body"))
 
 

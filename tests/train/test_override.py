@@ -54,6 +54,12 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--stepps", "7"], "--stepps: no such setting; the nearest is --steps; `loriini train"),
         (["--num-experts", "7"], "--num-experts: no such setting; the nearest is --model.num_experts;"),
         (["--model.dorpout", "7"], "the nearest is --model.dropout;"),
+        (
+            ["--model.num_heads", "7"],
+            "the nearest are --model.num_key_value_heads, --model.num_attention_heads;",
+        ),
+        (["--layers", "7"], "the nearest is --model.num_hidden_layers;"),
+        (["--model.segment_length", "7"], "the nearest is --routing.segment_length;"),
         (["--steps.more", "7"], "--steps.more: no such setting; the nearest is --steps;"),
         (["--xyzzy", "7"], "--xyzzy: no such setting; `loriini train RECIPE --help` lists all"),
         (["--model", "7"], "--model 7: it has parts; set one of them"),

@@ -102,11 +102,20 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
         ),
         (
             lambda: tiny_run("ec-segment").check(),
-            "a dense warm-up needs gates that sum to 1 and no shared experts, unlike this routing; "
+            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
             "set --warmup.dense_share 0",
         ),
+        (
+            lambda: tiny_run("aoe").check(),
+            "a dense warm-up cannot be copied into a design with factorised experts; "
+            "set --warmup.dense_share 0",
+        ),
+        (
+            lambda: tiny_run("deepseek-v3").check(),
+            "a dense warm-up cannot be copied into a design with shared experts; set --warmup.dense_share 0",
+        ),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:

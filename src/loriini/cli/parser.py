@@ -101,7 +101,8 @@ def read_text_file(path: Path) -> str:
             raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise InputError(f"{path}: not a readable text file ({error}); check the path") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise InputError(f"{path}: not a readable text file ({reason}); check the path") from error
 
 
 def on_error_option(add: Add, of: str = "") -> None:

@@ -185,7 +185,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
             check_domains(texts)
-            check_lengths(texts, evaluation.skip)
+            check_lengths(texts, evaluation.skip, evaluation.length)
 
 
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:

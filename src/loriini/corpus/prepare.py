@@ -150,6 +150,10 @@ def manifest_of(settings: Mapping[str, Any], stages: Mapping[str, Artifact]) -> 
     return manifest
 
 
+def _is_corpus(folder: Path) -> bool:
+    return all((folder / name / MANIFEST).exists() for name in ("tokens", "instances"))
+
+
 def open_corpus(out: Path) -> Corpus:
     """Open a finished corpus; InputError when it is absent, unfinished or damaged.
 
@@ -157,9 +161,10 @@ def open_corpus(out: Path) -> Corpus:
     """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
-        raise InputError(
-            f"{out}: no finished corpus here ({MANIFEST} is absent); run `loriini prepare` on it"
-        )
+        inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
+        held = f"it holds the corpora {', '.join(inside)}: give the folder of one"
+        remedy = held if inside else "run `loriini prepare` on it"
+        raise InputError(f"{out}: no finished corpus here ({MANIFEST} is absent); {remedy}")
     names = ("tokenizer", "tokens", "instances")
     tokenizer, tokens, instances = (load_artifact(out / name) for name in names)
     check_files(out, tokenizer)

@@ -123,14 +123,20 @@ def check_domains(domains: Collection[str]) -> None:
         )
 
 
-def check_lengths(heldout: Mapping[str, HeldOut], skip: int) -> None:
-    """InputError for a domain whose instances are too short to skip `skip` predictions."""
+def check_lengths(
+    heldout: Mapping[str, HeldOut], skip: int, length: int | None = None, option: str = "--skip"
+) -> None:
+    """InputError for a domain whose instances are too short to skip `skip` predictions.
+
+    `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
+    """
     for domain, text in heldout.items():
-        length = text.ids.shape[1] - 1
-        if length <= skip:
+        found = text.ids.shape[1] - 1
+        if found <= skip:
+            lower = f"lower {option} below {found}, or raise --length"
             raise InputError(
-                f"domain {domain!r} has instances of {length} predicted tokens, and the first {skip} are "
-                "skipped; give it more held-out text"
+                f"domain {domain!r} has instances of {found} predicted tokens, and the first {skip} are "
+                f"skipped; {lower if found == length else 'give it more held-out text'}"
             )
 
 

@@ -133,10 +133,15 @@ def shared_heldout(
                 f"--length {length}: {run} has learned positions up to {config.max_position_embeddings}; "
                 "give no more"
             )
+        if (trained := context_length(run, config)) < length:
+            warn(
+                f"--length {length}: {run} was trained on {trained} tokens; it has not seen the positions "
+                "after them"
+            )
         check_routing(config, settings.routing, skip)
     heldout = _same_tokens(configs, settings.read(), length, settings.instances)
     check_domains(heldout)
-    check_lengths(heldout, skip)
+    check_lengths(heldout, skip, length)
     return settings, heldout
 
 

@@ -125,7 +125,8 @@ def model_folder(path: Path) -> Path:
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
         unfinished = (path / "run.json").exists()
-        remedy = f"finish it with `loriini train --resume {path}`" if unfinished else "give a run's folder"
+        finish = f"finish it with `loriini train --resume {path}`"
+        remedy = finish if unfinished else "give a run's folder, or a model of the Hub as ORG/NAME"
         raise InputError(f"{path}: no trained model here; {remedy}")
     return folder
 

@@ -11,6 +11,7 @@ MAX_RECORD_BYTES = 1 << 26
 """The longest record that is read, so that a file without line ends does not fill the memory."""
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
+NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 
 
@@ -57,14 +58,15 @@ class Fields:
         """BadRecord when none of a table's columns may hold the text."""
         if not set(_columns(self.text)).intersection(columns):
             detail = f"{self.text!r} is not among {', '.join(columns)}"
-            raise BadRecord("no text column", detail, fix="file or name its text field")
+            raise BadRecord("no text column", detail, fix=f"file or {NAME_THE_FIELD}")
 
 
 def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: str) -> Document:
     """A record's document, with `name` and `domain` where it has none; BadRecord when it has no text."""
     text, own_name, own_domain = fields.of(record)
     if text is None:
-        raise BadRecord("no text", f"field {fields.text!r} is absent or null")
+        absent = f"field {fields.text!r} is absent or null"
+        raise BadRecord("no text", absent, fix=f"record or {NAME_THE_FIELD}")
     if not isinstance(text, str):
         raise BadRecord("text is not a string", f"field {fields.text!r} holds a {type(text).__name__}")
     if not text.strip():

@@ -122,9 +122,17 @@ def _check_name(kind: type, name: str, flag: str) -> None:
     """InputError for a setting that a dataclass does not have; it names the nearest."""
     names = list(_setting_names(kind))
     if name not in names:
-        nearest = get_close_matches(name, names, 1)
-        hint = f"; the nearest is --{nearest[0]}" if nearest else ""
+        nearest = ", ".join(f"--{found}" for found in _nearest(name, names))
+        hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
         raise InputError(f"{flag}: no such setting{hint}; `loriini train RECIPE --help` lists all")
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The setting of this name in a section; else those with all its words, at most three; else one alike."""
+    words = set(name.rpartition(".")[2].split("_"))
+    with_words = [known for known in names if words <= set(known.rpartition(".")[2].split("_"))]
+    same = [known for known in names if known.endswith(f".{name}")]
+    return same or get_close_matches(name, with_words, 3, 0) or get_close_matches(name, names, 1)
 
 
 def _setting_names(kind: Any, section: str = "") -> Iterator[str]:

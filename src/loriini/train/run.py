@@ -225,7 +225,7 @@ class Run:
         return [
             (
                 self.copy_step > 0 and not self.routing.preserves_dense,
-                "a dense warm-up needs gates that sum to 1 and no shared experts, unlike this routing; "
+                f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
                 "set --warmup.dense_share 0",
             ),
             (
@@ -274,6 +274,14 @@ class Run:
         """The number of dense steps before the model is copied into experts; 0: a mixture from the start."""
         copied = min(round(self.warmup.dense_share * self.steps), self.steps - 1)
         return copied if self.model.num_experts > 1 else 0
+
+
+def _beyond_a_copy(routing: RoutingConfig) -> str:
+    """What keeps copies of a dense model's FFN from computing what it does."""
+    if routing.scorer == "activation_norm":
+        factorised = routing.node == "low_rank"
+        return "factorised experts" if factorised else "experts scored by their own activations"
+    return "shared experts" if routing.num_shared_experts else "gates that do not sum to 1"
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
