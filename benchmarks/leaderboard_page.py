@@ -47,7 +47,7 @@ def leaderboard_page(path: Path) -> str:
             made_with(results),
             *(f"- {remark}\n" for remark in results.get("remarks", ())),
             chosen_rates(results),
-            "## What should one train?\n",
+            "## Leaders of this comparison\n",
             *(f"- {advice(results, measure)}" for measure in MEASURES),
             "",
             caution(results),

@@ -17,16 +17,18 @@ from loriini.train.override import describe_overrides
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}
 """Files of the repository by the names of their pages."""
+CITATION = "CITATION.cff"
 EXAMPLE = "tiny-lory"
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of PAGES and that of the commands."""
+    """Add the pages of PAGES, that of the commands, and the citation that the first page links to."""
     for source, page in PAGES.items():
         text = LINK.sub(lambda link: _from_root(link["path"]), (ROOT / source).read_text())
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "commands.md", content=commands()))
+    files.append(File.generated(config, CITATION, content=(ROOT / CITATION).read_text()))
     return files
 
 

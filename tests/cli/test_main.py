@@ -102,7 +102,7 @@ def test_the_real_entry_point() -> None:
         ("prepare c --documents DOCUMENTS --out . --executor cloud", "executor 'cloud' is unknown"),
         ("prepare c --documents DOCUMENTS --out . --executor slurm", "--executor-options partition="),
         ("inspect empty", "empty: no finished corpus here"),
-        ("inspect PARENT", "it holds the corpora corpus: give the folder of one"),
+        ("inspect PARENT", "give the folder of a corpus in it: corpus"),
         ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
         ("evaluate RUN", "give --documents PATH"),
         ("evaluate RUN --documents DOCUMENTS --skip 70", "lower --skip below 64, or raise --length"),

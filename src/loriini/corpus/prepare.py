@@ -162,7 +162,7 @@ def open_corpus(out: Path) -> Corpus:
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
-        held = f"it holds the corpora {', '.join(inside)}: give the folder of one"
+        held = f"give the folder of a corpus in it: {', '.join(inside)}"
         remedy = held if inside else "run `loriini prepare` on it"
         raise InputError(f"{out}: no finished corpus here ({MANIFEST} is absent); {remedy}")
     names = ("tokenizer", "tokens", "instances")
