@@ -196,7 +196,7 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
     documents = read_documents(settings.heldout, ReadOptions(on_error=settings.on_error))
     texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
-    # the dense phase skips the mixture's segment 1 too, so that all steps are comparable
+    # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = first_segment(config) if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip")
     perplexity = partial(_perplexity, run, texts, skip)

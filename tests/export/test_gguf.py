@@ -67,7 +67,7 @@ def test_llama_cpp_continues_as_the_model_does(
 def test_the_card_says_how_llama_cpp_loads_the_file(tmp_path: Path) -> None:
     _, path = written(tmp_path, DESIGNS["lory"])
     card = (path.parent / "README.md").read_text()
-    assert f"```sh\nllama-cli -m {path.name} " in card
+    assert f"```sh\nllama-completion -m {path.name} " in card
     assert "transformers" not in card
     assert '- **exported**: as Llama, of the experts that the prompt "Is this' in card
 

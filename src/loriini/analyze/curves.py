@@ -22,7 +22,7 @@ def column(metrics: Metrics, key: str) -> Floats:
 
 
 def routed_steps(metrics: Metrics) -> Metrics:
-    """The steps of a mixture, without those of a dense phase."""
+    """The steps of a mixture, without those of a dense warm-up."""
     return [m for m in metrics if "active" in m]
 
 

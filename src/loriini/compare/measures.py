@@ -43,7 +43,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
     """A cell's state, sizes, cost, training loss, use of experts, and learning curve.
 
     - `training_loss`: mean of the last tenth of the steps; None where none of them was finite.
-    - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense phase included.
+    - `flops`: `LoriiniConfig.flops_per_token` of the model that each step trained, dense warm-up included.
     - `seconds`: of training steps alone; evaluations, checkpoints and pauses are not counted.
     - `curve`: means of `loss` over at most CURVE_POINTS windows of steps; `tokens`, `flops` and `seconds` at
       the end of each.

@@ -31,7 +31,7 @@ def copy_problem(dense: LoriiniConfig, config: LoriiniConfig) -> str | None:
     design = config.routing
     if not design.preserves_dense:
         return (
-            "copies of its FFN need no shared experts and gates that sum to 1; "
+            "copies of its FFN need a router, no shared experts and gates that sum to 1; "
             f"selection={design.selection} with gates={design.gates} and scorer={design.scorer} trains from "
             "scratch"
         )

@@ -1,7 +1,7 @@
 """A finding as claims over measurements: a quantity for each seed, and the range that it should lie in.
 
 The mean over seeds has Student's t interval; what is measured on held-out text has a second one, over the
-choice of this text, by a bootstrap that draws the same instances for all models. A claim holds where all of
+choice of this text, by a bootstrap that draws the same documents for all models. A claim holds where all of
 its intervals lie in the range, does not hold where none of them touches it, and is undecided otherwise, with
 a single seed, and where the values of all seeds are equal and on a bound of the range, since equal values
 show no spread. What is computed instead of measured is exact: a single value without an interval decides.

@@ -47,7 +47,7 @@ def remarks(results: Results) -> Iterable[str]:
     yield (
         "The finding holds if every claim does, and does not hold if one claim does not. A claim holds where "
         "the 95 % interval over seeds (Student's t, differences paired by seed) lies in the range that it "
-        "states, and so does the one over held-out text (bootstrap, the same instances for all models) where "
+        "states, and so does the one over held-out text (bootstrap, the same documents for all models) where "
         "the claim is about such text. Each interval stands for itself: among many claims some are decided "
         "by chance."
     )

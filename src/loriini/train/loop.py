@@ -1,4 +1,4 @@
-"""The training loop: a dense phase first where a run has one, then the mixture; resumed exactly."""
+"""The training loop: a dense warm-up first where a run has one, then the mixture; resumed exactly."""
 
 import math
 import time
@@ -179,7 +179,7 @@ def step_copies(state: TrainingState, run: Run) -> bool:
 
 
 def copy_dense(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
-    """End the dense phase: the model and its optimizer become the mixture's."""
+    """End the dense warm-up: the model and its optimizer become the mixture's."""
     config = model_config(run, corpus)
     state.model, state.optimizer = upcycle(
         state.model, state.optimizer, config, run.optimizer, run.warmup, state.parallel, run.precision
@@ -285,7 +285,7 @@ def accumulate_gradients(
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
-    labels_B = batch.labels_B if model.config.routed_by_label else None  # a dense phase asks for none
+    labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
     weights_B = target_weights(batch, model.config, parallel)
     cross_entropy = auxiliary = torch.zeros((), dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
