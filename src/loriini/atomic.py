@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 
 @contextmanager
@@ -41,6 +42,17 @@ def commit(temporary: Path, path: Path) -> None:
         fsync(temporary)
     os.replace(temporary, path)
     fsync(path.parent)
+
+
+def discard(temporary: Path) -> None:
+    """Remove what is left of a killed attempt, also while its process still writes there.
+
+    It is renamed first, so that the process cannot commit what is left of it.
+    """
+    removed = temporary.with_name(f".{uuid4().hex}")
+    with suppress(OSError):
+        os.replace(temporary, removed)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 def fsync(path: Path) -> None:

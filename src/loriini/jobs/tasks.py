@@ -9,13 +9,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from loriini.atomic import atomic, commit, write_json
+from loriini.atomic import atomic, commit, discard, write_json
 from loriini.jobs.artifact import full_disk_as_input_error, parts_folder
 from loriini.progress import Advance, progress
 
@@ -71,10 +70,7 @@ def run_tasks(title: str, tasks: Sequence[Task], temporary: Path, execute: Execu
     """
     parts = parts_folder(temporary)
     for leftover in parts.glob(".*"):
-        removed = parts / f".{uuid4().hex}"  # so that a job that still writes to it cannot finish with a part
-        with suppress(OSError):
-            os.replace(leftover, removed)
-        shutil.rmtree(removed, ignore_errors=True)
+        discard(leftover)
     left = [task for task in tasks if not is_finished(parts, task)]
     with progress(title, sum(task.size for task in tasks) or None) as advance:
         advance(sum(task.size for task in tasks) - sum(task.size for task in left))
