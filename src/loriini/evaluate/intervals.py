@@ -63,8 +63,8 @@ def paired_difference(
     same order. A resample draws `documents` with replacement within each domain, the same for both models,
     each with all instances that begin in it, since these are alike; without `documents` it draws instances.
     The interval is that between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened
-    where documents are few. ValueError where the two do
-    not hold the same domains and numbers of instances.
+    to Student's t where documents are few. ValueError where the two do not hold the same domains and numbers
+    of instances.
     """
     return _difference([*_samples(losses_a, losses_b, documents).values()])
 
@@ -109,8 +109,8 @@ def _samples(
 def resampled_means(values_MN: ArrayLike, domain: str, document_N: Sequence[int] = ()) -> _Floats:
     """Means of M quantities of the same N instances over each resample of their documents (M, R).
 
-    Resamples of G documents vary by (G - 1) / G of what samples would; this is made up for. Domains are drawn
-    independently; those of the same name and number of documents are drawn alike.
+    A bootstrap of G documents shows (G - 1) / G of their mean's variance; the means are spread by as much.
+    Domains are drawn independently; those of the same name and number of documents are drawn alike.
     """
     values_MN = np.asarray(values_MN, np.float64)
     number_N, size_G = numbered(document_N, values_MN.shape[1])
