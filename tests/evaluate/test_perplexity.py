@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
 from loriini.analyze.command import sequences_by_domain
-from loriini.corpus.encoding import TextEncoder
+from loriini.corpus.cached_tokenizer import CachedTokenizer
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import (
     HeldOut,
@@ -230,7 +230,7 @@ def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:
     folder = prepared(tmp_path / "corpus").folder / "tokenizer"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.eos_token == "<|endoftext|>"
-    (encoded,) = TextEncoder(folder / "tokenizer.json", np.uint16)([text])
+    (encoded,) = CachedTokenizer(folder / "tokenizer.json", np.uint16)([text])
     ids = np.frombuffer(encoded, np.uint16).tolist()
     heldout = tokenize_by_domain(documents(("a", text)), tokenizer, length=64)
     assert heldout["a"].ids.tolist() == [[*ids, tokenizer.eos_token_id]]

@@ -47,10 +47,10 @@ DATA = (
     ),
     Mutation(
         "texts are cut between a sign and a letter",
-        "corpus/encoding.py",
+        "corpus/cached_tokenizer.py",
         r"(?<=[A-Za-z0-9])(?=[{_SIGN}])|\Z",
         r"(?<=[A-Za-z0-9])(?=[{_SIGN}])|(?<=')(?=t)|\Z",
-        "tests/corpus/test_encoding.py",
+        "tests/corpus/test_cached_tokenizer.py",
     ),
     Mutation(
         "a line that begins where a part ends is lost",

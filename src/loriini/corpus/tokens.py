@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from loriini.corpus.encoding import TextEncoder
+from loriini.corpus.cached_tokenizer import CachedTokenizer
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.tokenizer import ONE_THREAD
 from loriini.errors import InputError
@@ -124,7 +124,7 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
     names = sorted(documents.counts["domains"])
     check_domains(len(names), documents.folder)
     tasks = [
-        Task(f"tokens-{i:05d}", partial(_encode_slice, documents, part, tokenizer, names), len(part))
+        Task(f"tokens-{i:05d}", partial(_tokenize_slice, documents, part, tokenizer, names), len(part))
         for i, part in enumerate(slices(documents))
     ]
     tally = sum(map(Counter, run_tasks("tokens", tasks, folder, execute)), Counter[str]())
@@ -145,13 +145,13 @@ def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: 
     }
 
 
-def _encode_slice(
+def _tokenize_slice(
     documents: Artifact, part: Slice, tokenizer: Artifact, names: list[str], folder: Path, advance: Advance
 ) -> dict[str, int]:
     """Write a slice's tokens, and each document's length in tokens, domain and size in bytes."""
     index = {name: i for i, name in enumerate(names)}
     dtype = id_dtype(tokenizer)
-    encode = _open_encoder(tokenizer.path("tokenizer.json"), tokenizer.digest, dtype)
+    encode = _open_tokenizer(tokenizer.path("tokenizer.json"), tokenizer.digest, dtype)
     eos = np.array(tokenizer.counts["eos_token_id"], dtype).tobytes()
     # A worker's environment gives the library a pool of one thread, which is faster than none.
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
@@ -174,6 +174,6 @@ def _encode_slice(
 
 
 @lru_cache(maxsize=1)
-def _open_encoder(path: Path, digest: str, dtype: np.dtype[Any]) -> TextEncoder:
+def _open_tokenizer(path: Path, digest: str, dtype: np.dtype[Any]) -> CachedTokenizer:
     """Open a tokenizer once per process; `digest` distinguishes it from a later one at the same path."""
-    return TextEncoder(path, dtype)
+    return CachedTokenizer(path, dtype)

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from loriini.corpus import encoding
-from loriini.corpus.encoding import CHUNKS, TextEncoder
+from loriini.corpus.cached_tokenizer import CHUNKS, CachedTokenizer
 
 EOS = "<|endoftext|>"
 PIECES = [
@@ -46,7 +46,7 @@ def test_chunks_give_the_ids_of_whole_texts(
     cached: int, gpt2: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encoding, "CACHED_CHARACTERS", cached)
-    encode = TextEncoder(saved(gpt2, tmp_path), np.uint16)
+    encode = CachedTokenizer(saved(gpt2, tmp_path), np.uint16)
     assert encode.splits_like_gpt2
     for seed in (1, 2):
         batch = texts(400, seed)
@@ -72,7 +72,7 @@ def test_other_tokenizers_encode_whole_texts(gpt2: Tokenizer, tmp_path: Path) ->
         [by_lines, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     for tokenizer in changed:
-        encode = TextEncoder(saved(tokenizer, tmp_path), np.uint16)
+        encode = CachedTokenizer(saved(tokenizer, tmp_path), np.uint16)
         assert not encode.splits_like_gpt2
         batch = ["the lory, eats 'fruit", "e\u0301 the"]
         whole = [np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.uint16) for text in batch]

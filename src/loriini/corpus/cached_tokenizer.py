@@ -27,7 +27,7 @@ lookahead matters. The first two alternatives only make the common cases fast.
 """
 
 
-class TextEncoder:
+class CachedTokenizer:
     """Encodes texts without special tokens; text that spells a special token is encoded as text.
 
     Args:
