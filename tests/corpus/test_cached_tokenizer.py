@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from loriini.corpus import encoding
+from loriini.corpus import cached_tokenizer
 from loriini.corpus.cached_tokenizer import CHUNKS, CachedTokenizer
 
 EOS = "<|endoftext|>"
@@ -45,7 +45,7 @@ def saved(tokenizer: Tokenizer, folder: Path) -> Path:
 def test_chunks_give_the_ids_of_whole_texts(
     cached: int, gpt2: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "CACHED_CHARACTERS", cached)
+    monkeypatch.setattr(cached_tokenizer, "CACHED_CHARACTERS", cached)
     encode = CachedTokenizer(saved(gpt2, tmp_path), np.uint16)
     assert encode.splits_like_gpt2
     for seed in (1, 2):
