@@ -9,7 +9,7 @@ from loriini.reproduce.claims import Claim
 from loriini.reproduce.item_reasons import REASONS
 from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.reasons import FurtherRun, Reason, run_at, too_few_steps, twice
+from loriini.reproduce.reasons import FurtherRun, Reason, run_at, too_few_steps, twice, untuned_rate
 from loriini.reproduce.scales import SMALL, TINY
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
@@ -88,4 +88,28 @@ def test_a_lead_that_grows_but_is_still_behind_supports_in_part(lead: float, ver
 
     paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
     reason = too_few_steps({"better": paper, "worse": paper}, "better", "worse", loss)
+    assert reason.to_dict(Measured({}))["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("best_better", "best_worse", "verdict"),
+    [
+        (1.8, 2.5, "supported"),  # its lead was 0.1 at one rate
+        (1.9, 2.0, "undecided"),  # it leads, as it did
+        (2.0, 1.9, "refuted"),
+    ],
+)
+def test_a_lead_that_the_rate_does_not_change_supports_nothing(
+    best_better: float, best_worse: float, verdict: str
+) -> None:
+    losses = {"better": 2.9, "worse": 3.0}
+    tuned = {"better": best_better, "worse": best_worse}
+
+    def loss(m: Measured, row: str) -> dict[int, float]:
+        name, _, rate = row.partition(", ")
+        mean = tuned[name] if rate.startswith("2 ") else losses[name]
+        return {seed: mean + seed / 100 * (row != "worse") for seed in (-1, 0, 1)}
+
+    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
+    reason = untuned_rate({"better": paper, "worse": paper}, "better", "worse", loss)
     assert reason.to_dict(Measured({}))["verdict"] == verdict
