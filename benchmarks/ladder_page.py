@@ -1,7 +1,8 @@
 """docs/ladder.md, made of the results of `ladder.py` alone; its sentences are from intervals."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def ladder_page(path: Path) -> str:
             "## What the sizes say\n",
             *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
             "",
+            *too_short(designs),
             *(f"![{caption}](pictures/{name}.svg)\n\n{caption}\n" for name, caption in PICTURES.items()),
             "## Every size\n",
             markdown(*sizes_table(results, designs)),
@@ -80,6 +82,18 @@ def measured(results: Results) -> list[Mapping[str, Any]]:
     return [design for design in results["ladder"]["designs"] if "flops" in design]
 
 
+def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A paragraph where a wider model is no better than a narrower one; none where all are."""
+    worse = [
+        f"{design['name']} of width {wide} is no better than that of width {narrow}"
+        for design in designs
+        for (narrow, before), (wide, after) in pairwise(zip(design["widths"], design["loss"], strict=True))
+        if after["mean"] >= before["mean"]
+    ]
+    said = f"{listing(worse)}: these trainings are too short for the wider models, and the laws say little.\n"
+    return [said[0].upper() + said[1:]] if worse else []
+
+
 def made_with(results: Results) -> str:
     """Sizes, seeds, text and machine."""
     run, widths = results["run"], results["ladder"]["widths"]
@@ -94,7 +108,7 @@ def made_with(results: Results) -> str:
 
 def rates_text(results: Results) -> str:
     """How learning rates were chosen, and for whom."""
-    edges = [f"width {width}" for width, tried in results["tried"].items() if tried["edge"]]
+    edges = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
     at_edge = f" The best rate of {listing(edges)} lies at the edge of what was tried." if edges else ""
     return (
         f"At each width {results['ladder']['baseline']} was trained with seed 0 and each of the learning "
@@ -103,11 +117,16 @@ def rates_text(results: Results) -> str:
     )
 
 
+def by_width(results: Results) -> list[tuple[str, Mapping[str, Any]]]:
+    """What was tried at each width, the smallest first."""
+    return sorted(results["tried"].items(), key=lambda item: int(item[0]))
+
+
 def rate_table(results: Results) -> str:
     """The baseline's training loss by width and rate."""
     rows = [
         [width, *(loss_text(tried, rate) for rate in results["rates"]), tried["rate"]]
-        for width, tried in results["tried"].items()
+        for width, tried in by_width(results)
     ]
     return markdown(["width", *results["rates"], "chosen"], rows)
 
