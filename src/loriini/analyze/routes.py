@@ -264,7 +264,8 @@ def _document_shares(
     counts = [int(number_S.max()) + 1 for number_S in numbered]
     firsts = np.cumsum([0, *counts[:-1]])
     document_S = np.concatenate([own + first for own, first in zip(numbered, firsts, strict=True)])
-    choices_GLE = _sums_of_domains(choices_SLE, document_S).swapaxes(0, 1)
+    choices_GLE = np.zeros((sum(counts), *choices_SLE.shape[1:]))
+    np.add.at(choices_GLE, document_S, choices_SLE)  # documents are too many for a matrix of memberships
     return _shares(choices_GLE), np.repeat(np.arange(len(counts)), counts)
 
 
