@@ -18,14 +18,13 @@ from pathlib import Path
 from statistics import median
 
 from loriini.atomic import write_json
-from loriini.corpus.documents import write_documents
+from loriini.corpus.documents import document_batches, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokenizer import write_tokenizer
 from loriini.corpus.tokens import BATCH_CHARACTERS, write_tokens
 from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.jobs.processes import ProcessExecutor
-from loriini.jobs.tasks import group_by_size
 from loriini.sources import read_documents
 from loriini.sources.document import Document
 
@@ -115,7 +114,7 @@ def encode_alone(folder: Path) -> float:
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
     documents = stored_documents(load_artifact(folder / "documents"))
-    batches = group_by_size(documents, lambda document: len(document.text), BATCH_CHARACTERS)
+    batches = document_batches(documents, BATCH_CHARACTERS)
     texts = [[document.text for document in batch] for batch in batches]
     started = time.perf_counter()
     for batch in texts:

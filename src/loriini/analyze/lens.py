@@ -19,6 +19,7 @@ from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
+from loriini.evaluate.perplexity import AS_IN_TRAINING
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of, refuse_unused_label
@@ -86,8 +87,7 @@ def tokenize(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[Tensor, lis
     """
     if not tokenizer.is_fast:
         raise InputError("the lens needs to know where tokens begin, so a tokenizer with a tokenizer.json")
-    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-    encoded = tokenizer(text, return_offsets_mapping=True, **how)
+    encoded = tokenizer(text, return_offsets_mapping=True, **AS_IN_TRAINING)
     ends = [end for _, end in encoded["offset_mapping"]]
     if not ends:
         raise InputError("the text is empty; give --text FILE or --prompt TEXT with some words")

@@ -13,7 +13,7 @@ Axes: D documents read, N documents stored.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, islice, pairwise
@@ -120,6 +120,11 @@ def write_documents(
     return build_artifact(folder, _as_recorded(folder, settings), inputs, write, named_parts=True)
 
 
+def document_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
+    """Group consecutive documents; a batch ends with the document that brings it to `characters`."""
+    return group_by_size(documents, lambda document: len(document.text), characters)
+
+
 def parse_line(line: bytes) -> Document:
     """The document of a stored line."""
     return Document(**json.loads(line))
@@ -200,8 +205,7 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             _write_dropped(file_of_dropped, dropped)
 
         drop, skipped = count_dropped(write)
-        chunks = group_by_size(read(drop), lambda document: len(document.text), characters)
-        for i, batch in enumerate(chunks):
+        for i, batch in enumerate(document_batches(read(drop), characters)):
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
                     file.write(_line(document))

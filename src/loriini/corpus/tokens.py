@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from loriini.corpus.cached_tokenizer import CachedTokenizer
+from loriini.corpus.documents import document_batches
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.tokenizer import ONE_THREAD
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.processes import environment_variables
-from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, group_by_size, run_tasks
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
 BATCH_CHARACTERS = 1 << 20
@@ -156,11 +157,8 @@ def _tokenize_slice(
     # A worker's environment gives the library a pool of one thread, which is faster than none.
     threads = {} if "RAYON_NUM_THREADS" in os.environ else ONE_THREAD
     lengths, domains, sizes, characters = array("q"), array("H"), array("q"), 0
-    batches = group_by_size(
-        slice_documents(documents, part), lambda document: len(document.text), BATCH_CHARACTERS
-    )
     with open(folder / TOKEN_FILE, "wb") as file, environment_variables(threads):
-        for batch in batches:
+        for batch in document_batches(slice_documents(documents, part), BATCH_CHARACTERS):
             texts = [document.text for document in batch]
             for ids in encode(texts):
                 lengths.append(file.write(ids + eos) // dtype.itemsize)

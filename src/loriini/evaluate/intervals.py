@@ -145,6 +145,12 @@ def few_documents_factor(documents: Sequence[int]) -> float:
     return float(stdtrit(freedom, upper) / ndtri(upper))
 
 
+def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -> _Floats:
+    """Resampled values (…, R) with their deviations from the measured ones (…) widened for few documents."""
+    measured = np.asarray(measured, np.float64)[..., None]
+    return measured + few_documents_factor(documents) * (resampled - measured)
+
+
 def numbered(document_N: Sequence[int], instances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The documents of instances, numbered from 0 (N,), and how many instances each has (G,).
 
@@ -169,6 +175,5 @@ def _difference(domains: Sequence[_Sample]) -> Difference:
     counts = [sample.documents for sample in domains]
     if min(counts) > 1:
         a_R, b_R = logsumexp([sample.resampled for sample in domains], axis=0)
-        deviation_R = b_R - a_R - (b - a)
-        low, high = percentile_interval(b - a + few_documents_factor(counts) * deviation_R)
+        low, high = percentile_interval(widened(b_R - a_R, b - a, counts))
     return Difference(expm1(b - a), expm1(low), expm1(high))

@@ -23,6 +23,8 @@ from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
 ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
+AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+"""How a tokenizer is called: what spells a special token is text."""
 MOST_LOGITS = 1 << 28
 """Logits that are computed at once, 1 GiB in float32, unless a single instance has more."""
 
@@ -83,9 +85,8 @@ def tokenize_by_domain(
 
 
 def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """A document's token ids, as in training: what spells a special token is text."""
-    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-    ids: list[int] = tokenizer(document.text, **how)["input_ids"]
+    """A document's token ids, as in training."""
+    ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
     return ids
 
 

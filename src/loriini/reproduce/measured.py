@@ -7,14 +7,13 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loriini.evaluate.intervals import (
     RESAMPLES,
     Documents,
     count_documents,
-    few_documents_factor,
     resampled_means,
+    widened,
 )
 from loriini.reproduce.claims import OnText, Resamples, Values
 
@@ -93,25 +92,21 @@ class Measured:
 def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
     """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
 
-    Deviations from the measured mean are widened where documents are few.
+    They are widened where documents are few.
     """
-
     domains = next(iter(of_seed.values()))
     counts = [count_documents(documents.get(domain, ()), len(own)) for domain, own in domains.items()]
     if min(counts) < 2:
         return {seed: np.full(RESAMPLES, np.nan) for seed in of_seed}
-
-    def of_domain(domain: str) -> NDArray[np.float64]:
-        """Deviations from the mean (S, R)."""
-        values_SN = np.array([found[domain] for found in of_seed.values()])
-        means_SR = resampled_means(values_SN, domain, documents.get(domain, ()))
-        return means_SR - values_SN.mean(1, keepdims=True)
-
-    deviation_SR = few_documents_factor(counts) * np.mean([of_domain(domain) for domain in domains], axis=0)
-    return {
-        seed: fmean(map(fmean, found.values())) + deviation_R
-        for (seed, found), deviation_R in zip(of_seed.items(), deviation_SR, strict=True)
-    }
+    means_SR = np.mean(
+        [
+            resampled_means([found[domain] for found in of_seed.values()], domain, documents.get(domain, ()))
+            for domain in domains
+        ],
+        axis=0,
+    )
+    measured_S = [fmean(map(fmean, found.values())) for found in of_seed.values()]
+    return dict(zip(of_seed, widened(means_SR, measured_S, counts), strict=True))
 
 
 def at(value: Any, path: Sequence[str]) -> Any:
