@@ -68,6 +68,21 @@ class Experiment:
     def heldout(self) -> Path:
         return self.out / "heldout.jsonl"
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Today's date, this machine, and how many trainings share it."""
+        machine = {**describe_machine(), "jobs": self.jobs, "threads": threads_of(self.jobs)}
+        return {"date": time.strftime("%Y-%m-%d"), "machine": machine}
+
+    def evaluation(self, instances: int | None = None) -> EvaluationSettings:
+        """How all models are scored, on so many instances of each domain (None: all)."""
+        return EvaluationSettings((str(self.heldout),), skip=SKIPPED_TOKENS, instances=instances)
+
+    def write(self, results: Mapping[str, Any]) -> None:
+        """Write the results file."""
+        self.results.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self.results, results)
+
     def prepare(
         self, orders: Sequence[str] = ("similar",), length: int = 512, longest: int = MAX_DOCUMENT_CHARACTERS
     ) -> dict[str, Path]:
@@ -99,9 +114,8 @@ class Experiment:
         """Train and score every run with every seed; write the results, and `report.html` into `out`."""
         trials = place_cells(self.cells(runs), self.out / "runs")
         failures = train_trials(trials, self.jobs)
-        evaluation = EvaluationSettings((str(self.heldout),), skip=SKIPPED_TOKENS)
-        found = measure_trials(trials, evaluation, failures, self.out / "evaluations")
-        about |= {"date": time.strftime("%Y-%m-%d"), "machine": machine(self.jobs)}
+        found = measure_trials(trials, self.evaluation(), failures, self.out / "evaluations")
+        about |= self.about
         print(write_comparison({**found, **about}, self.out))
         results = {
             **about,
@@ -111,8 +125,7 @@ class Experiment:
             "results": found["cells"],
             "variants": found["variants"],
         }
-        self.results.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self.results, results)
+        self.write(results)
         return results
 
 
@@ -121,11 +134,6 @@ def train(trials: Sequence[Trial], jobs: int) -> None:
     if failures := train_trials(trials, jobs):
         named = "; ".join(f"{folder.name}: {reason}" for folder, reason in failures.items())
         raise WorkerDied(f"{named}; the same command tries them again")
-
-
-def machine(jobs: int) -> dict[str, Any]:
-    """This machine, and how many trainings share it."""
-    return {**describe_machine(), "jobs": jobs, "threads": threads_of(jobs)}
 
 
 def portable(run: Run) -> dict[str, Any]:

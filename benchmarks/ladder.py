@@ -8,29 +8,24 @@ with the one of its lowest training loss, so that only the baseline is tuned. Al
 """
 
 import argparse
-import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, machine, portable, train
-from loriini.atomic import write_json
+from experiment import Experiment, train
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
-from loriini.compare.running import Trial, place_cells
+from loriini.compare.running import place_cells
 from loriini.compare.sizes import Ladder
-from loriini.evaluate.runs import EvaluationSettings
 from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
 from loriini.train.run import Run
+from tuning import RATE, add_options, tried_rates, tuned_results
 
 BASELINE = "dense"
 OTHERS = ("lory", "mixtral")
 RATES = ("1e-3", "2e-3", "4e-3", "8e-3")
-RATE = "optimizer.learning_rate"
 WIDTH, HEAD_WIDTH = 256, 32
 KEPT = (
     "name",
@@ -50,15 +45,13 @@ KEPT = (
 
 def parse() -> argparse.Namespace:
     parser = Experiment.parser(steps=640)
-    designs, rates = "beside dense", "learning rates, two or more"
+    of_designs = "beside dense"
     parser.add_argument(
-        "--designs", nargs="+", default=OTHERS, choices=DESIGNS, metavar="DESIGN", help=designs
+        "--designs", nargs="+", default=OTHERS, choices=DESIGNS, metavar="DESIGN", help=of_designs
     )
-    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help=rates)
+    add_options(parser, RATES, "learning rates, two or more")
     parser.add_argument("--width", type=int, default=WIDTH, help="of the largest size")
     parser.add_argument("--sizes", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=4, help="instances of a step")
-    parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
     return parser.parse_args()
 
 
@@ -67,17 +60,6 @@ def base_run(corpus: Path, width: int, steps: int, batch_size: int) -> Run:
     run = quickstart_run("lory", "small", steps)
     model = scaled_shape(run.model, width, run.model.num_hidden_layers, width // HEAD_WIDTH)
     return replace(run, model=model, corpus=(corpus,), batch_size=batch_size)
-
-
-def rates_by_width(trials: Sequence[Trial], cache: Path) -> dict[int, dict[str, Any]]:
-    """What was tried of the baseline at each width, and the rate of the lowest training loss."""
-    tried: dict[int, dict[str, Any]] = {}
-    for v in measure_trials(trials, None, {}, cache)["variants"]:
-        one = tried.setdefault(v["width"], {"training_loss": {}})
-        one["training_loss"][v["settings"][RATE]] = v.get("training_loss", {}).get("mean")
-        if v["chosen"]:
-            one |= {"rate": v["settings"][RATE], "edge": bool(v["edge"])}
-    return tried
 
 
 def with_rate(cell: Cell, rate: str) -> Cell:
@@ -96,31 +78,18 @@ def main() -> None:
     ladder = Ladder(arguments.sizes, "equal")
     swept = place_cells(make_cells([BASELINE], base, [], {RATE: arguments.rates}, 1, ladder), runs)
     train(swept, experiment.jobs)
-    tried = rates_by_width(swept, cache)
+    tried = tried_rates(measure_trials(swept, None, {}, cache)["variants"], "width")
     cells = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
     trials = place_cells([with_rate(cell, tried[cell.run.model.hidden_size]["rate"]) for cell in cells], runs)
     train(trials, experiment.jobs)
-    evaluation = EvaluationSettings(
-        (str(experiment.heldout),), skip=SKIPPED_TOKENS, instances=arguments.instances
-    )
-    found = measure_trials(trials, evaluation, {}, cache)
-    about = {"date": time.strftime("%Y-%m-%d"), "machine": machine(experiment.jobs)}
-    print(write_comparison({**found, **about, "ladder_tokens": ladder.tokens}, experiment.out))
+    found = measure_trials(trials, experiment.evaluation(arguments.instances), {}, cache)
+    print(write_comparison({**found, **experiment.about, "ladder_tokens": ladder.tokens}, experiment.out))
     results = {
         "experiment": "ladder",
-        **about,
-        "characters": CHARACTERS,
-        "heldout": found["heldout"],
-        "seeds": experiment.seeds,
-        "rates": list(arguments.rates),
-        "tried": {str(width): one for width, one in tried.items()},
-        "run": portable(base),
-        "remarks": found["remarks"],
-        "variants": [{key: v[key] for key in KEPT if key in v} for v in found["variants"]],
+        **tuned_results(experiment, found, KEPT, arguments.rates, tried, base),
         "ladder": found["ladder"],
     }
-    experiment.results.parent.mkdir(parents=True, exist_ok=True)
-    write_json(experiment.results, results)
+    experiment.write(results)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """docs/ladder.md, made of the results of `ladder.py` alone; its sentences are from intervals."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from loriini.analyze.wording import large, listing
 from loriini.compare import figures
 from loriini.compare.ladder import LAW, LAW_NOTE, answer, laws_table, sizes_note, sizes_table
-from pages import NO_RESULTS, between, loss_text, make_it, markdown, scored_on
+from pages import between, command_line, edges, make_it, markdown, rate_table, scored_on, whole_page
 
 Results = Mapping[str, Any]
 
@@ -31,36 +31,34 @@ PICTURES = {
 
 def ladder_page(path: Path) -> str:
     """The page; without results, how to make them."""
-    if not path.exists():
-        return "\n".join((HEAD, NO_RESULTS, make_it(COMMAND, OPTIONS)))
-    results = json.loads(path.read_text(encoding="utf-8"))
-    found = results["ladder"]
-    baseline, designs = found["baseline"], measured(results)
-    return "\n".join(
-        (
-            HEAD,
-            made_with(results),
-            rates_text(results),
-            "## What the sizes say\n",
-            *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
-            "",
-            *too_short(designs),
-            *(f"![{caption}](pictures/{name}.svg)\n\n{caption}\n" for name, caption in PICTURES.items()),
-            "## Every size\n",
-            markdown(*sizes_table(results, designs)),
-            "",
-            sizes_note(baseline) + "\n",
-            f"## {LAW}\n",
-            markdown(*laws_table(designs)),
-            "",
-            LAW_NOTE + "\n",
-            "## Learning rates\n",
-            rate_table(results),
-            "",
-            f"Training loss of {baseline} with the first seed, mean of the last tenth of the steps.\n",
-            *(f"- {remark}\n" for remark in results["remarks"]),
-            make_it(command(results), OPTIONS),
-        )
+    return whole_page(path, HEAD, body, make_it(COMMAND, OPTIONS))
+
+
+def body(results: Results) -> Iterable[str]:
+    """The page's text below its head."""
+    baseline, designs = results["ladder"]["baseline"], measured(results)
+    return (
+        made_with(results),
+        rates_text(results),
+        "## What the sizes say\n",
+        *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
+        "",
+        *too_short(designs),
+        *(f"![{caption}](pictures/{name}.svg)\n\n{caption}\n" for name, caption in PICTURES.items()),
+        "## Every size\n",
+        markdown(*sizes_table(results, designs)),
+        "",
+        sizes_note(baseline) + "\n",
+        f"## {LAW}\n",
+        markdown(*laws_table(designs)),
+        "",
+        LAW_NOTE + "\n",
+        "## Learning rates\n",
+        rate_table("width", by_width(results), results["rates"]),
+        "",
+        f"Training loss of {baseline} with the first seed, mean of the last tenth of the steps.\n",
+        *(f"- {remark}\n" for remark in results["remarks"]),
+        make_it(command(results), OPTIONS),
     )
 
 
@@ -108,12 +106,11 @@ def made_with(results: Results) -> str:
 
 def rates_text(results: Results) -> str:
     """How learning rates were chosen, and for whom."""
-    edges = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
-    at_edge = f" The best rate of {listing(edges)} lies at the edge of what was tried." if edges else ""
+    at_edge = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
     return (
         f"At each width {results['ladder']['baseline']} was trained with seed 0 and each of the learning "
         f"rates {listing(results['rates'])}. All designs of this width have the rate of its lowest training "
-        f"loss; the others might gain by rates of their own.{at_edge}\n"
+        f"loss; the others might gain by rates of their own. {edges(at_edge)}\n"
     )
 
 
@@ -122,28 +119,13 @@ def by_width(results: Results) -> list[tuple[str, Mapping[str, Any]]]:
     return sorted(results["tried"].items(), key=lambda item: int(item[0]))
 
 
-def rate_table(results: Results) -> str:
-    """The baseline's training loss by width and rate."""
-    rows = [
-        [width, *(loss_text(tried, rate) for rate in results["rates"]), tried["rate"]]
-        for width, tried in by_width(results)
-    ]
-    return markdown(["width", *results["rates"], "chosen"], rows)
-
-
 def command(results: Results) -> str:
     """The command that made the results, but for the folders."""
+    found = results["ladder"]
     designs = dict.fromkeys(v["design"] for v in results["variants"])
-    others = [name for name in designs if name != results["ladder"]["baseline"]]
-    options = {
-        "steps": results["run"]["steps"],
-        "batch-size": results["run"]["batch_size"],
-        "seeds": results["seeds"],
-        "instances": max(results["heldout"]["instances"].values()),
-        "jobs": results["machine"]["jobs"],
-        "width": results["ladder"]["widths"][-1],
-        "sizes": len(results["ladder"]["widths"]),
-        "rates": " ".join(results["rates"]),
-        "designs": " ".join(others),
+    more = {
+        "width": found["widths"][-1],
+        "sizes": len(found["widths"]),
+        "designs": " ".join(name for name in designs if name != found["baseline"]),
     }
-    return " \\\n  ".join((COMMAND, *(f"--{name} {value}" for name, value in options.items())))
+    return command_line(COMMAND, results, more)

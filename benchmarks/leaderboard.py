@@ -8,14 +8,12 @@ of the results.
 """
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiment import CHARACTERS, SKIPPED_TOKENS, Experiment, machine, portable, train
-from loriini.atomic import write_json
+from experiment import Experiment, train
 from loriini.compare.cells import Cell, make_cells
 from loriini.compare.job import measure_trials
 from loriini.compare.report import write_comparison
@@ -26,10 +24,10 @@ from loriini.evaluate.runs import EvaluationSettings
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from ranking import contenders
+from tuning import RATE, add_options, tried_rates, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
-RATE = "optimizer.learning_rate"
 BUDGETS = ("flops", "seconds")
 """At which designs are compared by training loss; at equal tokens it is by perplexity."""
 KEPT = (
@@ -56,10 +54,7 @@ KEPT = (
 def parse() -> argparse.Namespace:
     parser = Experiment.parser(steps=300)
     parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
-    rates = "learning rates, the same for all designs"
-    parser.add_argument("--rates", nargs="+", default=RATES, metavar="RATE", help=rates)
-    parser.add_argument("--batch-size", type=int, default=4, help="instances of a step")
-    parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
+    add_options(parser, RATES, "learning rates, the same for all designs")
     return parser.parse_args()
 
 
@@ -80,15 +75,10 @@ def sweep_cells(
 def best_rates(trials: Sequence[Trial], cache: Path) -> tuple[list[Cell], dict[str, Any]]:
     """The cell of each design's best rate, and what was tried, by training loss alone."""
     variants = measure_trials(trials, None, {}, cache)["variants"]
-    chosen = {v["name"]: v for v in variants if v["chosen"]}
-    tried: dict[str, Any] = {}
-    for v in variants:
-        one = tried.setdefault(v["design"], {"training_loss": {}})
-        one["training_loss"][v["settings"][RATE]] = v.get("training_loss", {}).get("mean")
-        if v["chosen"]:
-            one |= {"rate": v["settings"][RATE], "edge": bool(v["edge"])}
+    chosen = {v["name"] for v in variants if v["chosen"]}
     cells = (trial.cell for trial in trials)
-    return [replace(c, variant=c.run.name) for c in cells if c.variant in chosen], tried
+    best = [replace(c, variant=c.run.name) for c in cells if c.variant in chosen]
+    return best, tried_rates(variants, "design")
 
 
 def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
@@ -131,33 +121,19 @@ def main() -> None:
     cells = [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in best]
     trials = place_cells(cells, runs)
     train(trials, experiment.jobs)
-    evaluation = EvaluationSettings(
-        (str(experiment.heldout),), skip=SKIPPED_TOKENS, instances=arguments.instances
-    )
+    evaluation = experiment.evaluation(arguments.instances)
     found = measure_trials(trials, evaluation, {}, cache)
-    first = found["variants"]
-    best_of = leaders(first)
-    about = {"date": time.strftime("%Y-%m-%d"), "machine": machine(experiment.jobs)}
-    print(write_comparison({**found, **about}, experiment.out))
+    print(write_comparison({**found, **experiment.about}, experiment.out))
     results = {
         "experiment": "leaderboard",
-        **about,
-        "characters": CHARACTERS,
-        "heldout": found["heldout"],
+        **tuned_results(experiment, found, KEPT, arguments.rates, tried, cells[0].run),
         "causal": list(CAUSAL),
-        "seeds": experiment.seeds,
-        "rates": list(arguments.rates),
-        "tried": tried,
-        "run": portable(cells[0].run),
-        "remarks": found["remarks"],
-        "variants": [{key: v[key] for key in KEPT if key in v} for v in first],
         "leaders": {
             measure: {"design": name, "differences": against(trials, name, measure, evaluation, cache)}
-            for measure, name in best_of.items()
+            for measure, name in leaders(found["variants"]).items()
         },
     }
-    experiment.results.parent.mkdir(parents=True, exist_ok=True)
-    write_json(experiment.results, results)
+    experiment.write(results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """docs/leaderboard.md, made of the results of `leaderboard.py` alone; its sentences are from intervals."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from loriini.compare.report import verdict_of
 from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import difference_cells, estimate, signed
 from loriini.evaluate.intervals import OVERALL
-from pages import NO_RESULTS, between, loss_text, make_it, markdown, scored_on
+from pages import between, command_line, edges, make_it, markdown, rate_table, scored_on, whole_page
 from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
@@ -37,40 +36,41 @@ MEASURES = {
 
 def leaderboard_page(path: Path) -> str:
     """The page; without results, how to make them."""
-    if not path.exists():
-        return "\n".join((HEAD, NO_RESULTS, make_it(COMMAND, OPTIONS)))
-    results = json.loads(path.read_text(encoding="utf-8"))
-    return "\n".join(
-        (
-            HEAD,
-            measured(results),
-            made_with(results),
-            *(f"- {remark}\n" for remark in results.get("remarks", ())),
-            chosen_rates(results),
-            "## Leaders of this comparison\n",
-            *(f"- {advice(results, measure)}" for measure in MEASURES),
-            "",
-            caution(results),
-            first_segments(results),
-            "## Equal active parameters, equal tokens\n",
-            perplexity_table(results, of_equal_size(results["variants"])),
-            "",
-            verdicts(results),
-            *apart(results),
-            "## By domain\n",
-            domain_table(results),
-            "",
-            "Perplexity, means over seeds.\n",
-            "## Equal tokens, FLOPs and seconds\n",
-            budget_table(results),
-            "",
-            budget_note(results),
-            "## Learning rates\n",
-            rate_table(results),
-            "",
-            f"Training loss of the first seed, mean of the last tenth of the steps. {edges(results)}\n",
-            make_it(command(results), OPTIONS),
-        )
+    return whole_page(path, HEAD, body, make_it(COMMAND, OPTIONS))
+
+
+def body(results: Row) -> Iterable[str]:
+    """The page's text below its head."""
+    at_edge = [name for name, tried in results["tried"].items() if tried["edge"]]
+    designs = " ".join(v["design"] for v in results["variants"])
+    return (
+        measured(results),
+        made_with(results),
+        *(f"- {remark}\n" for remark in results.get("remarks", ())),
+        chosen_rates(results),
+        "## Leaders of this comparison\n",
+        *(f"- {advice(results, measure)}" for measure in MEASURES),
+        "",
+        caution(results),
+        first_segments(results),
+        "## Equal active parameters, equal tokens\n",
+        perplexity_table(results, of_equal_size(results["variants"])),
+        "",
+        verdicts(results),
+        *apart(results),
+        "## By domain\n",
+        domain_table(results),
+        "",
+        "Perplexity, means over seeds.\n",
+        "## Equal tokens, FLOPs and seconds\n",
+        budget_table(results),
+        "",
+        budget_note(results),
+        "## Learning rates\n",
+        rate_table("", results["tried"].items(), results["rates"]),
+        "",
+        f"Training loss of the first seed, mean of the last tenth of the steps. {edges(at_edge)}\n",
+        make_it(command_line(COMMAND, results, {"designs": designs}), OPTIONS),
     )
 
 
@@ -277,35 +277,3 @@ def budget_note(results: Row) -> str:
         f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
         f"{hidden if left_out else ''}\n"
     )
-
-
-def rate_table(results: Row) -> str:
-    """Training loss of every rate that was tried."""
-    rows = [
-        [name, *(loss_text(tried, rate) for rate in results["rates"]), tried["rate"]]
-        for name, tried in results["tried"].items()
-    ]
-    return markdown(["", *results["rates"], "chosen"], rows)
-
-
-def edges(results: Row) -> str:
-    """Whose best rate is at the edge of those tried."""
-    found = [name for name, tried in results["tried"].items() if tried["edge"]]
-    if not found:
-        return "No best rate lies at the edge of what was tried."
-    return f"The best rate of {listing(found)} lies at the edge of what was tried."
-
-
-def command(results: Row) -> str:
-    """The command that made the results, but for the folders."""
-    designs = [v["design"] for v in results["variants"]]
-    options: Sequence[tuple[str, Any]] = (
-        ("steps", results["run"]["steps"]),
-        ("batch-size", results["run"]["batch_size"]),
-        ("seeds", results["seeds"]),
-        ("instances", max(results["heldout"]["instances"].values())),
-        ("jobs", results["machine"]["jobs"]),
-        ("rates", " ".join(results["rates"])),
-        ("designs", " ".join(designs)),
-    )
-    return " \\\n  ".join((COMMAND, *(f"--{name} {value}" for name, value in options)))

@@ -1,11 +1,12 @@
 """Parts of the docs' pages that are made from results: text between two marks, and a picture below it."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import large
+from loriini.analyze.wording import large, listing
 
 NO_RESULTS = "There are no results yet.\n"
 MAKE = """## Make it
@@ -83,3 +84,37 @@ def loss_text(tried: Mapping[str, Any], rate: str) -> str:
     """A rate's training loss; one that diverged has none."""
     loss = tried["training_loss"].get(rate)
     return "diverged" if loss is None else f"{loss:.3f}"
+
+
+def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]], rates: Sequence[str]) -> str:
+    """Training loss of every rate that was tried, and the one that was chosen."""
+    rows = ([name, *(loss_text(one, rate) for rate in rates), one["rate"]] for name, one in tried)
+    return markdown([head, *rates, "chosen"], rows)
+
+
+def edges(names: Sequence[str]) -> str:
+    """Whose best rate is at the edge of those tried."""
+    if not names:
+        return "No best rate lies at the edge of what was tried."
+    return f"The best rate of {listing(names)} lies at the edge of what was tried."
+
+
+def command_line(command: str, results: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    """The command that made the results, but for the folders: its common options and more."""
+    options = {
+        "steps": results["run"]["steps"],
+        "batch-size": results["run"]["batch_size"],
+        "seeds": results["seeds"],
+        "instances": max(results["heldout"]["instances"].values()),
+        "jobs": results["machine"]["jobs"],
+        "rates": " ".join(results["rates"]),
+        **more,
+    }
+    return " \\\n  ".join((command, *(f"--{name} {value}" for name, value in options.items())))
+
+
+def whole_page(path: Path, head: str, body: Callable[[Any], Iterable[str]], otherwise: str) -> str:
+    """A page of its own: `head`, and what `body` makes of the results; `otherwise` without a results file."""
+    if not path.exists():
+        return "\n".join((head, NO_RESULTS, otherwise))
+    return "\n".join((head, *body(json.loads(path.read_text(encoding="utf-8")))))

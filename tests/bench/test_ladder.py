@@ -2,13 +2,10 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from tinybench import script, write_text
-
-from compare.conftest import train_here
+from tinybench import results_of, script
 
 ROOT = Path(__file__).parents[2]
 DESIGNS = ("dense", "lory")
@@ -17,17 +14,9 @@ DESIGNS = ("dense", "lory")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of two designs at two widths with two rates and two seeds, trained in this process."""
+    sizes = ("--width=64", "--sizes=2", "--designs=lory")
     folder = tmp_path_factory.mktemp("ladder")
-    text, results = write_text(folder), folder / "ladder.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script("experiment"), "train_trials", train_here)
-        patch.setattr(script("experiment"), "CHARACTERS", 400_000)
-        where = ("--text", *map(str, text), "--out", str(folder / "work"), "--results", str(results))
-        options = ("--steps=10", "--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
-        sizes = ("--width=64", "--sizes=2", "--designs=lory", "--rates", "1e-4", "8e-3")
-        patch.setattr(sys, "argv", ["ladder.py", *where, *options, *sizes])
-        script("ladder").main()
-    return results
+    return results_of("ladder", folder, "--steps=10", *sizes, "--rates", "1e-4", "8e-3")
 
 
 def test_all_designs_of_a_width_have_the_best_rate_of_the_baseline(made: Path) -> None:

@@ -2,15 +2,13 @@
 
 import copy
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tinybench import script, write_text
+from tinybench import results_of, script
 
-from compare.conftest import train_here
 from loriini.compare.running import Trial
 
 ROOT = Path(__file__).parents[2]
@@ -20,18 +18,8 @@ DESIGNS = ("dense", "lory", "ec-token", "label")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a leaderboard of four designs, two rates and two seeds, trained in this process."""
-    folder = tmp_path_factory.mktemp("leaderboard")
-    text = ("--text", *map(str, write_text(folder)))
-    leaderboard, results = script("leaderboard"), folder / "leaderboard.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script("experiment"), "train_trials", train_here)
-        patch.setattr(script("experiment"), "CHARACTERS", 400_000)
-        options = ("--steps=3", "--batch-size=1", "--seeds=2", "--jobs=1", "--instances=2")
-        where = ("--out", str(folder / "work"), "--results", str(results))
-        rates = ("--rates", "1e-4", "8e-3", "--designs", *DESIGNS)
-        patch.setattr(sys, "argv", ["leaderboard.py", *text, *where, *options, *rates])
-        leaderboard.main()
-    return results
+    rates = ("--rates", "1e-4", "8e-3", "--designs", *DESIGNS)
+    return results_of("leaderboard", tmp_path_factory.mktemp("leaderboard"), "--steps=3", *rates)
 
 
 def test_the_rate_of_the_lowest_training_loss_is_trained_with_every_seed(made: Path) -> None:
