@@ -19,7 +19,7 @@ from loriini.analyze.lens_page import expert_colours, write_lens_page
 from loriini.analyze.reading import Lens, Reading, domain_overlaps, mean_overlap
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import token_losses, tokenize_by_domain
+from loriini.evaluate.perplexity import score_tokens, tokenize_by_domain
 from loriini.sources.document import Document
 from tiny import SEGMENT, random_ids, tiny_model
 
@@ -80,7 +80,7 @@ def test_losses_are_those_of_evaluation(tokenizer: PreTrainedTokenizerFast) -> N
     losses = read_text(model, ids, pieces, length, "fp32").losses_N
     instances = tokenize_by_domain([Document("1", text, "a")], tokenizer, length)["a"].ids
     assert len(instances) == 3
-    expected = token_losses(model, instances, "fp32").numpy()
+    expected = score_tokens(model, instances, "fp32").loss.numpy()
     whole = losses[: instances.numel()].reshape(instances.shape)
     assert np.isnan(whole[:, 0]).all()
     np.testing.assert_allclose(whole[:, 1:], expected, rtol=1e-5)

@@ -59,6 +59,15 @@ def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
 
 
 @torch.no_grad()
+@torch.no_grad()
+def test_routes_are_read_without_the_head() -> None:
+    model = tiny_model("lory").eval()
+    called: list[torch.nn.Module] = []
+    model.lm_head.register_forward_hook(lambda head, *_: called.append(head))
+    routes_of_sequences(model, {"a": [random_ids(1, 9)[0]]})
+    assert not called
+
+
 def test_instances_are_routed_without_their_last_token() -> None:
     model, ids = tiny_model("mixtral"), random_ids(5, 9)
     routes = routes_by_domain(model, {"a": HeldOut(ids, 1.0)}, batch_size=2)

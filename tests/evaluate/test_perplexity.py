@@ -22,6 +22,7 @@ from loriini.evaluate.perplexity import (
     evaluate,
     first_segment,
     instances_at_once,
+    score_tokens,
     tokenize_by_domain,
 )
 from loriini.sources.document import Document
@@ -243,6 +244,17 @@ def test_fewer_instances_are_evaluated_at_once_where_their_logits_are_many() -> 
     sizes = [instances_at_once(ids_NL, tiny_config(vocab_size=size)) for size in (8192, 50_000, 152_064)]
     assert sizes == [16, 5, 1]
     assert instances_at_once(ids_NL.repeat(1, 9), tiny_config(vocab_size=152_064)) == 1
+
+
+@torch.no_grad()
+def test_scores_of_tokens_are_losses_without_logits() -> None:
+    model, ids_BL = tiny_model("lory").train(), random_ids(2, 13)
+    out = score_tokens(model, ids_BL, "fp32")
+    expected = torch.nn.functional.cross_entropy(
+        model(ids_BL[:, :-1]).logits.mT, ids_BL[:, 1:], reduction="none"
+    )
+    torch.testing.assert_close(out.loss, expected)
+    assert out.logits is None
 
 
 def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:

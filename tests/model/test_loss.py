@@ -1,4 +1,4 @@
-"""The fused head and loss are the naive ones, without logits."""
+"""Fused heads and losses, and losses in parts, are the naive ones without all logits."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from torch import Tensor
 
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import IGNORED, fused_loss, has_fused_loss
+from loriini.model.loss import IGNORED, fused_loss, has_fused_loss, token_losses
 from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
-pytestmark = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
+needs_fused_loss = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 
 
 def trained_once(
@@ -26,6 +26,7 @@ def random_ids_of(targets: Tensor) -> Tensor:
     return targets.clamp(min=0)
 
 
+@needs_fused_loss
 @pytest.mark.parametrize(("design", "tied", "block"), over_blocks([("lory", False), ("mixtral", True)]))
 def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool, block: str) -> None:
     model = tiny_model(design, block=block, tie_word_embeddings=tied).train()
@@ -37,6 +38,7 @@ def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool,
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@needs_fused_loss
 @pytest.mark.parametrize("block", ["llama", "phimoe"])
 def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     model = tiny_model("lory", block=block, lm_head_bias=True).train()
@@ -48,6 +50,7 @@ def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@needs_fused_loss
 def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     model = tiny_model("lory").train()
     model.config.routing = model.config.routing.__class__(
@@ -58,6 +61,7 @@ def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
 
 
+@needs_fused_loss
 @pytest.mark.parametrize("biased", [False, True])
 def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: bool) -> None:
     states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
@@ -71,11 +75,13 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
 
 
+@needs_fused_loss
 def test_a_given_number_of_items_divides_the_sum() -> None:
     states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
     torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets, 8))
 
 
+@needs_fused_loss
 @pytest.mark.parametrize("skip_logits", [False, True])
 def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> None:
     """As transformers' Trainer calls a model with accumulation: of targets each counts once, of auxiliary
@@ -97,6 +103,7 @@ def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> No
     torch.testing.assert_close(sum(call.loss for call in calls), expected, rtol=1e-5, atol=0)
 
 
+@needs_fused_loss
 def test_logits_are_never_kept() -> None:
     model = tiny_model("dense", num_experts=1, vocab_size=4096).train()
     ids = random_ids(8, 64)
@@ -104,3 +111,38 @@ def test_logits_are_never_kept() -> None:
     naive = saved_bytes(model, lambda: model(ids, shift_labels=ids))
     fused = saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=True))
     assert naive - fused > 0.9 * logits
+
+
+@pytest.mark.parametrize("most_logits", [1, 61 * 7, 61 * 80])
+@pytest.mark.parametrize("biased", [False, True])
+def test_losses_of_tokens_in_parts_equal_those_of_all_logits(most_logits: int, biased: bool) -> None:
+    head = torch.nn.Linear(16, 61, bias=biased)
+    states, targets = torch.randn(2, 40, 16, requires_grad=True), torch.randint(61, (2, 40))
+    targets[0, 3:9] = IGNORED
+    losses = token_losses(states, head, targets, 61, most_logits)
+    expected = torch.nn.functional.cross_entropy(head(states).mT, targets, reduction="none")
+    torch.testing.assert_close(losses, expected)
+    assert (losses[0, 3:9] == 0).all()
+    inputs = (states, *head.parameters())
+    actual = torch.autograd.grad(losses.sum(), inputs)
+    for one, other in zip(actual, torch.autograd.grad(expected.sum(), inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@torch.no_grad()
+def test_without_reduction_the_loss_is_of_each_target_and_no_logits_are_returned() -> None:
+    model = tiny_model("mixtral").train()
+    ids = random_ids(2, 12)
+    out = model(ids, shift_labels=ids, reduction="none")
+    expected = torch.nn.functional.cross_entropy(model(ids).logits.mT, ids, reduction="none")
+    torch.testing.assert_close(out.loss, expected)
+    assert out.logits is None
+
+
+@torch.no_grad()
+def test_losses_of_tokens_hold_few_logits_at_once() -> None:
+    head, states, targets = torch.nn.Linear(8, 5000), torch.randn(1, 64, 8), torch.randint(5000, (1, 64))
+    rows = []
+    head.register_forward_hook(lambda module, inputs, logits: rows.append(len(logits)))
+    token_losses(states, head, targets, 5000, most_logits=5000 * 10)
+    assert rows == [10] * 6 + [4]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from loriini.analyze.curves import Floats
@@ -19,8 +18,8 @@ from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import AS_IN_TRAINING
-from loriini.hardware import Precision, autocast
+from loriini.evaluate.perplexity import AS_IN_TRAINING, score_tokens
+from loriini.hardware import Precision
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of, refuse_unused_label
 from loriini.model.loading import (
@@ -31,6 +30,7 @@ from loriini.model.loading import (
     model_folder,
     run_precision,
 )
+from loriini.model.modeling import LoriiniOutput
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -117,14 +117,12 @@ def read_text(
     gates: list[Floats] = []
     units = 0
     for start, ids_L in _contexts(ids_N, length, shown=True):
-        inputs = ids_L[None, :-1].to(model.device)
-        with autocast(precision, model.device):
-            out = model(inputs, routing_labels=labels_B)
+        out = score_tokens(model, ids_L[None], precision, labels_B)
         stop = start + len(ids_L)
-        losses_N[start + 1 : stop] = _losses(out.logits, ids_L)
-        gates.append(torch.stack([routing.gates for routing in out.routings]).double().cpu().numpy())
-        slots = unit_layout(model.config.routing, RoutingContext(1, inputs.shape[1])).slots_per_unit
-        unit_N[start : stop - 1] = units + np.arange(inputs.shape[1]) // slots
+        losses_N[start + 1 : stop] = _losses(out)
+        gates.append(torch.stack([routing.gates for routing in out.routings or ()]).double().cpu().numpy())
+        slots = unit_layout(model.config.routing, RoutingContext(1, len(ids_L) - 1)).slots_per_unit
+        unit_N[start : stop - 1] = units + np.arange(len(ids_L) - 1) // slots
         units += gates[-1].shape[1]
     starts = tuple(range(0, len(ids_N), length + 1))
     return Reading(tuple(pieces), starts, unit_N, np.concatenate(gates, axis=1), losses_N)
@@ -137,9 +135,7 @@ def read_losses(
     """The losses (N,) in nats of a text in contexts of `length`; NaN for the first token of each."""
     losses_N = np.full(len(ids_N), np.nan)
     for start, ids_L in _contexts(ids_N, length):
-        with autocast(precision, model.device):
-            logits_BLV = model(ids_L[None, :-1].to(model.device)).logits
-        losses_N[start + 1 : start + len(ids_L)] = _losses(logits_BLV, ids_L)
+        losses_N[start + 1 : start + len(ids_L)] = _losses(score_tokens(model, ids_L[None], precision))
     return losses_N
 
 
@@ -153,10 +149,11 @@ def _contexts(ids_N: Tensor, length: int, shown: bool = False) -> Iterator[tuple
             advance()
 
 
-def _losses(logits_BLV: Tensor, ids_L: Tensor) -> Floats:
-    check_finite(logits_BLV, "the model's logits")
-    targets = ids_L[1:].to(logits_BLV.device)
-    return cross_entropy(logits_BLV[0].float(), targets, reduction="none").double().cpu().numpy()
+def _losses(out: LoriiniOutput) -> Floats:
+    """The losses of a single row, finite."""
+    check_finite(out.loss, "the model's losses")
+    losses_L: Floats = out.loss[0].double().cpu().numpy()
+    return losses_L
 
 
 def _load_dense(path: Path, device: str | None, text: str, ids_N: Tensor) -> LoriiniForCausalLM:

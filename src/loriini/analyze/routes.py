@@ -225,8 +225,9 @@ def _batch_sums(
     mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
     labels_B = labels_of(model, domain, len(ids_BL))
     with autocast(precision, model.device):
-        out = model(ids_BL, attention_mask=mask_BL.long(), routing_labels=labels_B)
-    check_finite(out.logits, "the model's logits")
+        # without the head, whose logits of a long context and a large vocabulary are many
+        out = model.model(ids_BL, mask_BL.long(), routing_labels=labels_B)
+    check_finite(out.last_hidden_state, "the model's states")
     soft = model.config.routing.soft
     return torch.stack([_unit_sums(routing, soft) for routing in out.routings], dim=1)
 

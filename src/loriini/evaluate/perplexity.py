@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
@@ -18,6 +17,8 @@ from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
 from loriini.model.labels import labels_of
+from loriini.model.loss import MOST_LOGITS
+from loriini.model.modeling import LoriiniOutput
 from loriini.progress import progress
 from loriini.sources.document import Document
 
@@ -25,8 +26,6 @@ EvaluationRouting = Literal["training", "prompt", "segment"]
 ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 """How a tokenizer is called: what spells a special token is text."""
-MOST_LOGITS = 1 << 28
-"""Logits that are computed at once, 1 GiB in float32, unless a single instance has more."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def evaluate(
         for domain, text in heldout.items():
             losses = []
             for ids_BL in text.ids.split(batch_size or instances_at_once(text.ids, model.config)):
-                losses.append(_losses(model, ids_BL.to(model.device), precision, domain, routing, skip))
+                losses.append(_losses(model, ids_BL, precision, domain, routing, skip))
                 advance(len(ids_BL), domain)
             losses_NL = torch.cat(losses)
             results["perplexity"][domain] = losses_NL[:, skip:].mean().exp().item()
@@ -188,23 +187,25 @@ def evaluate(
     return {**results, "skip": skip, "routing": routing, "causality": _causality(model.config, routing)}
 
 
-def token_losses(
+def score_tokens(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision = "auto",
     labels_B: Tensor | None = None,
     **routing: Any,
-) -> Tensor:
-    """Cross-entropy (B, L) in nats of each next token of instances (B, L+1), routed by labels (B,) if any.
+) -> LoriiniOutput:
+    """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 
-    `routing` goes to the model: `prompt_lengths` and `inference_routing`.
+    `labels_B` (B,) are what it routes by, if any; `routing` goes to the model: `prompt_lengths` and
+    `inference_routing`.
     """
     model.eval()
+    ids_BL = ids_BL.to(model.device)
     with autocast(precision, model.device):
-        logits = model(ids_BL[:, :-1], routing_labels=labels_B, **routing).logits
-    return cross_entropy(logits.float().flatten(0, 1), ids_BL[:, 1:].flatten(), reduction="none").view_as(
-        ids_BL[:, 1:]
-    )
+        out: LoriiniOutput = model(
+            ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], routing_labels=labels_B, reduction="none", **routing
+        )
+    return out
 
 
 def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
@@ -245,7 +246,9 @@ def _losses(
         lengths_B = torch.full((len(ids_BL),), max(1, skip), device=model.device)
         inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
     labels_B = labels_of(model, domain, len(ids_BL))
-    return token_losses(model, ids_BL, precision, labels_B, **inference).double().cpu()
+    out = score_tokens(model, ids_BL, precision, labels_B, **inference)
+    losses_BL: Tensor = out.loss
+    return losses_BL.double().cpu()
 
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:

@@ -9,6 +9,8 @@ from loriini.model.configuration import LoriiniConfig
 
 IGNORED = -100
 """The target of positions that the loss leaves out, as in transformers."""
+MOST_LOGITS = 1 << 28
+"""Logits that are held at once where losses of single tokens are computed: 1 GiB in float32."""
 
 
 def next_tokens(labels: Tensor) -> Tensor:
@@ -21,6 +23,11 @@ def skipped_positions(config: LoriiniConfig) -> int:
     design = config.effective_routing
     skips = design.segmented and design.first_segment == "skip_loss"
     return design.segment_length if skips else 0
+
+
+def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
+    """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
+    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORED).sum() / items)
 
 
 def has_fused_loss() -> bool:
@@ -59,3 +66,19 @@ def fused_loss(
     )
     total: Tensor = losses_M.float().sum()
     return total / num_items
+
+
+def token_losses(
+    states_BLD: Tensor, head: nn.Module, targets_BL: Tensor, vocab_size: int, most_logits: int = MOST_LOGITS
+) -> Tensor:
+    """Cross-entropy (B, L) of each target, float32 and 0 where ignored, with `most_logits` at once.
+
+    Its naive twin holds the logits of all positions.
+    """
+    size = max(1, most_logits // vocab_size)
+    parts = zip(states_BLD.flatten(0, 1).split(size), targets_BL.flatten().split(size), strict=True)
+    losses = [
+        nn.functional.cross_entropy(head(states).float(), targets, reduction="none", ignore_index=IGNORED)
+        for states, targets in parts
+    ]
+    return torch.cat(losses).view_as(targets_BL)

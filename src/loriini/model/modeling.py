@@ -1,7 +1,7 @@
 """The language model: transformers' attention, norms, positions, masks and cache; our mixtures."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,14 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import routing_context
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
-from loriini.model.loss import IGNORED, fused_loss, next_tokens, skipped_positions
+from loriini.model.loss import (
+    IGNORED,
+    fused_loss,
+    next_tokens,
+    share_of_batch,
+    skipped_positions,
+    token_losses,
+)
 from loriini.model.mixture import Mixture
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
@@ -231,11 +238,6 @@ def _given(argument: bool | None, default: bool) -> bool:
     return default if argument is None else argument
 
 
-def _share(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
-    """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
-    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORED).sum() / items)
-
-
 class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     """The language model: a decoder of mixtures and an output head."""
 
@@ -262,6 +264,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         skip_logits: bool = False,
+        reduction: Literal["mean", "none"] = "mean",
         average: Average | None = None,
         num_items_in_batch: Tensor | int | None = None,
         return_dict: bool | None = None,
@@ -280,6 +283,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
           a cache is the prompt.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
         - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
+        - `reduction`: with `none` the loss is each target's (B, L), without auxiliary losses and without
+          holding all logits, which are not returned.
         - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
           losses of a batch that is distributed over several.
         - `num_items_in_batch`: divides the summed loss instead of the number of targets; auxiliary losses
@@ -305,16 +310,19 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             states = states[:, -logits_to_keep:]
         if shift_labels is None and labels is not None:
             shift_labels = next_tokens(labels)
-        fused = skip_logits and shift_labels is not None
-        logits = None if fused else self.lm_head(states)
+        skips = (skip_logits or reduction == "none") and shift_labels is not None
+        logits = None if skips else self.lm_head(states)
         loss = auxiliary = None
         if shift_labels is not None:
             targets = self._targets(shift_labels, out.context)
-            loss = self._cross_entropy(states, logits, targets, num_items_in_batch)
+            if reduction == "none":
+                loss = token_losses(states, self.lm_head, targets, self.vocab_size)
+            else:
+                loss = self._cross_entropy(states, logits, targets, num_items_in_batch)
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
-            if auxiliary is not None and self.training:
-                loss = loss + _share(auxiliary, shift_labels, num_items_in_batch)
+            if auxiliary is not None and self.training and reduction == "mean":
+                loss = loss + share_of_batch(auxiliary, shift_labels, num_items_in_batch)
         output = LoriiniOutput(
             loss=loss,
             logits=logits,

@@ -23,7 +23,7 @@ from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
 from loriini.compare.measures import last_part, learning_curve, mean_or_none
 from loriini.compare.running import Trial, run_state, training_seconds
-from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, token_losses
+from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
@@ -157,13 +157,12 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
         scores = []
         for shift in range(CHOICES):
             asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
-            asked_BL = asked_BL.to(loaded.model.device)
             inference: dict[str, Any] = {}
             if routing != "training":
                 lengths_B = torch.full((len(asked_BL),), context, device=loaded.model.device)
                 inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
             labels_B = labels_of(loaded.model, domain, len(asked_BL))
-            losses_BL = token_losses(loaded.model, asked_BL, precision, labels_B, **inference)
+            losses_BL = score_tokens(loaded.model, asked_BL, precision, labels_B, **inference).loss
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
         scores_BC = torch.stack(scores, dim=1)
         right_B, likelihoods_B = scores_BC.argmax(1) == 0, scores_BC[:, 0]
