@@ -2,12 +2,14 @@
 
 python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/results/ladder.json
 
-At each width the dense model is trained once with each learning rate; all designs of this width are trained
-with the one of its lowest training loss, so that only the baseline is tuned. All read the same tokens.
-`figures.py` makes docs/ladder.md of the results.
+At each width the dense model is trained once with each learning rate, and with further ones where the best
+is at the edge; all designs of this width are trained with the one of its lowest training loss and other
+seeds, so that only the baseline is tuned. All read the same tokens. `figures.py` makes docs/ladder.md of the
+results.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
 from loriini.train.run import Run
-from tuning import RATE, add_options, tried_rates, tuned_results
+from tuning import FIRST_SEED, RATE, add_options, sweep, tuned_results
 
 BASELINE = "dense"
 OTHERS = ("lory", "mixtral")
@@ -76,9 +78,14 @@ def main() -> None:
     cache, runs = experiment.out / "ladder-evaluations", experiment.out / "runs"
     base = base_run(corpus, arguments.width, experiment.steps, arguments.batch_size)
     ladder = Ladder(arguments.sizes, "equal")
-    swept = place_cells(make_cells([BASELINE], base, [], {RATE: arguments.rates}, 1, ladder), runs)
-    train(swept, experiment.jobs)
-    tried = tried_rates(measure_trials(swept, None, {}, cache)["variants"], "width")
+
+    def tuned_cells(width: int, rates: Sequence[str]) -> list[Cell]:
+        cells = make_cells([BASELINE], base, [], {RATE: list(rates)}, 1, ladder)
+        return [cell for cell in cells if cell.width == width]
+
+    widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
+    _, tried = sweep(tuned_cells, "width", widths, arguments.rates, experiment, cache)
+    base = replace(base, seed=FIRST_SEED)
     cells = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
     trials = place_cells([with_rate(cell, tried[cell.run.model.hidden_size]["rate"]) for cell in cells], runs)
     train(trials, experiment.jobs)

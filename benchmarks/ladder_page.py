@@ -9,7 +9,18 @@ from typing import Any
 from loriini.analyze.wording import large, listing
 from loriini.compare import figures
 from loriini.compare.ladder import LAW, LAW_NOTE, answer, laws_table, sizes_note, sizes_table
-from pages import between, command_line, edges, make_it, markdown, rate_table, scored_on, whole_page
+from pages import (
+    between,
+    command_line,
+    edges,
+    make_it,
+    markdown,
+    rate_table,
+    scored_on,
+    seeds_text,
+    tried_rates_text,
+    whole_page,
+)
 
 Results = Mapping[str, Any]
 
@@ -54,7 +65,7 @@ def body(results: Results) -> Iterable[str]:
         "",
         LAW_NOTE + "\n",
         "## Learning rates\n",
-        rate_table("width", by_width(results), results["rates"]),
+        rate_table("width", by_width(results)),
         "",
         f"Training loss of {baseline} with the first seed, mean of the last tenth of the steps.\n",
         *(f"- {remark}\n" for remark in results["remarks"]),
@@ -108,9 +119,10 @@ def rates_text(results: Results) -> str:
     """How learning rates were chosen, and for whom."""
     at_edge = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
     return (
-        f"At each width {results['ladder']['baseline']} was trained with seed 0 and each of the learning "
-        f"rates {listing(results['rates'])}. All designs of this width have the rate of its lowest training "
-        f"loss; the others might gain by rates of their own. {edges(at_edge)}\n"
+        f"At each width {results['ladder']['baseline']} was trained with seed 0 and "
+        f"{tried_rates_text(results)}. All designs of this width were trained with the rate of its lowest "
+        f"training loss and {seeds_text(results)}; the others might gain by rates of their own. "
+        f"{edges(at_edge)}\n"
     )
 
 

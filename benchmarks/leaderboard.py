@@ -2,13 +2,15 @@
 
 python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json
 
-Every design, by default all causal ones, is trained once with each rate; the one with the lowest training
-loss is trained with the other seeds. Held-out text is used only then. `figures.py` makes docs/leaderboard.md
+Every design, by default all causal ones, is trained once with each rate, and with further ones where the
+best is at the edge; the one with the lowest training loss is trained with other seeds, by which designs are
+compared. Held-out text is used only then. `figures.py` makes docs/leaderboard.md
 of the results.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
+from narrowed import is_soft, narrow
 from ranking import contenders
-from tuning import RATE, add_options, tried_rates, tuned_results
+from tuning import FIRST_SEED, RATE, Tried, add_options, sweep, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
@@ -58,27 +61,19 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def sweep_cells(
-    designs: Sequence[str], rates: Sequence[str], corpus: Path, steps: int, batch_size: int
-) -> list[Cell]:
-    """Every design with every rate and the first seed; label routing has an expert for each domain."""
+def tuned_cells(design: str, rates: Sequence[str], corpus: Path, steps: int, batch_size: int) -> list[Cell]:
+    """A design with every rate and the first seed; label routing has an expert for each domain."""
     base = replace(quickstart_run("lory", "small", steps, 0), corpus=(corpus,), batch_size=batch_size)
     labels = len(open_corpus(corpus).instances.label_names)
-    grid = {RATE: list(rates)}
-    others = [name for name in designs if name != "label"]
-    cells = make_cells(others, base, [], grid, seeds=1) if others else []
-    if "label" in designs:
-        cells += make_cells(["label"], base, [f"--model.num_experts={labels}"], grid, seeds=1)
-    return cells
+    overrides = [f"--model.num_experts={labels}"] if design == "label" else []
+    return make_cells([design], base, overrides, {RATE: list(rates)}, seeds=1)
 
 
-def best_rates(trials: Sequence[Trial], cache: Path) -> tuple[list[Cell], dict[str, Any]]:
-    """The cell of each design's best rate, and what was tried, by training loss alone."""
-    variants = measure_trials(trials, None, {}, cache)["variants"]
-    chosen = {v["name"] for v in variants if v["chosen"]}
-    cells = (trial.cell for trial in trials)
-    best = [replace(c, variant=c.run.name) for c in cells if c.variant in chosen]
-    return best, tried_rates(variants, "design")
+def best_cells(trials: Sequence[Trial], tried: Tried) -> list[Cell]:
+    """The cell of each design's best rate."""
+    cells = [trial.cell for trial in trials]
+    best = [c for c in cells if tried[c.run.name].get("rate") == c.settings[RATE]]
+    return [replace(cell, variant=cell.run.name) for cell in best]
 
 
 def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
@@ -94,6 +89,14 @@ def leaders(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         axis: min(contenders(variants, axis), key=lambda v: v["equal"][axis]["loss"]["mean"])["design"]
         for axis in BUDGETS
     }
+
+
+def by_design(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each design."""
+    found = defaultdict[str, list[Trial]](list)
+    for trial in trials:
+        found[trial.cell.run.name].append(trial)
+    return found
 
 
 def against(
@@ -114,10 +117,16 @@ def main() -> None:
     corpus = experiment.prepare()["similar"]
     cache, runs = experiment.out / "evaluations", experiment.out / "runs"
     sizes = (experiment.steps, arguments.batch_size)
-    swept = place_cells(sweep_cells(arguments.designs, arguments.rates, corpus, *sizes), runs)
-    train(swept, experiment.jobs)
-    best, tried = best_rates(swept, cache)
-    seeds = range(experiment.seeds)
+    swept, tried = sweep(
+        lambda design, rates: tuned_cells(design, rates, corpus, *sizes),
+        "design",
+        arguments.designs,
+        arguments.rates,
+        experiment,
+        cache,
+    )
+    best = best_cells(swept, tried)
+    seeds = range(FIRST_SEED, FIRST_SEED + experiment.seeds)
     cells = [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in best]
     trials = place_cells(cells, runs)
     train(trials, experiment.jobs)
@@ -131,6 +140,9 @@ def main() -> None:
         "leaders": {
             measure: {"design": name, "differences": against(trials, name, measure, evaluation, cache)}
             for measure, name in leaders(found["variants"]).items()
+        },
+        "narrowed": {
+            design: narrow(own, evaluation) for design, own in by_design(filter(is_soft, trials)).items()
         },
     }
     experiment.write(results)

@@ -9,7 +9,18 @@ from loriini.compare.report import verdict_of
 from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import difference_cells, estimate, signed
 from loriini.evaluate.intervals import OVERALL
-from pages import between, command_line, edges, make_it, markdown, rate_table, scored_on, whole_page
+from pages import (
+    between,
+    command_line,
+    edges,
+    make_it,
+    markdown,
+    rate_table,
+    scored_on,
+    seeds_text,
+    tried_rates_text,
+    whole_page,
+)
 from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
@@ -66,8 +77,9 @@ def body(results: Row) -> Iterable[str]:
         budget_table(results),
         "",
         budget_note(results),
+        *narrowed(results),
         "## Learning rates\n",
-        rate_table("", results["tried"].items(), results["rates"]),
+        rate_table("", results["tried"].items()),
         "",
         f"Training loss of the first seed, mean of the last tenth of the steps. {edges(at_edge)}\n",
         make_it(command_line(COMMAND, results, {"designs": designs}), OPTIONS),
@@ -92,14 +104,10 @@ def measured(results: Row) -> str:
 
 
 def chosen_rates(results: Row) -> str:
-    """How learning rates were chosen, and what this does to the first seed."""
-    rates, seeds = results["rates"], results["seeds"]
-    reported = "the only seed reported" if seeds == 1 else f"one of the {seeds} seeds reported"
+    """How learning rates were chosen, and by which trainings designs are compared."""
     return (
-        f"Every design was trained with seed 0 and each of the learning rates {listing(rates)}. The rate of "
-        "the lowest training loss was trained with the other seeds; held-out text has no part in the choice. "
-        f"Seed 0, on whose training loss the rate was chosen, is {reported}: its training loss, the lowest "
-        f"of {len(rates)}, is a little too low.\n"
+        f"Every design was trained with seed 0 and {tried_rates_text(results)}. The rate of the lowest "
+        f"training loss was trained with {seeds_text(results)}; held-out text has no part in the choice.\n"
     )
 
 
@@ -236,6 +244,29 @@ def domain_table(results: Row) -> str:
     domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
     rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
     return markdown(["", *domains], rows)
+
+
+def narrowed(results: Row) -> list[str]:
+    """Soft mixtures that keep fewer experts of a unit."""
+    rows = [
+        [design, str(v["experts"]), estimate(v["perplexity"]), *narrowed_difference(v)]
+        for design, variants in results.get("narrowed", {}).items()
+        for v in variants
+    ]
+    if not rows:
+        return []
+    return [
+        "## From soft to top-k\n",
+        markdown(["", "experts", "perplexity", "to all", "over seeds", "over held-out text"], rows),
+        "",
+        "A soft mixture that merges only the likeliest experts of each segment, as "
+        "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "
+        "training. Compare with top-k designs trained as such, above.\n",
+    ]
+
+
+def narrowed_difference(variant: Row) -> Sequence[str]:
+    return difference_cells(variant["difference"]) if "difference" in variant else NONE
 
 
 def budget_table(results: Row) -> str:

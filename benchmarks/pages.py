@@ -80,14 +80,34 @@ def between(values: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
 
 
+def tried_rates_text(results: Mapping[str, Any]) -> str:
+    """The learning rates of a sweep, and whether others followed."""
+    rates = results["rates"]
+    further = any(set(tried["training_loss"]) - set(rates) for tried in results["tried"].values())
+    more = ", and where the best was the greatest or the least, with twice or half of it" if further else ""
+    return f"each of the learning rates {listing(rates)}{more}"
+
+
+def seeds_text(results: Mapping[str, Any]) -> str:
+    """The seeds that are reported."""
+    seeds = sorted({seed for v in results["variants"] for seed in v["finished_seeds"]})
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}, which is reported"
+    return f"seeds {listing([str(seed) for seed in seeds])}, which alone are reported"
+
+
 def loss_text(tried: Mapping[str, Any], rate: str) -> str:
-    """A rate's training loss; one that diverged has none."""
-    loss = tried["training_loss"].get(rate)
+    """A rate's training loss, if it was tried; one that diverged has none."""
+    if rate not in tried["training_loss"]:
+        return "–"
+    loss = tried["training_loss"][rate]
     return "diverged" if loss is None else f"{loss:.3f}"
 
 
-def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]], rates: Sequence[str]) -> str:
+def rate_table(head: str, tried: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     """Training loss of every rate that was tried, and the one that was chosen."""
+    tried = list(tried)
+    rates = sorted({rate for _, one in tried for rate in one["training_loss"]}, key=float)
     rows = ([name, *(loss_text(one, rate) for rate in rates), one["rate"]] for name, one in tried)
     return markdown([head, *rates, "chosen"], rows)
 

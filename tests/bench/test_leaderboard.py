@@ -22,16 +22,57 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results_of("leaderboard", tmp_path_factory.mktemp("leaderboard"), "--steps=3", *rates)
 
 
-def test_the_rate_of_the_lowest_training_loss_is_trained_with_every_seed(made: Path) -> None:
+def test_the_rate_of_the_lowest_training_loss_is_trained_with_other_seeds(made: Path) -> None:
     found = json.loads(made.read_text())
     assert [v["design"] for v in found["variants"]] == [*DESIGNS]
     for v in found["variants"]:
         tried = found["tried"][v["design"]]
-        assert v["finished_seeds"] == [0, 1]
+        assert v["finished_seeds"] == [1, 2]
         assert tried["rate"] == min(tried["training_loss"], key=tried["training_loss"].get)
         assert v["settings"] == {"optimizer.learning_rate": tried["rate"]}
     folders = [path.name for path in (made.parent / "work" / "runs").iterdir()]
-    assert len(folders) == len(DESIGNS) * 3  # two rates with the first seed, one with the second
+    rates = [rate for tried in found["tried"].values() for rate in tried["training_loss"]]
+    assert len(folders) == len(rates) + 2 * len(DESIGNS)  # every rate with seed 0, one with both others
+
+
+def test_rates_are_added_beyond_the_best_until_it_is_between_others(made: Path) -> None:
+    tuning = script("tuning")
+    for tried in json.loads(made.read_text())["tried"].values():
+        rates = sorted(map(float, tried["training_loss"]))
+        assert len(rates) > 2  # of two, one is the best, and at an edge
+        assert tried["edge"] == (float(tried["rate"]) in (rates[0], rates[-1]))
+        assert not tried["edge"] or len(rates) == 2 + tuning.EXTENSIONS
+
+
+@pytest.mark.parametrize(
+    ("rates", "best", "added"),
+    [
+        (["4e-3", "8e-3"], "8e-3", "1.6e-2"),
+        (["1e-3", "2e-3"], "1e-3", "5e-4"),
+        (["8e-4", "0.0004"], "0.0004", "2e-4"),
+    ],
+)
+def test_the_next_rate_is_twice_the_greatest_or_half_the_least(
+    rates: list[str], best: str, added: str
+) -> None:
+    assert script("tuning").next_rate(rates, best) == added
+
+
+def test_a_soft_mixture_is_narrowed_to_its_likeliest_experts(made: Path) -> None:
+    found = json.loads(made.read_text())
+    (lory,) = (v for v in found["variants"] if v["design"] == "lory")
+    assert list(found["narrowed"]) == ["lory"]
+    whole, *narrowed = found["narrowed"]["lory"]
+    assert [each["experts"] for each in (whole, *narrowed)] == [8, 4, 2, 1]
+    assert whole["perplexity"]["mean"] == pytest.approx(lory["perplexity"]["all"]["mean"], rel=1e-5)
+    assert "difference" not in whole
+    for each in narrowed:
+        ratio = each["perplexity"]["mean"] / whole["perplexity"]["mean"]
+        assert each["difference"]["change"] == pytest.approx(ratio - 1, abs=1e-6)
+        assert ratio != 1
+    text = script("leaderboard_page").leaderboard_page(made)
+    rows = text.split("## From soft to top-k")[1].split("## Learning rates")[0]
+    assert rows.count("| lory | ") == 4
 
 
 def test_leaders_are_compared_with_all_others(made: Path) -> None:
@@ -119,6 +160,7 @@ HAND_MADE: dict[str, Any] = {
     "causal": ["dense", "lory", "switch", "aoe"],
     "seeds": 3,
     "rates": ["2e-3", "4e-3", "8e-3"],
+    "tried": {},
     "run": {
         "steps": 1000,
         "batch_size": 4,
@@ -142,9 +184,13 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     alone = {**HAND_MADE, "causal": ["dense"], "variants": HAND_MADE["variants"][:1]}
     assert page.measured(alone) == "Measured are 1 of 1 causal designs: dense.\n"
     said = page.chosen_rates(HAND_MADE)
-    assert "with seed 0 and each of the learning rates 2e-3, 4e-3 and 8e-3." in said
-    assert "Seed 0, on whose training loss the rate was chosen, is one of the 3 seeds reported" in said
-    assert "is the only seed reported" in page.chosen_rates({**HAND_MADE, "seeds": 1})
+    assert "with seed 0 and each of the learning rates 2e-3, 4e-3 and 8e-3. The rate" in said
+    further = {"lory": {"training_loss": {"8e-3": 2.0, "1.6e-2": 3.0}}}
+    said = page.chosen_rates({**HAND_MADE, "tried": further})
+    assert "2e-3, 4e-3 and 8e-3, and where the best was the greatest or the least, with twice" in said
+    assert "was trained with seeds 0, 1 and 2, which alone are reported; held-out text" in said
+    one_seed = [variant("dense", 500_000, [1], 50.0)]
+    assert "with seed 1, which is reported;" in page.chosen_rates({**HAND_MADE, "variants": one_seed})
     assert page.made_with(HAND_MADE) == (
         "1,000 steps of 4 × 512 tokens (2.05 M), 3 seeds, width 64, 4 layers, 500 k active parameters of "
         "500 k to 2 M; scored on 32 instances of 512 tokens of each of 2 domains, the first 128 tokens left "

@@ -1,0 +1,61 @@
+"""Soft mixtures with only the likeliest experts of each unit, without further training."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from loriini.compare.results import add_differences
+from loriini.compare.running import Trial
+from loriini.compare.seeds import geometric
+from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.perplexity import documents_of, evaluate
+from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+from loriini.model.loading import load_model, run_precision
+from loriini.model.sparsify import soft_to_top_k
+
+EXPERTS = (4, 2, 1)
+"""How many experts of a unit are kept."""
+
+
+def is_soft(trial: Trial) -> bool:
+    """Whether a trial merges all experts of each unit."""
+    design = trial.cell.run.routing
+    return design.soft and design.combination == "parameters" and trial.cell.run.model.num_experts > 1
+
+
+def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict[str, Any]]:
+    """Perplexity of one design's trials, all of one size, with all experts and with the k likeliest.
+
+    Each result has `experts`, `perplexity`, and but for the first the `difference` to all experts, with an
+    interval over seeds and one over held-out text.
+    """
+    evaluation, heldout = shared_heldout([trial.folder for trial in trials], evaluation)
+    documents = documents_of(heldout)
+    cells, losses = defaultdict[str, list[dict[str, Any]]](list), {}
+    for trial in trials:
+        model, _ = load_model(trial.folder)
+        for k in (model.config.num_experts, *EXPERTS):
+            found = evaluate(
+                soft_to_top_k(model, k),
+                heldout,
+                evaluation.skip,
+                precision=run_precision(trial.folder),
+                per_instance=True,
+                title=f"{trial.name} with {k} experts",
+            )
+            perplexity = found["perplexity"]
+            score = {"perplexity": perplexity, "mean_perplexity": fmean(perplexity.values())}
+            cells[str(k)].append({"seed": trial.cell.seed, **score})
+            losses[str(k), trial.cell.seed] = found["instance_losses"]
+    variants: list[dict[str, Any]] = [{"name": k} for k in cells]
+    for variant in variants:
+        add_differences(variant, variants[0], cells, losses, documents)
+    return [
+        {
+            "experts": int(v["name"]),
+            "perplexity": geometric([cell["mean_perplexity"] for cell in cells[v["name"]]]).to_dict(),
+            **({"difference": v["difference"][OVERALL]} if "difference" in v else {}),
+        }
+        for v in variants
+    ]
