@@ -155,6 +155,20 @@ def test_long_documents_count_no_more_than_short_ones() -> None:
     assert abs(np.mean(found)) < 2.5 * np.std(found) / np.sqrt(len(found))
 
 
+@torch.no_grad()
+def test_a_random_router_agrees_with_no_domain() -> None:
+    """Of every sequence it is drawn anew; one draw for all would send each domain's words to experts."""
+    model = tiny_model("random", num_hidden_layers=1)
+    texts = {name: list(random_ids(60, 12) % 4 + first) for name, first in (("a", 0), ("b", 40))}
+    routes = routes_of_sequences(model, texts)
+    assert abs(routes.domain_agreement).max() < 0.1
+    one_draw = np.stack(
+        [model(torch.stack(ids)).routings[0].gates.double().mean(0) for ids in texts.values()]
+    )
+    shares = routes.choices[0] / routes.choices[0].sum(-1, keepdims=True)
+    assert abs(shares[0] - shares[1]).max() < 0.1 < abs(one_draw[0] - one_draw[1]).max()
+
+
 def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
     model = tiny_model("label", label_names=["code", "prose"])
     routes = routes_by_domain(

@@ -59,11 +59,22 @@ def test_a_law_with_a_floor_is_in_the_middle_of_its_intervals() -> None:
         np.concatenate([getattr(p, name) for p in parts]) for name in ("flops_SW", "loss_SW")
     )
     law = law_with_floor(LadderPoints("dense", WIDTHS, (0, 1, 2), flops_SW, loss_SW))
+    assert law is not None
     for name, expected in (("b", 0.2), ("c", 1.9)):
         assert law[name]["mean"] == pytest.approx(expected, rel=1e-2)
         assert law[name]["mean"] == pytest.approx((law[name]["low"] + law[name]["high"]) / 2)
     assert law["a"] == pytest.approx(900, rel=2e-2)
     assert law["residual"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_loss_that_does_not_fall_has_no_law_with_a_floor() -> None:
+    x_SW = np.stack([np.log(FLOPS)] * 2)
+    rising = LadderPoints("dense", WIDTHS, (0, 1), x_SW, np.log(5 + 0.01 * x_SW))
+    assert law_with_floor(rising) is None
+    falling = np.log(2 + 900 * np.exp(-0.2 * x_SW[:1]))
+    mixed = np.concatenate([falling, rising.loss_SW[1:]])
+    assert law_with_floor(LadderPoints("dense", WIDTHS, (0, 1), x_SW, mixed)) is None
+    assert law_with_floor(LadderPoints("dense", WIDTHS, (0,), x_SW[:1], falling)) is not None
 
 
 def test_intervals_are_those_of_the_seeds_and_of_the_regression() -> None:

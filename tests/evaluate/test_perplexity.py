@@ -257,6 +257,20 @@ def test_scores_of_tokens_are_losses_without_logits() -> None:
     assert out.logits is None
 
 
+@torch.no_grad()
+def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> None:
+    model = tiny_model("random")
+    heldout = {name: HeldOut(random_ids(5, LENGTH + 1), 1.0) for name in "ab"}
+    of_batches = [evaluate(model, heldout, 0, size, per_instance=True) for size in (1, 3, 16)]
+    for found in of_batches[1:]:
+        for name in "ab":
+            assert found["instance_losses"][name] == pytest.approx(of_batches[0]["instance_losses"][name])
+    ids = heldout["b"].ids[:1]
+    sixth = score_tokens(model, ids, routing_draws=torch.tensor([6])).loss.mean().item()
+    assert of_batches[0]["instance_losses"]["b"][0] == pytest.approx(sixth)
+    assert sixth != pytest.approx(score_tokens(model, ids).loss.mean().item())
+
+
 def test_a_token_stands_for_bytes_not_characters(tokenizer: PreTrainedTokenizerBase) -> None:
     assert tokenize_by_domain(documents(("a", "öö")), tokenizer, 5)["a"].bytes_per_token == 4 / 2
 

@@ -11,12 +11,14 @@ from loriini.reproduce.claims import (
     UNDECIDED,
     Claim,
     OnText,
+    above,
     below,
     close,
     difference,
     estimate_text,
     exactly,
     extreme,
+    in_words,
     mean_of,
     overall,
     ratio,
@@ -98,12 +100,34 @@ def test_quantities_are_combined_alike_on_resampled_text() -> None:
         (difference, [-1.0, 2.0]),
         (ratio, [0.5, 2.0]),
         (lambda *pair: mean_of(pair), [1.5, 3.0]),
-        (lambda *pair: extreme(pair, min), [1.0, 2.0]),
-        (lambda *pair: extreme(pair, max), [2.0, 4.0]),
+        (lambda *pair: extreme(pair, min), [1.0, 4.0]),
+        (lambda *pair: extreme(pair, max), [2.0, 2.0]),
     ):
         found = combine(one, other)
         assert isinstance(found, OnText)
         assert found.resamples()[0].tolist() == expected
+
+
+def test_an_extreme_is_the_same_quantity_for_all_seeds_that_all_have() -> None:
+    one, other = {0: 1.0, 1: 5.0, 2: 0.0}, {0: 2.0, 1: 2.0}
+    assert extreme([one, other], min) == other
+    assert extreme([one, other], max) == {0: 1.0, 1: 5.0}
+    assert extreme([one, {}], min) == {}
+
+
+def test_what_is_truly_better_by_little_is_not_called_worse_for_noise_of_many_rows() -> None:
+    """The worst of eight rows against the best of four, all of the eight truly better."""
+    rng = np.random.default_rng(0)
+    verdicts = []
+    for _ in range(200):
+        better = [dict(enumerate(0.02 + 0.03 * rng.standard_normal(5))) for _ in range(8)]
+        worse = [dict(enumerate(0.03 * rng.standard_normal(5))) for _ in range(4)]
+        verdicts.append(above("x", extreme(better, min), extreme(worse, max)).verdict)
+    assert verdicts.count(FAILS) < 20
+
+
+def test_a_claim_that_nothing_tests_states_no_range() -> None:
+    assert in_words(Claim("x", {}).to_dict()) == "x: not tested (claimed: not stated)"
 
 
 def test_both_intervals_are_printed() -> None:

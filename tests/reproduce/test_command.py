@@ -29,7 +29,7 @@ from loriini.reproduce.listing import (
     training_command,
 )
 from loriini.reproduce.reasons import FurtherRun, run_at
-from loriini.reproduce.results import item_results
+from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import SCALES, TINY
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
@@ -77,6 +77,18 @@ def test_all_items_are_listed_with_their_cost(capsys: pytest.CaptureFixture[str]
     rows = json.loads(capsys.readouterr().out)
     assert [row["item"] for row in rows] == list(ITEM_ORDER)
     assert all(row["cost"].endswith("core-minutes") and row["state"] == "new" for row in rows)
+
+
+def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lory-fig3" / RESULTS
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "--list", "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(path) in line
+    assert line.endswith(DAMAGED)
 
 
 def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """Claims of the design-choices paper on measurements made up by hand."""
 
-from math import log
+from math import exp, log
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED
 from loriini.reproduce.design_choices_experiments import (
     WIDTHS_ALIKE,
     as_good_as_wider,
+    one_or_two_layers,
     recovered,
     units_and_scopes,
 )
@@ -65,7 +66,8 @@ def routes(agreement: float, domains: int) -> dict[str, Any]:
 def test_agreement_is_claimed_where_there_are_domains_to_agree_with() -> None:
     measures = {"topics": routes(0.1, 5), "languages": routes(0.0, 1), "routes": routes(0.0, 1)}
     m = Measured({SEQUENCE_TOP2: {0: measures, 1: measures}})
-    assert [claim.quantity for claim in weakly_in_topics(m)] == ["agreement of experts and topic"]
+    claimed = [claim.quantity for claim in weakly_in_topics(m) if claim.values]
+    assert claimed == ["agreement of experts and topic"]
     measures["languages"] = routes(0.3, 4)
     verdicts = {claim.quantity: claim.verdict for claim in weakly_in_topics(m)}
     assert verdicts["agreement of experts and language"] == FAILS
@@ -120,3 +122,10 @@ def test_as_good_as_a_wider_model_says_nothing_where_width_changes_nothing(
     claim = as_good_as_wider(m)
     assert claim.verdict == verdict
     assert (WIDTHS_ALIKE in claim.quantity) == (verdict == UNDECIDED)
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.0, HOLDS), (0.5, FAILS), (-0.5, FAILS)])
+def test_one_or_two_layers_are_to_make_no_difference(more: float, verdict: str) -> None:
+    m = with_perplexity({"one layer": 50.0, "two layers": 50.0 * exp(more)})
+    (claim,) = one_or_two_layers(m)
+    assert claim.verdict == verdict

@@ -145,6 +145,23 @@ def with_older(reproduced: Path, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+def test_what_the_paper_says_is_todays(reproduced: Path, tmp_path: Path) -> None:
+    items = read_items(reproduced)
+    older = {**items["lory-fig3"], "finding": "something else", "title": "another", "published": []}
+    (tmp_path / "tiny.json").write_text(json.dumps({"items": {"lory-fig3": older}}))
+    (read,) = read_scales(tmp_path)
+    for key in ("finding", "title", "published", "source", "open_in_the_paper"):
+        assert read["lory-fig3"][key] == items["lory-fig3"][key]
+
+
+@pytest.mark.parametrize("items", [[], {"lory-fig3": 1}, {"lory-fig3": {"verdict": "holds"}}])
+def test_a_file_of_something_else_is_named(tmp_path: Path, items: Any) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps({"items": items}))
+    with pytest.raises(InputError, match=r"tiny\.json: no results of `loriini reproduce`"):
+        read_scales(tmp_path)
+
+
 def test_results_of_another_definition_of_the_scale_are_left_out(
     with_older: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

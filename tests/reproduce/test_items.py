@@ -8,10 +8,14 @@ import pytest
 from loriini.published import published_values
 from loriini.published.items import ITEMS
 from loriini.reproduce.aoe_experiments import AT_CHANCE, ONE_MODEL
+from loriini.reproduce.assignment import EACH_TEXT
 from loriini.reproduce.claims import HOLDS, UNDECIDED, overall
 from loriini.reproduce.design_choices_experiments import RECOVERED
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.lory_experiments import UNLIKE_TEXT
 from reproduce.conftest import SOME, results_of
+
+NOT_TESTED = (RECOVERED, ONE_MODEL, EACH_TEXT, UNLIKE_TEXT)
 
 
 def test_every_item_of_the_papers_has_a_row() -> None:
@@ -29,7 +33,7 @@ def test_an_item_is_measured_judged_and_drawn(reproduced: Path, item: str) -> No
 def test_every_item_is_measured_judged_and_drawn(all_reproduced: Path, item: str) -> None:
     check(all_reproduced, item)
     reasons = results_of(all_reproduced, item)["reasons"]
-    assert [reason["name"] for reason in reasons] == [reason.name for reason in EXPERIMENTS[item].reasons]
+    assert {reason["name"] for reason in reasons} <= {reason.name for reason in EXPERIMENTS[item].reasons}
     assert all(claim["mean"] is not None for reason in reasons for claim in reason["claims"])
 
 
@@ -37,7 +41,7 @@ def check(reproduced: Path, item: str) -> None:
     found = results_of(reproduced, item)
     assert found["claims"], "a finding without a claim"
     unmeasured = [claim["quantity"] for claim in found["claims"] if claim["mean"] is None]
-    assert all(AT_CHANCE in quantity or quantity in (RECOVERED, ONE_MODEL) for quantity in unmeasured)
+    assert all(AT_CHANCE in quantity or quantity in NOT_TESTED for quantity in unmeasured)
     assert found["verdict"] == overall([claim["verdict"] for claim in found["claims"]])
     if EXPERIMENTS[item].trains:
         repeated = EXPERIMENTS[item].timed  # in rounds, which may decide

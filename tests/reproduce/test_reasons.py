@@ -1,41 +1,38 @@
-"""Likely reasons: their further runs are new ones, their claims are about these, and claims decide."""
+"""Likely reasons: their further runs are new ones, and claims that do not hold are judged again on them."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from loriini.reproduce.claims import Claim
+from loriini.reproduce.claims import Claim, below, close
 from loriini.reproduce.item_reasons import REASONS
 from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.reasons import FurtherRun, Reason, run_at, too_few_steps, twice, untuned_rate
+from loriini.reproduce.reasons import (
+    FurtherRun,
+    Reason,
+    other_setting,
+    run_at,
+    too_few_steps,
+    twice,
+    untuned_rate,
+)
 from loriini.reproduce.scales import SMALL, TINY
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
-
-
-class Asked(Measured):
-    """Measurements of nothing, which remember the rows that they are asked for."""
-
-    asked: set[str]
-
-    def of(self, row: str, *path: str) -> dict[int, float]:
-        self.asked.add(row)
-        return {}
-
-    def each(self, row: str, *path: str) -> dict[int, Any]:
-        self.asked.add(row)
-        return {}
+PAPER = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
+RUNS = dict.fromkeys(("better", "worse", "other"), PAPER)
 
 
 @pytest.mark.parametrize(("item", "reason"), CASES, ids=[f"{i}: {r.name}" for i, r in CASES])
-def test_a_reason_is_about_its_own_runs_and_the_items(item: str, reason: Reason) -> None:
-    Asked.asked = set()
-    assert list(reason.claims(Asked({})))
+def test_a_reason_is_about_the_items_rows_and_its_own_runs(item: str, reason: Reason) -> None:
     own = EXPERIMENTS[item].runs.keys()
     assert reason.runs.keys().isdisjoint(own)
-    assert reason.runs.keys() <= Asked.asked <= own | reason.runs.keys()
+    assert reason.instead.keys() <= own
+    stand_in = {name for names in reason.instead.values() for name in names}
+    assert reason.runs.keys() <= stand_in <= own | reason.runs.keys()
 
 
 @pytest.mark.parametrize("scale", [TINY, SMALL], ids=["tiny", "small"])
@@ -47,69 +44,100 @@ def test_further_runs_train_something_else(scale: Any) -> None:
 
 
 def test_a_further_run_keeps_the_papers_settings() -> None:
-    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
-    run = run_at(paper, TINY)
-    further = run_at(FurtherRun.of(paper, steps=2.0, learning_rate=0.5), TINY)
+    run = run_at(PAPER, TINY)
+    further = run_at(FurtherRun.of(PAPER, steps=2.0, learning_rate=0.5), TINY)
     assert further.steps == 2 * TINY.steps
     assert further.optimizer.learning_rate == TINY.learning_rate / 2
     assert replace(further, steps=run.steps, optimizer=run.optimizer, name=run.name) == run
 
 
-def near(value: float) -> dict[int, float]:
-    """Values of three seeds close to one."""
-    return {seed: value + seed / 100 for seed in range(3)}
+def measured(losses: Mapping[str, float]) -> Measured:
+    """Rows with a training loss near a value for three seeds."""
+    return Measured(
+        {
+            row: {seed: {"training": {"training_loss": value * (1 + seed / 1e4)}} for seed in range(3)}
+            for row, value in losses.items()
+        }
+    )
+
+
+def finding(m: Measured) -> Iterator[Claim]:
+    """That one row is better than another, and close to a third."""
+    better, worse, other = map(m.training_loss, ("better", "worse", "other"))
+    yield below("loss of better minus worse", better, worse)
+    yield close("loss of better minus other", better, other, 0.1)
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"),
-    [
-        ((-1.0,), "supported"),
-        ((1.0,), "refuted"),
-        ((-1.0, 1.0), "supported in part"),
-        ((-1.0, 0.0), "undecided"),
-        ((1.0, 0.0), "refuted"),
-    ],
+    ("longer", "verdict"),
+    [(1.5, "supported"), (2.5, "supported in part"), (3.5, "refuted")],
 )
-def test_claims_decide_whether_a_reason_is_supported(values: tuple[float, ...], verdict: str) -> None:
-    def claims(m: Measured) -> list[Claim]:
-        return [Claim("x", near(value), high=0.0) for value in values]
+def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer(longer: float, verdict: str) -> None:
+    losses = {"better": 3.0, "worse": 2.0, "other": 3.0, twice("better"): longer, twice("worse"): 2.0}
+    found = too_few_steps(RUNS, "better", "worse").to_dict(finding, [measured(losses)])
+    assert found is not None
+    assert found["verdict"] == verdict
+    change, again = found["claims"]
+    assert change["quantity"] == "loss of better minus worse, in twice the steps, minus that as trained here"
+    assert change["mean"] == pytest.approx(longer - 3.0, abs=1e-3)
+    assert again["quantity"] == "loss of better minus worse, in twice the steps"
+    assert again["range"] == [None, 0.0]
 
-    assert Reason("too few steps", {}, claims).to_dict(Measured({}))["verdict"] == verdict
+
+def test_only_what_does_not_hold_is_judged_again() -> None:
+    rows = ("better", "worse", "other")
+    losses = {"better": 2.0, "worse": 3.0, "other": 1.0, **{twice(row): 2.0 + len(row) for row in rows}}
+    found = too_few_steps(RUNS, *rows).to_dict(finding, [measured(losses)])
+    assert found is not None
+    change, again = found["claims"]
+    assert again["quantity"].startswith("loss of better minus other")
+    assert change["range"] == [None, 0.0]  # it was above its range
+    assert too_few_steps(RUNS, *rows).to_dict(finding, [measured({**losses, "other": 2.0})]) is None
 
 
-@pytest.mark.parametrize(
-    ("lead", "verdict"), [(0.5, "supported"), (-0.5, "supported in part"), (-2.0, "refuted")]
-)
-def test_a_lead_that_grows_but_is_still_behind_supports_in_part(lead: float, verdict: str) -> None:
-    losses = {"better": 3.0, "worse": 2.0, twice("better"): 2.0 - lead, twice("worse"): 2.0}
-
-    def loss(m: Measured, row: str) -> dict[int, float]:
-        return {seed: losses[row] * (1 + seed / 1000) for seed in range(3)}
-
-    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
-    reason = too_few_steps({"better": paper, "worse": paper}, "better", "worse", loss)
-    assert reason.to_dict(Measured({}))["verdict"] == verdict
+def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
+    losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): 2.0, twice("worse"): 3.0}
+    assert too_few_steps(RUNS, "better", "worse").to_dict(finding, [measured(losses)]) is None
 
 
 @pytest.mark.parametrize(
     ("best_better", "best_worse", "verdict"),
-    [
-        (1.8, 2.5, "supported"),  # its lead was 0.1 at one rate
-        (1.9, 2.0, "undecided"),  # it leads, as it did
-        (2.0, 1.9, "refuted"),
-    ],
+    [(1.8, 2.5, "supported"), (2.5, 2.4, "supported in part"), (2.9, 2.0, "refuted")],
 )
-def test_a_lead_that_the_rate_does_not_change_supports_nothing(
-    best_better: float, best_worse: float, verdict: str
-) -> None:
-    losses = {"better": 2.9, "worse": 3.0}
-    tuned = {"better": best_better, "worse": best_worse}
+def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdict: str) -> None:
+    reason = untuned_rate(RUNS, "better", "worse")
+    best = {"better": best_better, "worse": best_worse}
+    tried = {name: best[name.split(",")[0]] + ("0.5" in name) for name in reason.runs}
+    found = reason.to_dict(finding, [measured({"better": 3.0, "worse": 2.6, "other": 3.0, **tried})])
+    assert found is not None
+    assert found["verdict"] == verdict
+    assert found["claims"][1]["mean"] == pytest.approx(best_better - best_worse, abs=1e-3)
 
-    def loss(m: Measured, row: str) -> dict[int, float]:
-        name, _, rate = row.partition(", ")
-        mean = tuned[name] if rate.startswith("2 ") else losses[name]
-        return {seed: mean + seed / 100 * (row != "worse") for seed in (-1, 0, 1)}
 
-    paper = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
-    reason = untuned_rate({"better": paper, "worse": paper}, "better", "worse", loss)
-    assert reason.to_dict(Measured({}))["verdict"] == verdict
+def test_rows_stay_as_they_are_beside_another_setting() -> None:
+    reason = other_setting(RUNS, "too long", "--length=4", "better", beside=["worse"])
+    losses = {"better": 3.0, "worse": 2.0, "other": 3.0, "better, length=4": 1.0}
+    found = reason.to_dict(finding, [measured(losses)])
+    assert found is not None
+    assert found["verdict"] == "supported"
+    assert found["claims"][1]["mean"] == pytest.approx(-1.0, abs=1e-3)
+
+
+def test_every_text_with_the_further_runs_counts() -> None:
+    once = {"better": 3.0, "worse": 2.0, "other": 3.0}
+    texts = [
+        replace(measured({**once, twice("better"): longer, twice("worse"): 2.0}), text=text)
+        for text, longer in (("one", 1.5), ("another", 3.5))
+    ]
+    reason = too_few_steps(RUNS, "better", "worse")
+    found = reason.to_dict(finding, texts)
+    assert found is not None
+    assert [claim["text"] for claim in found["claims"]] == ["one", "one", "another", "another"]
+    assert found["verdict"] == "supported in part"
+    alone = reason.to_dict(finding, [texts[0], replace(measured(once), text="another")])
+    assert alone is not None
+    assert alone["verdict"] == "supported"
+    held = replace(measured({**once, "better": 1.0, "other": 1.0}), text="another")
+    of_failing = reason.to_dict(finding, [held, texts[0]])
+    assert of_failing is not None
+    assert {claim["text"] for claim in of_failing["claims"]} == {"one"}

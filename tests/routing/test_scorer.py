@@ -137,6 +137,17 @@ def test_random_routers_are_the_same_at_every_evaluation() -> None:
     assert model.model.draws.item() == 1
 
 
+@torch.no_grad()
+def test_sequences_are_routed_by_draws_of_their_own() -> None:
+    model, ids = tiny_model("random"), random_ids(3, 12)
+    out = model(ids, routing_draws=torch.tensor([5, 0, 7]))
+    for row, draw in enumerate((5, 0, 7)):
+        alone = model(ids[row : row + 1], routing_draws=torch.tensor([draw]))
+        torch.testing.assert_close(out.logits[row], alone.logits[0])
+    torch.testing.assert_close(out.logits[1], model(ids).logits[1])
+    assert not torch.allclose(out.logits[0], model(ids).logits[0])
+
+
 @pytest.mark.parametrize("loaded", [False, True])
 def test_frozen_scorer_is_left_alone_by_the_optimizer(loaded: bool, tmp_path: Path) -> None:
     """Loading makes all of a model's weights trainable."""

@@ -30,7 +30,7 @@ from loriini.model.loading import (
     model_folder,
     run_precision,
 )
-from loriini.model.modeling import LoriiniOutput
+from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
 
@@ -117,7 +117,7 @@ def read_text(
     gates: list[Floats] = []
     units = 0
     for start, ids_L in _contexts(ids_N, length, shown=True):
-        out = score_tokens(model, ids_L[None], precision, labels_B)
+        out = score_tokens(model, ids_L[None], precision, routing_labels=labels_B)
         stop = start + len(ids_L)
         losses_N[start + 1 : stop] = _losses(out)
         gates.append(torch.stack([routing.gates for routing in out.routings or ()]).double().cpu().numpy())

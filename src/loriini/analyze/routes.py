@@ -18,7 +18,7 @@ from loriini.evaluate.intervals import Documents
 from loriini.evaluate.perplexity import HeldOut, documents_of
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.labels import routing_inputs
 from loriini.model.loading import check_finite, check_ids
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
@@ -174,10 +174,11 @@ def routes_of_sequences(
     model.eval()
     try:
         with progress("routes", sum(map(len, sequences.values()))) as advance:
-            sums = {
-                domain: torch.cat(list(_sums_of_batches(model, ids, domain, batch_size, precision, advance)))
-                for domain, ids in sequences.items()
-            }
+            sums: dict[str, Tensor] = {}
+            for domain, ids in sequences.items():
+                first = sum(map(len, sums.values()))
+                parts = _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
+                sums[domain] = torch.cat(list(parts))
     finally:
         model.train(training)
     counts = np.array([len(of_domain) for of_domain in sums.values()])
@@ -204,18 +205,20 @@ def _sums_of_batches(
     model: LoriiniForCausalLM,
     sequences: Sequence[Tensor],
     domain: str,
+    first: int,
     batch_size: int,
     precision: Precision,
     advance: Advance,
 ) -> Iterator[Tensor]:
     for start in range(0, len(sequences), batch_size):
         batch = sequences[start : start + batch_size]
-        yield _batch_sums(model, batch, domain, precision)
+        inputs = routing_inputs(model, domain, len(batch), first + start)
+        yield _batch_sums(model, batch, inputs, precision)
         advance(len(batch), domain)
 
 
 def _batch_sums(
-    model: LoriiniForCausalLM, sequences: Sequence[Tensor], domain: str, precision: Precision
+    model: LoriiniForCausalLM, sequences: Sequence[Tensor], inputs: Mapping[str, Any], precision: Precision
 ) -> Tensor:
     """Sums over the units of each sequence (B, L, 2E+2): choices, gates, confidence entropy, units."""
     ids_BL = pad_sequence(list(sequences), batch_first=True)
@@ -223,10 +226,9 @@ def _batch_sums(
     ids_BL = ids_BL.to(model.device)
     lengths_B = torch.tensor([len(ids) for ids in sequences], device=model.device)
     mask_BL = torch.arange(ids_BL.shape[1], device=model.device) < lengths_B[:, None]
-    labels_B = labels_of(model, domain, len(ids_BL))
     with autocast(precision, model.device):
         # without the head, whose logits of a long context and a large vocabulary are many
-        out = model.model(ids_BL, mask_BL.long(), routing_labels=labels_B)
+        out = model.model(ids_BL, mask_BL.long(), **inputs)
     check_finite(out.last_hidden_state, "the model's states")
     soft = model.config.routing.soft
     return torch.stack([_unit_sums(routing, soft) for routing in out.routings], dim=1)

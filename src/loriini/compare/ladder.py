@@ -20,10 +20,10 @@ BENT = "no crossing claimed: the points bend"
 LAW = "Loss = a · FLOPs^(−b)"
 LAW_NOTE = (
     "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there are four "
-    "sizes or more. The interval of b spans that over seeds and that of the regression; those of the law "
-    "with a floor are over seeds alone. Residual: root mean square of log loss. The sentences use the law "
-    "without a floor, and extrapolate beyond the largest size by at most the log FLOPs of the whole ladder. "
-    "Points bend where a parabola's interval excludes a straight line; then no crossing is claimed."
+    "sizes or more and loss falls. The interval of b spans that over seeds and that of the regression; those "
+    "of the law with a floor are over seeds alone. Residual: root mean square of log loss. The sentences use "
+    "the law without a floor, and extrapolate beyond the largest size by at most the log FLOPs of the whole "
+    "ladder. Points bend where a parabola's interval excludes a straight line; then no crossing is claimed."
 )
 
 

@@ -26,6 +26,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 SIZES_OF_A_FLOOR = 4
 """Fewest sizes to which a law with three parameters is fitted."""
+LEAST_EXPONENT = 1e-6
+"""Exponent b of a law with a floor that is told apart from 0, the bound of the fit."""
 GRID = 401
 """Number of amounts of compute at which an interval is evaluated."""
 
@@ -180,7 +182,7 @@ def heldout_loss(cell: Mapping[str, Any]) -> float:
 def points_and_laws(points: LadderPoints) -> dict[str, Any]:
     """`widths`, `seeds`, `flops`, `loss`, `bends`, `law` and `law_with_floor` of a design.
 
-    A law needs two sizes; one with a floor SIZES_OF_A_FLOOR.
+    A law needs two sizes; one with a floor SIZES_OF_A_FLOOR, and a loss that falls.
     """
     found: dict[str, Any] = {
         "widths": list(points.widths),
@@ -191,8 +193,8 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
     }
     if len(points.widths) > 1:
         found["law"] = power_law(points)
-    if len(points.widths) >= SIZES_OF_A_FLOOR:
-        found["law_with_floor"] = law_with_floor(points)
+    if len(points.widths) >= SIZES_OF_A_FLOOR and (law := law_with_floor(points)):
+        found["law_with_floor"] = law
     return found
 
 
@@ -207,13 +209,17 @@ def power_law(points: LadderPoints) -> dict[str, Any]:
     }
 
 
-def law_with_floor(points: LadderPoints) -> dict[str, Any]:
+def law_with_floor(points: LadderPoints) -> dict[str, Any] | None:
     """loss = a · FLOPs^(−b) + c, means over the seeds' fits: `a` (geometric), `b` and `c` with intervals.
+
+    None where a seed's loss does not fall: with b = 0, only a + c is known.
 
     `residual` is the rms over sizes of the fits' mean residual of log loss.
     """
     fits = [fit_with_floor(x, y) for x, y in zip(points.flops_SW, points.loss_SW, strict=True)]
     a_S, b_S, c_S = zip(*fits, strict=True)
+    if min(b_S) < LEAST_EXPONENT:
+        return None
     fitted_SW = np.array(
         [np.log(c + a * np.exp(-b * x)) for x, (a, b, c) in zip(points.flops_SW, fits, strict=True)]
     )

@@ -96,7 +96,19 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             f"all spent; nats a token. Differences are to {results['baseline']}, paired by seed, with half "
             "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
             "had not yet come down. Variants whose training sees later tokens are left out."
+            f"{first_segments(compared)}"
         ),
+    )
+
+
+def first_segments(shown: Sequence[Variant]) -> str:
+    """Whose training loss counts a first segment that is routed by itself."""
+    names = [v["name"] for v in shown if v["training_causality"] == "after_first_segment"]
+    if not names:
+        return ""
+    return (
+        f" Losses of {listing(names)} may be too low beside the others': in training the first segment of an "
+        "instance is routed by itself, so its experts depend on tokens to be predicted."
     )
 
 
@@ -183,8 +195,9 @@ def choice(variants: Sequence[Variant]) -> Iterator[str]:
     yield (
         "Among points that differ in the optimizer's settings alone, the one with the most finished seeds "
         "and, among those with equally many, the lowest training loss in the last tenth of its steps "
-        "represents the design in the other sections. Held-out text was not used for the choice, so its "
-        "intervals hold for the chosen points."
+        "represents the design in the other sections. Held-out text was not used for the choice, but the "
+        "noise of these trainings was: losses of the chosen points are a little too low. To compare designs, "
+        "train their best points with other seeds."
     )
     for v in variants:
         if v.get("edge"):

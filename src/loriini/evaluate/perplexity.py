@@ -16,9 +16,9 @@ from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
-from loriini.model.labels import labels_of
+from loriini.model.labels import routing_inputs
 from loriini.model.loss import MOST_LOGITS
-from loriini.model.modeling import LoriiniOutput
+from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress
 from loriini.sources.document import Document
 
@@ -171,11 +171,14 @@ def evaluate(
     check_lengths(heldout, skip)
     check_routing(model.config, routing, skip)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
+    evaluated = 0
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses = []
             for ids_BL in text.ids.split(batch_size or instances_at_once(text.ids, model.config)):
-                losses.append(_losses(model, ids_BL, precision, domain, routing, skip))
+                inputs = routing_inputs(model, domain, len(ids_BL), evaluated)
+                losses.append(_losses(model, ids_BL, precision, inputs, routing, skip))
+                evaluated += len(ids_BL)
                 advance(len(ids_BL), domain)
             losses_NL = torch.cat(losses)
             results["perplexity"][domain] = losses_NL[:, skip:].mean().exp().item()
@@ -191,20 +194,16 @@ def score_tokens(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision = "auto",
-    labels_B: Tensor | None = None,
     **routing: Any,
 ) -> LoriiniOutput:
     """What a model makes of instances (B, L+1): `loss` (B, L) in nats of each next token, and its routings.
 
-    `labels_B` (B,) are what it routes by, if any; `routing` goes to the model: `prompt_lengths` and
-    `inference_routing`.
+    `routing` goes to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
     """
     model.eval()
     ids_BL = ids_BL.to(model.device)
     with autocast(precision, model.device):
-        out: LoriiniOutput = model(
-            ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], routing_labels=labels_B, reduction="none", **routing
-        )
+        out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **routing)
     return out
 
 
@@ -236,7 +235,7 @@ def _losses(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision,
-    domain: str,
+    inputs: Mapping[str, Any],
     routing: EvaluationRouting,
     skip: int,
 ) -> Tensor:
@@ -245,8 +244,7 @@ def _losses(
     if routing != "training":
         lengths_B = torch.full((len(ids_BL),), max(1, skip), device=model.device)
         inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
-    labels_B = labels_of(model, domain, len(ids_BL))
-    out = score_tokens(model, ids_BL, precision, labels_B, **inference)
+    out = score_tokens(model, ids_BL, precision, **inputs, **inference)
     losses_BL: Tensor = out.loss
     return losses_BL.double().cpu()
 

@@ -1,4 +1,6 @@
-"""Label routing by the names of domains."""
+"""What routes a sequence beside its tokens: its label, by the name of its domain, or a random draw."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,20 @@ def labels_of(model: LoriiniForCausalLM, domain: str | None, batch: int) -> Tens
         wrong = "this model routes by label; give one" if domain is None else f"no label is named {domain!r}"
         raise InputError(f"{wrong}; the model's labels are: {', '.join(names) or 'not in its config'}")
     return torch.full((batch,), names.index(domain), device=model.device)
+
+
+def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: int = 0) -> dict[str, Any]:
+    """The model's arguments, beside the tokens, that route `batch` sequences of held-out text.
+
+    Labels of their domain; for a random router, which is drawn anew again and again in training, a draw of
+    each sequence's own, from its number `first`, `first` + 1, … in the text.
+    """
+    draws = torch.arange(first + 1, first + 1 + batch, device=model.device)
+    random = model.config.num_experts > 1 and model.config.routing.scorer == "random"
+    return {
+        "routing_labels": labels_of(model, domain, batch),
+        "routing_draws": draws if random else None,
+    }
 
 
 def refuse_unused_label(label: str | None, *configs: LoriiniConfig) -> None:

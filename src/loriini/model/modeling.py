@@ -1,6 +1,5 @@
 """The language model: transformers' attention, norms, positions, masks and cache; our mixtures."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
@@ -10,7 +9,6 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 from transformers.pytorch_utils import Conv1D
 
@@ -29,30 +27,11 @@ from loriini.model.loss import (
     token_losses,
 )
 from loriini.model.mixture import Mixture
+from loriini.model.outputs import DecoderOutput, LoriiniOutput
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
 from loriini.routing.scorer import ScorerModule
 from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
-
-
-@dataclass
-class LoriiniOutput(CausalLMOutputWithPast):
-    """transformers' output and `routings`: one `Routing` a layer.
-
-    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses; `auxiliary_loss` is the
-    latter alone.
-    """
-
-    auxiliary_loss: Tensor | None = None
-    routings: tuple[Routing, ...] | None = None
-
-
-@dataclass
-class DecoderOutput(BaseModelOutputWithPast):
-    """transformers' output, one `Routing` a layer, and the context that they were made in."""
-
-    routings: tuple[Routing, ...] | None = None
-    context: RoutingContext | None = None
 
 
 class LoriiniDecoderLayer(GradientCheckpointingLayer):
@@ -153,6 +132,12 @@ class LoriiniModel(LoriiniPreTrainedModel):
         """Redraw random routers; call it once before each optimizer step."""
         self.draws += 1
 
+    def _draw(self, routing_draws: Tensor | None) -> Tensor | int:
+        """What a random router draws: the step's in training, else that of each sequence or one for all."""
+        if self.training and self.config.routing.scorer == "random":
+            return self.draws.clone()
+        return 0 if routing_draws is None else routing_draws
+
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -163,6 +148,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         routing_labels: Tensor | None = None,
+        routing_draws: Tensor | None = None,
         prompt_lengths: Tensor | None = None,
         inference_routing: str | None = None,
         output_hidden_states: bool | None = None,
@@ -191,7 +177,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
-            draw=self.draws.clone() if self.training and design.scorer == "random" else 0,
+            draw=self._draw(routing_draws),
         )
         layout = unit_layout(design, context)
         if position_ids is None:
@@ -278,6 +264,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `labels` (B, L) are shifted inside; `shift_labels` (B, L) already are. -100 is ignored.
         - `routing_labels` (B,): the expert of each sequence, for the label scorer. It and `shift_labels` are
           keywords outside the signature, where transformers' Trainer would require every label it finds.
+        - `routing_draws` (B,): which weights a random router draws for each sequence in evaluation; without
+          it, the same for all.
         - `prompt_lengths` (B,): one decision per layer and sequence, pooled over its first tokens, padding
           not counted. Without it a call without a cache routes as in training, and the first call that fills
           a cache is the prompt.

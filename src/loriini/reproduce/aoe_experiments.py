@@ -230,10 +230,11 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
     """Entropies, and the largest less the smallest load, means over layers; the paper prints a sum."""
     printed = {value.column: value.value for value in published_values("aoe-fig3", row)}
     layers = paper_run(ITEMS["aoe-fig3"].runs[row]).model.num_hidden_layers
+    mean_range = "highest minus lowest load, mean"
     return {
         "entropy of the load": c.layer_mean(m.per_layer(row, "load_entropy")),
-        "highest minus lowest load, mean": c.layer_mean(m.per_layer(row, "load_range")),
-        "the same as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
+        mean_range: c.layer_mean(m.per_layer(row, "load_range")),
+        f"{mean_range}, as published": {0: printed[LOAD_RANGE] / layers} if LOAD_RANGE in printed else {},
         "entropy of the scores": c.layer_mean(confidence_by_layer(m, row)),
     }
 

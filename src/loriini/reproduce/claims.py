@@ -12,6 +12,8 @@ Axes: R resamples.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -90,14 +92,14 @@ class Claim:
         bounds += text or ()
         if any(map(math.isnan, bounds)):
             return UNDECIDED
-        sides = {self._side(bound) for bound in bounds}
+        sides = {self.side(bound) for bound in bounds}
         return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
 
     def _on_a_bound(self, found: Estimate) -> bool:
         """Whether all seeds have the same value, which is one of two different bounds."""
         return found.low == found.high and found.mean in (self.low, self.high) and self.low < self.high
 
-    def _side(self, value: float) -> int:
+    def side(self, value: float) -> int:
         """-1 below the range, 0 within it, 1 above it."""
         if value < self.low or (value == self.low == 0 and math.isinf(self.high)):
             return -1
@@ -170,6 +172,8 @@ def estimate_text(found: Mapping[str, Any]) -> str:
 def range_text(claim: Mapping[str, Any]) -> str:
     """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
     low, high = claim["range"]
+    if low is None and high is None:
+        return "not stated"
     if low is None:
         return f"at most {number(high)}" if high else "below 0"
     if high is None:
@@ -232,9 +236,12 @@ def mean_of(several: Sequence[Values]) -> dict[int, float]:
 
 
 def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
-    """The largest or smallest (`best` is max or min) of several quantities, for the seeds that all have."""
-    pick = {max: np.max, min: np.min}[best]
-    return combined(lambda values: pick(values, axis=0), several)
+    """The one of several quantities whose mean over the seeds that all have is largest or smallest.
+
+    `best` is max or min. Chosen for each seed by itself, it would be noise that is chosen.
+    """
+    shared = [combined(itemgetter(i), several) for i in range(len(several))]
+    return best(filter(None, shared), key=lambda values: fmean(values.values()), default={})
 
 
 def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:

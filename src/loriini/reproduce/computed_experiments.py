@@ -171,7 +171,8 @@ def slower_and_larger(m: Measured) -> Iterator[Claim]:
         low = 0.9 if row == ranks[0] else -math.inf
         quantity = f"throughput of {row} over that of MoE"
         yield Claim(quantity, ratio(values(m, "rates", row), moe), low=low, high=1.0)
-    yield below("throughput of AoE 512 minus AoE 64", *(values(m, "rates", r) for r in (ranks[-1], ranks[0])))
+    most, least = (values(m, "rates", row) for row in (ranks[-1], ranks[0]))
+    yield below("throughput of AoE 512 minus AoE 64", most, least, unit="tokens/s")
     for row in ranks:
         extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]
         yield exactly(f"memory of {row} minus that of MoE", extra, low=0.0, unit="GB")

@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
+from loriini.published import published_values
+from loriini.published.items import ITEMS
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import counted, estimate_text, range_text
+from loriini.reproduce.claims import counted
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.report import (
     caption,
@@ -81,15 +84,29 @@ def of_today(items: Items) -> Items:
     reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
-    return {name: items[name] for name, reason in reasons.items() if not reason}
+    return {name: as_published(items[name]) for name, reason in reasons.items() if not reason}
+
+
+def as_published(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An item's results with what is known today of the paper's."""
+    item = ITEMS[found["item"]]
+    values = [asdict(value) for value in published_values(found["item"])]
+    paper = {"title": item.title, "source": item.source, "finding": item.finding}
+    return {**found, **paper, "open_in_the_paper": item.note, "published": values}
 
 
 def read_file(file: Path) -> Items:
     """The results of a file by item; InputError for another file."""
     items = read_object(file, REMEDY).get("items")
-    if not isinstance(items, dict) or not all("verdict" in found for found in items.values()):
+    if not isinstance(items, dict) or not all(map(is_results, items.values())):
         raise InputError(f"{file}: no results of `loriini reproduce`; {REMEDY}")
     return items
+
+
+def is_results(found: Any) -> bool:
+    """Whether a value may be the results of an item."""
+    needed = {"item", "scale", "cells", "claims", "measured", "verdict"}
+    return isinstance(found, dict) and needed <= found.keys()
 
 
 def shown_charts(scales: Sequence[Items]) -> Iterator[tuple[str, Chart]]:
@@ -239,17 +256,14 @@ def made(found: Mapping[str, Any]) -> str:
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
-    said = "; ".join(f"{c['quantity']}: {estimate_text(c)} ({range_text(c)} if so)" for c in reason["claims"])
+    rows = claim_rows(reason["claims"])
+    said = "; ".join(f"{claim}: {estimate} ({expected} if so)" for claim, estimate, expected, _ in rows)
     yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs: {said}."
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All claims, folded if they are many."""
-    several = len({claim["text"] for claim in claims}) > 1
-    table = _table(
-        ["claim", "mean and interval", "range", "verdict"],
-        claim_rows(claims, several),
-    )
+    table = _table(["claim", "mean and interval", "range", "verdict"], claim_rows(claims))
     if len(claims) <= MOST_CLAIMS:
         yield from table
         return

@@ -25,7 +25,7 @@ from loriini.reproduce.items import find_experiments
 from loriini.reproduce.measures import measure
 from loriini.reproduce.plan import Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
-from loriini.reproduce.results import RESULTS, item_results
+from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import Scale, find_scale
 from loriini.reproduce.texts import Texts, waiting_lock
 from loriini.sources import OnError, read_documents
@@ -135,7 +135,7 @@ def train_and_write(
 
 def holds(out: Path, plan: Plan) -> bool:
     """Whether an item's finding holds, by its results."""
-    return bool(json.loads((out / plan.experiment.item / RESULTS).read_text())["verdict"] == HOLDS)
+    return bool(read_object(out / plan.experiment.item / RESULTS, DAMAGED)["verdict"] == HOLDS)
 
 
 class _Job:

@@ -1,6 +1,5 @@
 """What `--list` shows: every item with its finding, its trainings, their cost, and its state in a folder."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 from loriini.estimate.estimate import estimate
 from loriini.estimate.memory import GpuCluster
+from loriini.json_file import read_object
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
@@ -18,7 +18,7 @@ from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.plan import further_runs, item_runs
 from loriini.reproduce.reasons import run_at
-from loriini.reproduce.results import RESULTS
+from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
 
 STARTUP_SECONDS = 10.0
@@ -49,7 +49,8 @@ def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
 
 def describe_reasons(scale: Scale, seeds: int) -> str:
     """What `--reasons` trains beside all items, if no finding holds."""
-    wanted = distinct_runs(chain.from_iterable(map(further_runs, EXPERIMENTS.values())), scale)
+    further = (further_runs(experiment, scale) for experiment in EXPERIMENTS.values())
+    wanted = distinct_runs(chain.from_iterable(further), scale)
     minutes = seeds * sum(run_seconds(paper, scale) for paper in wanted) / 60
     return (
         f"--reasons adds at most {seeds * len(wanted)} trainings, {ceil(minutes)} core-minutes: those of "
@@ -98,7 +99,7 @@ def state(name: str, scale: Scale, out: Path | None) -> str:
     path = None if out is None else out / name / RESULTS
     if path is None or not path.exists():
         return "new"
-    found = json.loads(path.read_text())
+    found = read_object(path, DAMAGED)
     return f"{found['verdict']} ({found['scale']}, {found['seeds']} seeds)"
 
 

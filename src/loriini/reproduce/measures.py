@@ -27,7 +27,7 @@ from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of
 from loriini.evaluate.runs import RouterFree
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import labels_of
+from loriini.model.labels import routing_inputs
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.claims import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
@@ -38,8 +38,8 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM, ROUTES_FORM = 3, 4
-"""Of a measure's file, and of one of routes; those of another form are measured again."""
+FORM, ROUTES_FORM, RANDOM_FORM = 3, 4, 5
+"""Of a measure's file, of one of routes, and of any of a random router; others are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
@@ -149,7 +149,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
     """
     context = loaded.skip + loaded.skip // 2
     measured = defaultdict[str, dict[str, Any]](dict)
-    precision = run_precision(loaded.run)
+    precision, asked = run_precision(loaded.run), 0
     for domain, text in loaded.heldout.items():
         ids_BL = text.ids[:, : context + ANSWER]
         if len(ids_BL) < CHOICES or ids_BL.shape[1] < context + ANSWER:
@@ -161,9 +161,10 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
             if routing != "training":
                 lengths_B = torch.full((len(asked_BL),), context, device=loaded.model.device)
                 inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
-            labels_B = labels_of(loaded.model, domain, len(asked_BL))
-            losses_BL = score_tokens(loaded.model, asked_BL, precision, labels_B, **inference).loss
+            inputs = routing_inputs(loaded.model, domain, len(asked_BL), asked)
+            losses_BL = score_tokens(loaded.model, asked_BL, precision, **inputs, **inference).loss
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
+        asked += len(ids_BL)
         scores_BC = torch.stack(scores, dim=1)
         right_B, likelihoods_B = scores_BC.argmax(1) == 0, scores_BC[:, 0]
         measured["accuracy"][domain] = right_B.double().mean().item()
@@ -214,19 +215,21 @@ def measure(
     if not paths:
         return found
     heldout, of_kind = text(trial.folder)
+    random = routed and trial.cell.run.routing.scorer == "random"
     with waiting_lock(folder):
-        kept = {name: kept_measure(path, form_of(name)) for name, path in paths.items()}
+        kept = {name: kept_measure(path, form_of(name, random)) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
-                write_json(paths[name], {"form": form_of(name), **measure_one(name, loaded)})
-                kept[name] = kept_measure(paths[name], form_of(name))
+                form = form_of(name, random)
+                write_json(paths[name], {"form": form, **measure_one(name, loaded)})
+                kept[name] = kept_measure(paths[name], form)
     return {**found, **kept, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
 
 
-def form_of(name: str) -> int:
-    """The form of a measure's file."""
-    return ROUTES_FORM if name in ROUTE_MEASURES else FORM
+def form_of(name: str, random: bool) -> int:
+    """The form of a measure's file, for a model with a random router or another."""
+    return RANDOM_FORM if random else ROUTES_FORM if name in ROUTE_MEASURES else FORM
 
 
 def kept_measure(path: Path, form: int) -> dict[str, Any] | None:

@@ -53,11 +53,12 @@ def item_runs(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, 
                 yield name, text, kind, replace(paper, evaluate=())
 
 
-def further_runs(experiment: Experiment) -> Iterator[tuple[str, str, str, PaperRun]]:
-    """The same of an item's reasons, on its first text."""
-    text, kind = next(iter(experiment.texts.items()), ("", ""))
-    for name, paper in experiment.further_runs.items():
-        yield name, text, kind, paper
+def further_runs(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
+    """The same of an item's reasons."""
+    for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
+        for reason in experiment.reasons:
+            if i == 0 or reason.instead.keys().isdisjoint(experiment.only_first_text):
+                yield from ((name, text, kind, paper) for name, paper in reason.runs.items())
 
 
 def make_plans(
@@ -69,7 +70,7 @@ def make_plans(
         Plan(
             experiment,
             tuple(place(list(item_runs(experiment, scale)))),
-            tuple(place(list(further_runs(experiment)))),
+            tuple(place(list(further_runs(experiment, scale)))),
         )
         for experiment in experiments
     ]

@@ -1,25 +1,18 @@
 """Likely reasons why a finding does not hold at a scale, with the further runs that support or refute them.
 
-A reason is claims over measurements like a finding: supported where all hold, in part where one holds and
-another does not, and else refuted where one does not.
+A reason is that other trainings would change the verdict: those claims of the finding that do not hold are
+judged again on them. It is supported where all of these claims move towards their range and hold, in part
+where some of this is so and some is not, and else refuted where something is not.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from loriini.published.items import PaperRun
-from loriini.reproduce.claims import (
-    FAILS,
-    HOLDS,
-    UNDECIDED,
-    Claim,
-    Values,
-    below,
-    difference,
-    extreme,
-    overall,
-)
+from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim, difference, overall
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.scales import Scale, scaled_run
 from loriini.train.run import Run
@@ -31,8 +24,8 @@ IN_PART = "supported in part"
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried beside it."""
 
-ValuesOf = Callable[[Measured, str], Values]
-"""What is measured of a row; where two rows are compared, the lower the better."""
+Claims = Callable[[Measured], Iterable[Claim]]
+"""A finding, as claims over what was measured."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +66,58 @@ def run_at(paper: PaperRun, scale: Scale) -> Run:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a finding may not hold."""
+    """Why a finding may not hold: how some rows are trained."""
 
     name: str
+    how: str
+    """How they are trained instead."""
+    instead: Mapping[str, tuple[str, ...]]
+    """Row → the runs that stand for it: of several, that of the lowest training loss."""
     runs: Mapping[str, FurtherRun]
     """Further trainings, by names that none of the item's rows has."""
-    claims: Callable[[Measured], Iterable[Claim]]
-    """What holds if this is the reason, of the item's rows and the further ones on the first text."""
 
-    def to_dict(self, m: Measured) -> dict[str, Any]:
-        """The reason with its claims and the verdict on it as a JSON object."""
-        claims = [claim.to_dict() for claim in self.claims(m)]
+    def claims(self, finding: Claims, m: Measured, wrong: str) -> Iterator[Claim]:
+        """What holds if this is the reason, about the claims whose verdict is `wrong`, on one text.
+
+        `m` has the item's rows and the further ones; nothing is claimed where one of these is not there.
+        """
+        if not all(map(m.rows.get, self.runs)):
+            return
+        rows = {row: m.rows.get(best_trained(m, names), {}) for row, names in self.instead.items()}
+        again = {claim.quantity: claim for claim in finding(replace(m, rows=rows))}
+        for claim in finding(m):
+            redone = again.get(claim.quantity)
+            if claim.verdict == wrong and claim.finite and redone and redone.finite:
+                yield from changed(claim, redone, self.how)
+
+    def to_dict(self, finding: Claims, texts: Sequence[Measured]) -> dict[str, Any] | None:
+        """The reason with its claims and the verdict on it as a JSON object; None where it is about none."""
+        wrong = overall([claim.verdict for m in texts for claim in finding(m)])
+        if wrong == HOLDS:
+            return None
+        claims = [
+            {"text": m.text, **claim.to_dict()} for m in texts for claim in self.claims(finding, m, wrong)
+        ]
         verdicts = [claim["verdict"] for claim in claims]
         verdict = IN_PART if {HOLDS, FAILS} <= set(verdicts) else SUPPORT[overall(verdicts)]
-        return {"name": self.name, "claims": claims, "verdict": verdict}
+        return {"name": self.name, "claims": claims, "verdict": verdict} if claims else None
+
+
+def best_trained(m: Measured, names: Iterable[str]) -> str:
+    """Of some rows, the one of the lowest mean training loss; the first where none has any."""
+    losses = {name: fmean(m.training_loss(name).values()) for name in names if m.training_loss(name)}
+    return min(losses, key=losses.__getitem__) if losses else next(iter(names))
+
+
+def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
+    """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
+    quantity = f"{claim.quantity}, {how}"
+    side = claim.side(fmean(claim.finite))
+    if side:
+        change = difference(redone.values, claim.values)
+        low, high = (0.0, math.inf) if side < 0 else (-math.inf, 0.0)
+        yield Claim(f"{quantity}, minus that as trained here", change, low, high, claim.unit)
+    yield replace(redone, quantity=quantity)
 
 
 def twice(row: str) -> str:
@@ -94,68 +125,39 @@ def twice(row: str) -> str:
     return f"{row}, twice the steps"
 
 
-def in_twice_the_steps(
-    name: str,
-    runs: Mapping[str, PaperRun],
-    rows: Sequence[str],
-    claims: Callable[[Measured], Iterable[Claim]],
-) -> Reason:
-    """A reason by claims over rows and the same rows in twice the steps."""
-    return Reason(name, {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows}, claims)
+def too_few_steps(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
+    """That the finding holds where rows are trained for twice the steps."""
+    return Reason(
+        "too few training steps",
+        "in twice the steps",
+        {row: (twice(row),) for row in rows},
+        {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows},
+    )
 
 
-def too_few_steps(runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf) -> Reason:
-    """That what the paper finds better gains on the other in twice the steps, and is then ahead."""
-
-    def claims(m: Measured) -> Iterator[Claim]:
-        once, longer = (
-            difference(values_of(m, of_row(worse)), values_of(m, of_row(better))) for of_row in (str, twice)
-        )
-        quantity = f"lead of {better} over {worse} in twice the steps"
-        yield from gain_and_lead(quantity, "in these", longer, once)
-
-    return in_twice_the_steps("too few training steps", runs, (better, worse), claims)
-
-
-def untuned_rate(runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf) -> Reason:
-    """That with the best of three rates each, what the paper finds better gains on the other and is ahead."""
-
-    def at_rates(row: str) -> dict[str, float]:
-        return {f"{row}, {rate:g} times the learning rate": rate for rate in RATES}
-
-    further = {
-        name: FurtherRun.of(runs[row], learning_rate=rate)
-        for row in (better, worse)
-        for name, rate in at_rates(row).items()
-    }
-
-    def claims(m: Measured) -> Iterator[Claim]:
-        def at_best(row: str) -> Values:
-            return extreme([values_of(m, name) for name in (row, *at_rates(row))], min)
-
-        once = difference(values_of(m, worse), values_of(m, better))
-        tuned = difference(at_best(worse), at_best(better))
-        quantity = f"lead of {better} over {worse}, each at the best of {1 + len(RATES)} learning rates"
-        yield from gain_and_lead(quantity, "at one rate", tuned, once)
-
-    return Reason("one learning rate does not suit both", further, claims)
-
-
-def gain_and_lead(quantity: str, before: str, lead: Values, lead_before: Values) -> Iterator[Claim]:
-    """That a lead is larger than the one before, and a lead."""
-    yield Claim(f"{quantity}, minus that {before}", difference(lead, lead_before), low=0.0, unit="nats")
-    yield Claim(quantity, lead, low=0.0, unit="nats")
+def untuned_rate(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
+    """That the finding holds where each of some rows has the best of three learning rates."""
+    rates = {row: {f"{row}, {rate:g} times the learning rate": rate for rate in RATES} for row in rows}
+    return Reason(
+        "one learning rate does not suit all",
+        f"each at the best of {1 + len(RATES)} learning rates",
+        {row: (row, *rates[row]) for row in rows},
+        {
+            name: FurtherRun.of(runs[row], learning_rate=rate)
+            for row in rows
+            for name, rate in rates[row].items()
+        },
+    )
 
 
 def other_setting(
-    name: str, override: str, runs: Mapping[str, PaperRun], better: str, worse: str, values_of: ValuesOf
+    runs: Mapping[str, PaperRun], name: str, override: str, *rows: str, beside: Iterable[str] = ()
 ) -> Reason:
-    """That the finding holds where both are trained with another setting."""
-    renamed = {row: f"{row}, {override.removeprefix('--')}" for row in (better, worse)}
-    further = {new: FurtherRun.of(runs[row], override) for row, new in renamed.items()}
-
-    def claims(m: Measured) -> Iterator[Claim]:
-        one, other = renamed.values()
-        yield below(f"{one} minus {other}", values_of(m, one), values_of(m, other))
-
-    return Reason(name, further, claims)
+    """That the finding holds where rows are trained with another setting, `beside` others as they are."""
+    how = override.removeprefix("--")
+    return Reason(
+        name,
+        f"with {how}",
+        {**{row: (f"{row}, {how}",) for row in rows}, **{row: (row,) for row in beside}},
+        {f"{row}, {how}": FurtherRun.of(runs[row], override) for row in rows},
+    )

@@ -57,14 +57,14 @@ def claims_table(results: Results) -> Html | None:
     """Every claim with its estimate, the range claimed, and its verdict."""
     if not results["claims"]:
         return None
-    several = len({claim["text"] for claim in results["claims"]}) > 1
-    return p.table(["claim", "mean and interval", "range", "verdict"], claim_rows(results["claims"], several))
+    return p.table(["claim", "mean and interval", "range", "verdict"], claim_rows(results["claims"]))
 
 
-def claim_rows(claims: Iterable[Mapping[str, Any]], several_texts: bool = False) -> Iterable[list[str]]:
+def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:
     """Claim, estimate, range and verdict, as cells; the text first where there are several."""
+    several = len({claim["text"] for claim in claims}) > 1
     for claim in claims:
-        text = f"{claim['text']}: " if several_texts else ""
+        text = f"{claim['text']}: " if several else ""
         yield [f"{text}{claim['quantity']}", estimate_text(claim), range_text(claim), claim["verdict"]]
 
 
@@ -75,7 +75,10 @@ def reasons(results: Results) -> Html | None:
     tables = (
         p.join(
             p.element("h3", f"{reason['name'].capitalize()}: {reason['verdict']}"),
-            p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
+            p.table(
+                ["if so", "mean and interval", "expected", ""],
+                claim_rows(reason["claims"]),
+            ),
         )
         for reason in results["reasons"]
     )

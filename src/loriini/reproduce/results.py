@@ -19,6 +19,8 @@ from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
 
 RESULTS = "results.json"
+DAMAGED = "remove it, and reproduce the item again"
+"""What to do about a damaged file of results."""
 MOST_NAMED = 3
 """Settings that the reason for leaving an item out names."""
 MeasuredTraining = tuple[Placed, Mapping[str, Any]]
@@ -99,11 +101,10 @@ def describe_causality(placed: Placed) -> dict[str, str]:
 
 
 def judged_reasons(experiment: Experiment, cells: Iterable[MeasuredTraining]) -> list[dict[str, Any]]:
-    """The reasons whose runs are there, on the item's first text."""
-    measured = next(iter(by_text(cells, {})))
-    return [
-        reason.to_dict(measured) for reason in experiment.reasons if all(map(measured.rows.get, reason.runs))
-    ]
+    """The reasons whose runs are there and that are about claims which do not hold."""
+    texts = by_text(cells, {})
+    judged = (reason.to_dict(experiment.claims, texts) for reason in experiment.reasons)
+    return [found for found in judged if found]
 
 
 def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
@@ -170,7 +171,7 @@ def read_items(folder: Path) -> dict[str, dict[str, Any]]:
     for name in ITEM_ORDER:
         path = folder / name / RESULTS
         if path.exists():
-            found[name] = read_object(path, "remove it, and reproduce the item again")
+            found[name] = read_object(path, DAMAGED)
     return found
 
 

@@ -49,10 +49,10 @@ class LinearScorer(ScorerModule):
         return linear_logits(h_BUD, self.weight)
 
 
-def linear_logits(h_BUD: Tensor, weight_ED: Tensor) -> Tensor:
-    """h Wᵀ (B, U, E) in float32, also under autocast."""
+def linear_logits(h_BUD: Tensor, weight: Tensor) -> Tensor:
+    """h Wᵀ (B, U, E) in float32, also under autocast; one W (E, D) for all sequences, or (B, E, D)."""
     with torch.autocast(h_BUD.device.type, enabled=False):
-        return h_BUD.float() @ weight_ED.float().T
+        return h_BUD.float() @ weight.float().mT
 
 
 class LinearSegmentScorer(LinearScorer):
@@ -76,7 +76,7 @@ class RandomScorer(ScorerModule):
     """A linear scorer drawn from N(0, std) once an optimizer step (design-choices paper, section 3).
 
     Its weights are a function of the context's `draw` and of the layer, so a resumed run draws what the
-    uninterrupted one would have.
+    uninterrupted one would have. Each sequence may have a draw of its own.
     """
 
     def __init__(self, settings: RouterSettings) -> None:
@@ -85,8 +85,8 @@ class RandomScorer(ScorerModule):
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         s, draw = self.settings, torch.as_tensor(context.draw, device=h_BUD.device)
-        weight = s.std * standard_normal(draw, s.layer, s.num_experts, s.hidden_size)
-        return linear_logits(h_BUD, weight)
+        draws = [standard_normal(one, s.layer, s.num_experts, s.hidden_size) for one in draw.reshape(-1)]
+        return linear_logits(h_BUD, s.std * (torch.stack(draws) if draw.dim() else draws[0]))
 
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())

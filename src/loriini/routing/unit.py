@@ -30,7 +30,7 @@ class RoutingContext:
     - `labels_B`: each sequence's expert, for the label scorer.
     - `decided`: every token continues a unit that was routed in an earlier call.
     - `decided_at`: the tokens of the history without which this call's last decisions do not hold.
-    - `draw`: which weights a random scorer draws; 0 at evaluation.
+    - `draw`: which weights a random scorer draws, () or one for each sequence (B,).
     - `device`: where the states are.
     """
 

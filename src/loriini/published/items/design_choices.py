@@ -62,7 +62,8 @@ DESIGN_CHOICES_ITEMS = (
         "Learned, frozen, random and language routing",
         "table 3; section 3.2.1",
         "A router frozen at its initial values is about as good as a learned one, and both are better than "
-        "one drawn anew at every step; global routing by language is no better than learned global routing.",
+        "one drawn anew at every step; global routing by language is about as good as learned global "
+        "routing.",
         "text",
         "perplexity",
         {
@@ -116,7 +117,7 @@ DESIGN_CHOICES_ITEMS = (
         "design-choices-fig1",
         "One- against two-layer router",
         "figure 1; appendix A.2",
-        "A router of two layers is no better than one of one layer.",
+        "Whether the router has one layer or two makes no difference.",
         "training iterations",
         "perplexity",
         {"one layer": SEQUENCE, "two layers": gpt2("sequence-top2-mlp")},

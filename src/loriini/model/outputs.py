@@ -1,0 +1,29 @@
+"""What the language model and its decoder return."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+
+from loriini.routing import Routing
+from loriini.routing.unit import RoutingContext
+
+
+@dataclass
+class LoriiniOutput(CausalLMOutputWithPast):
+    """transformers' output and `routings`: one `Routing` a layer.
+
+    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses; `auxiliary_loss` is the
+    latter alone.
+    """
+
+    auxiliary_loss: Tensor | None = None
+    routings: tuple[Routing, ...] | None = None
+
+
+@dataclass
+class DecoderOutput(BaseModelOutputWithPast):
+    """transformers' output, one `Routing` a layer, and the context that they were made in."""
+
+    routings: tuple[Routing, ...] | None = None
+    context: RoutingContext | None = None
