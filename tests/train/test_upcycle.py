@@ -74,6 +74,20 @@ def test_copies_of_equal_weight_follow_the_dense_model(experts: int, eps: float)
     assert weights < 1e-5
 
 
+def test_fresh_moments_are_those_of_the_experts_alone() -> None:
+    dense, dense_optimizer = trained_dense(OPTIMIZER)
+    config = tiny_config(EQUAL_GATES, num_experts=3)
+    mixture, optimizer = upcycle(dense, dense_optimizer, config, OPTIMIZER, WarmupConfig(moments="fresh"))
+    sources = dict(dense.named_parameters())
+    assert any(".experts." in name for name, _ in mixture.named_parameters())
+    for name, parameter in mixture.named_parameters():
+        if ".experts." in name:
+            assert parameter not in optimizer.state
+        elif name in sources:
+            for part, value in dense_optimizer.state[sources[name]].items():
+                torch.testing.assert_close(optimizer.state[parameter][part], value, rtol=0, atol=0)
+
+
 def test_fresh_moments_leave_the_dense_trajectory() -> None:
     losses, weights = apart_after("fresh")
     assert losses > 1e-3

@@ -149,18 +149,20 @@ def carry_moments(
     dense_optimizer: torch.optim.Optimizer,
     mixture: nn.Module,
     mixture_optimizer: torch.optim.Optimizer,
+    to_experts: bool = True,
 ) -> None:
     """Copy optimizer moments to a mixture that was copied from `dense`.
 
     Each of E copies gets 1/E of the gradient, so its first moment is m/E and its second v/E². Parameters
-    that the dense model lacks (routers) start without moments.
+    that the dense model lacks (routers) start without moments, without `to_experts` experts too.
     """
     source = dict(dense.named_parameters())
     for name, parameter in mixture.named_parameters():
         state = dense_optimizer.state.get(source[name], {}) if name in source else {}
-        if not state:
+        is_expert = ".experts." in name
+        if not state or (is_expert and not to_experts):
             continue
-        experts = parameter.shape[0] if ".experts." in name else 1
+        experts = parameter.shape[0] if is_expert else 1
         mixture_optimizer.state[parameter] = {
             "step": state["step"].clone(),
             "exp_avg": expand_into_experts(state["exp_avg"] / experts, parameter),

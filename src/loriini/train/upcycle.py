@@ -21,7 +21,8 @@ class WarmupConfig:
     dense_share: FractionBelowOne = 0.05
     """Fraction of the steps that train the dense model; 0: none."""
     moments: Literal["carried", "fresh"] = "carried"
-    """Optimizer moments of the copied FFN: carried over and scaled like the gradients, or fresh (zero)."""
+    """Optimizer moments of the copied FFN: carried over and scaled like the gradients, or fresh (zero). Those
+    of attention, norms and embeddings are carried over in any case."""
 
     def __post_init__(self) -> None:
         check_fields(self, "warmup.")
@@ -42,8 +43,8 @@ def upcycle(
     else:
         mixture = copy_into_sharded_experts(dense, config, parallel, precision)
     mixture_optimizer = make_optimizer(mixture, optimizer)
-    if warmup.moments == "carried":
-        carry_moments(dense, dense_optimizer, mixture, mixture_optimizer)
+    to_experts = warmup.moments == "carried"
+    carry_moments(dense, dense_optimizer, mixture, mixture_optimizer, to_experts)
     return mixture, mixture_optimizer
 
 
