@@ -20,6 +20,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, RunProgress
 from loriini.train.corpora import TrainingCorpus
+from loriini.train.interrupt import Interrupted
 from loriini.train.loop import Batch, TrainingState, accumulate_gradients, start_or_resume, train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
@@ -173,6 +174,24 @@ def test_a_second_interrupt_stops_at_once_and_a_second_sigterm_saves(
         stop(tiny_run(), corpus, out, 3, twice(number))
         signal.signal(number, before)
         assert (out / "checkpoints" / "step-00000003" / "state.json").exists()
+
+
+@pytest.mark.parametrize("saving", ["gather_model", "save_model"])
+def test_an_interrupt_while_the_model_is_saved_costs_no_step(
+    saving: str, corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = getattr(loop, saving)
+
+    def interrupted(*arguments: Any) -> Any:
+        signal_self()
+        return save(*arguments)
+
+    monkeypatch.setattr(loop, saving, interrupted)
+    run = tiny_run(steps=2)
+    with pytest.raises(Interrupted, match="the run is finished"):
+        train(run, corpus, tmp_path)
+    monkeypatch.setattr(loop, "training_step", lambda *arguments: pytest.fail("a step was taken again"))
+    assert train(run, corpus, tmp_path) == tmp_path / "model"
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(

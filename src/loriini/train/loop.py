@@ -63,7 +63,8 @@ def train(
     Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
     the precision that suits this device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
-    SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first.
+    SIGINT or SIGTERM, and Unfinished when `minutes` pass before the run is finished; both save first, after
+    the last step the final model.
     """
     run = run.chosen(micro_batch_size=0, recompute_merge=False)
     run = replace(run, precision=resolve_precision(run.precision))
@@ -126,8 +127,10 @@ def train_to_end(
             if stopped or (late and step < run.steps):
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
-    if (model := gather_model(state.model, parallel)) is not None:
-        save_model(model, corpus, out)
+        if (model := gather_model(state.model, parallel)) is not None:
+            save_model(model, corpus, out)
+            if interrupted():
+                raise Interrupted(f"{out}: the run is finished")
     return out / "model"
 
 
