@@ -52,6 +52,21 @@ def test_large_recipes_need_a_corpus(tmp_path: Path) -> None:
         train_recipe("0.3b-dense", tmp_path / "run", [], [])
 
 
+def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpora, "standard_library", little_text)
+    file, other = tmp_path / "mine.toml", tmp_path / "tiny-other.toml"
+    file.write_text('recipe = "tiny-lory"\nname = "mine"\n')
+    other.write_text('recipe = "0.3b-dense"\nname = "tiny-lory"\n')
+    main(["train", "tiny-dense", "--name", "mine", "--out", str(tmp_path / "named"), *SMALL])
+    train_recipe(str(file), tmp_path / "of a file", [], SMALL)
+    assert [read_run(tmp_path / out / "run.json")[0].name for out in ("named", "of a file")] == ["mine"] * 2
+    for large, *name in (["0.3b-dense", "--name", "tiny-x"], [str(other)]):
+        with pytest.raises(InputError, match="needs a corpus"):
+            train_recipe(large, tmp_path / "large", [], [*name, *SMALL])
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

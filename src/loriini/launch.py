@@ -21,7 +21,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import tokenizer_in
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.progress import inform, warn
-from loriini.recipes import default_vocabulary, find_recipe
+from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
@@ -82,7 +82,8 @@ def train_recipe(
     """
     with process_group():
         run = on_first_rank(lambda: recipe(name, overrides, init, out))
-        if not (corpora or run.corpus or (run.name.startswith("tiny-") and not run.init)):
+        tiny = on_first_rank(lambda: is_tiny(name))
+        if not (corpora or run.corpus or (tiny and not run.init)):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
         run = with_heldout(run, heldout, on_error)

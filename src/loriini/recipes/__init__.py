@@ -9,7 +9,7 @@ from loriini.errors import InputError
 from loriini.published import PARAMETERS
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
-from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file
+from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file, read_values
 from loriini.recipes.lory import lory_recipes
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
@@ -18,9 +18,9 @@ from loriini.train.run import RUN, Run
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
 """The papers' vocabularies, Llama's and GPT-2's, by the block that they train with."""
 
-RECIPES = {
-    run.name: run for run in (*tiny_recipes(), *lory_recipes(), *design_choices_recipes(), *aoe_recipes())
-}
+TINY = {run.name: run for run in tiny_recipes()}
+"""Recipes that need no corpus: they prepare a small one."""
+RECIPES = TINY | {run.name: run for run in (*lory_recipes(), *design_choices_recipes(), *aoe_recipes())}
 GROUP = "loriini.recipes"
 """Entry points of other packages: each a `Run` or a function that returns one."""
 
@@ -64,6 +64,13 @@ def named_recipe(name: str) -> Run:
     raise InputError(f"no recipe is named {name!r}; {hint}`loriini recipes` lists them all")
 
 
+def is_tiny(name: str) -> bool:
+    """Whether a recipe, or the one that a file changes, is of TINY, whatever the run is then called."""
+    path = Path(name)
+    recipe = read_values(path).get("recipe") if path.suffix in READERS else find_recipe(name).name
+    return recipe in TINY
+
+
 def describe(name: str) -> dict[str, Any]:
     """A recipe's name and parameters with its paper's vocabulary, and the published ones as printed."""
     run, published = named_recipe(name), PARAMETERS.get(name, {})
@@ -92,6 +99,7 @@ __all__ = [
     "families",
     "find_recipe",
     "installed_recipes",
+    "is_tiny",
     "quickstart_run",
     "with_design",
     "with_routing",

@@ -25,15 +25,7 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     from it. InputError for a file that cannot be read, and for fields and values that no run has; only a
     `run.json` that training wrote may have unknown fields.
     """
-    try:
-        values = READERS[path.suffix](path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{path}: not {path.suffix[1:].upper()} ({reason}); correct it") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: not the fields of a run; see `loriini train --help`")
+    values = read_values(path)
     if "corpus_digest" in values:
         return read_run(path)[0]
     try:
@@ -45,6 +37,20 @@ def read_run_file(path: Path, recipe: Callable[[str], Run]) -> Run:
     except (InputError, ValueError, TypeError) as error:
         reason = " ".join(str(error).removeprefix("--").split())
         raise InputError(f"{path}: {reason}") from error
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The fields that a JSON or TOML file gives. InputError for a file that cannot be read."""
+    try:
+        values = READERS[path.suffix](path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path}: not {path.suffix[1:].upper()} ({reason}); correct it") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: not the fields of a run; see `loriini train --help`")
+    return values
 
 
 def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
