@@ -24,6 +24,7 @@ from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
+from loriini.train.checkpoint import checkpoints_in
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
 from loriini.train.folder import changed_settings, has_model
 from loriini.train.initial import start_from
@@ -52,7 +53,7 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
         if out is None or not (out / RUN).exists():
             raise
         recorded = read_run(out / RUN)[0]
-        if recorded.init != init or not any((out / "checkpoints").glob("step-*")):
+        if recorded.init != init or not checkpoints_in(out / "checkpoints"):
             raise
         names = ("model", "routing", "warmup", "init", "init_digest")
         return override(replace(base, **{each: getattr(recorded, each) for each in names}), overrides)

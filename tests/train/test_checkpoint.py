@@ -1,6 +1,7 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
 import json
+import math
 import shutil
 import time
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
         for step, score in enumerate([3.0, 1.0, None, 1.5]):
             checkpoints.save(*state, RunProgress(step), score)
     assert steps_in(tmp_path) == ["step-00000001", "step-00000003"]
+
+
+def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        for step, score in enumerate([math.nan, 1.0, 2.0, 3.0], 1):
+            checkpoints.save(*state, RunProgress(step), score)
+    assert steps_in(tmp_path) == ["step-00000002", "step-00000004"]
 
 
 def test_scores_of_earlier_versions_count(tmp_path: Path) -> None:
@@ -161,6 +170,33 @@ def test_saving_a_step_again_replaces_it_and_clears_what_a_kill_left(tmp_path: P
         "shard-00001-model-00001-of-00001.safetensors",
         "state.json",
     ]
+
+
+def test_what_a_kill_left_of_any_step_is_removed(tmp_path: Path) -> None:
+    for name in (".step-00000437.unfinished", ".mine.unfinished"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_text("")
+    save(tmp_path, stepped(), AT)
+    assert steps_in(tmp_path) == [".mine.unfinished", "step-00000003"]
+
+
+def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) -> None:
+    others = ["step-00000001.tar", "step-00000002-good", "step-9"]
+    (tmp_path / others[0]).write_text("")
+    for name in others[1:]:
+        (tmp_path / name).mkdir()
+    save(tmp_path, stepped(), RunProgress(2), RunProgress(3), keep=1)
+    assert steps_in(tmp_path) == sorted([*others, "step-00000003"])
+    shutil.rmtree(tmp_path / "step-00000003")
+    assert newest_checkpoint(tmp_path) is None
+
+
+def test_steps_of_more_digits_are_later(tmp_path: Path) -> None:
+    save(tmp_path, stepped(), RunProgress(99_999_999), RunProgress(100_000_000), keep=1)
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1].step == 100_000_000
+    assert len(steps_in(tmp_path)) == 1
 
 
 def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp_path: Path) -> None:

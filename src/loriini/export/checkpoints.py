@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
-from loriini.train.checkpoint import STATE, damage_of, read_weights
+from loriini.train.checkpoint import STATE, checkpoints_in, damage_of, read_weights, step_of
 from loriini.train.corpora import read_corpora
 from loriini.train.run import RUN, read_run
 
@@ -38,8 +38,8 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:
     """The folder of a step's checkpoint; InputError that lists the steps that have one."""
-    found = {int(path.name.removeprefix("step-")): path for path in run_folder.glob("checkpoints/step-*")}
-    complete = {n: path for n, path in sorted(found.items()) if (path / STATE).exists()}
+    found = checkpoints_in(run_folder / "checkpoints")
+    complete = {step_of(path): path for path in found if (path / STATE).exists()}
     if step not in complete:
         there = f"there are: {', '.join(map(str, complete))}" if complete else "the run has none"
         raise InputError(f"--step {step}: no checkpoint of this step in {run_folder}; {there}")

@@ -6,6 +6,8 @@ renamed, and can be read by any number of processes in any mesh.
 """
 
 import json
+import math
+import re
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -68,6 +70,7 @@ class RunProgress:
 
 
 STATE = "state.json"
+NAME = r"step-\d{8,}"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -75,7 +78,8 @@ class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
     Keeps the last `keep` and the one of lowest score. Each records the `settings` of the run that wrote it.
-    Leaving the context waits for the last one.
+    Entering the context removes what killed writes left: only one job at a time may write there. Leaving it
+    waits for the last checkpoint.
     """
 
     def __init__(
@@ -90,6 +94,9 @@ class CheckpointWriter:
         self._pending: Future[None] | None = None
 
     def __enter__(self) -> Self:
+        for path in self.folder.glob(".step-*.unfinished") if self.parallel.first else ():
+            if re.fullmatch(rf"\.{NAME}\.unfinished", path.name):
+                shutil.rmtree(path, ignore_errors=True)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -167,11 +174,24 @@ def superseded(written: Path, keep: int) -> list[Path]:
 
     Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
-    found = sorted(path for path in written.parent.glob("step-*") if path <= written)
+    found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
     scores = {path: score_of(read_state(path)) for path in found}
-    scored = [(score, path) for path, score in scores.items() if isinstance(score, float)]
+    scored = [
+        (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
+    ]
     best = min(scored)[1] if scored else None
     return [path for path in found[:-keep] if path != best]
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The folders of checkpoints, damaged ones too, by their steps; whatever else is there is the user's."""
+    found = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
+    return sorted(found, key=step_of)
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint's folder."""
+    return int(path.name.removeprefix("step-"))
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -190,7 +210,7 @@ def score_of(state: Mapping[str, Any]) -> Any:
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint and its progress. Warns of damaged ones, which are passed over."""
-    for path in sorted(folder.glob("step-*"), reverse=True):
+    for path in reversed(checkpoints_in(folder)):
         damage = damage_of(path)
         if damage is None:
             return path, read_progress(path)
