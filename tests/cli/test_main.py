@@ -158,6 +158,7 @@ def test_wrong_input_is_one_line_and_makes_nothing(
             2,
             "the disk: 9 requested and 3 written; free some space, then",
         ),
+        (OSError(errno.EIO, "Input/output error", "a"), 2, "a: Input/output error; the disk or its network"),
         (OSError(errno.EFBIG, "File too large"), 2, "the disk: File too large; free some space, then"),
         (
             PermissionError(errno.EACCES, "Permission denied", "o/c"),
@@ -173,7 +174,10 @@ def test_wrong_input_is_one_line_and_makes_nothing(
         (MemoryError(), 2, "out of memory; lower --workers or --neighbors, or give it more memory\n"),
         (RuntimeError("std::bad_alloc"), 2, "out of memory; lower --workers or --neighbors"),
     ],
-    ids=["short write", "large file", "permission", "no folder", "worker", "memory", "a library's memory"],
+    ids=[
+        *("short write", "failing disk", "large file", "permission", "no folder", "worker", "memory"),
+        "a library's memory",
+    ],
 )
 def test_an_error_of_the_machine_is_one_line(
     error: Exception,

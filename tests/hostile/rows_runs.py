@@ -211,7 +211,7 @@ def rows(what: str, harms: dict[str, Harm], commands: set[str], line: str, every
 
 
 def passed_over() -> Iterator[Row]:
-    """The newest checkpoint is damaged: the run resumes from the one before; with both damaged, anew."""
+    """The newest checkpoint is damaged: the run resumes from the one before; with both, it is refused."""
     harms = {f"state.json has {name}": harm for name, harm in STATES.items()}
     damages: dict[str, Callable[[Path], None]] = {
         **{name: lambda step, harm=harm: harm(step / "state.json") for name, harm in harms.items()},
@@ -235,6 +235,8 @@ def passed_over() -> Iterator[Row]:
             drill=i % 4 != 0,
         )
         every = both(unfinished, *(at(f"checkpoints/{step}", damage) for step in STEPS))
+        refused = "checkpoints: no intact checkpoint"
+        yield Row(f"resume: both {name}", RESUME, refused, every, drill=i % 5 != 3)
         yield Row(
             f"start from a step: {name}",
             COMMANDS["start from a step"],

@@ -1,7 +1,10 @@
 """Checkpoints hold everything that a continuation needs, whole or not at all."""
 
+import builtins
+import errno
 import json
 import math
+import os
 import shutil
 import time
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from loriini.errors import InputError
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train import checkpoint
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, newest_checkpoint, restore
@@ -252,6 +256,34 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(
     warning = capsys.readouterr().err
     assert warning.count("warning:") == 1
     assert "step-00000003: damaged checkpoint passed over" in warning
+
+
+def test_none_intact_is_refused(two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    tensors_in(tmp_path / "step-00000002").unlink()
+    flip_a_bit(tensors_in(tmp_path / "step-00000003"))
+    damages = r"step-00000003: .* does not match its hash; step-00000002: .*No such file"
+    with pytest.raises(InputError, match=rf"no intact checkpoint \({damages}.*\); restore one, or remove"):
+        newest_checkpoint(tmp_path)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("file", ["state.json", "shard-00001-model-00001-of-00001.safetensors"])
+def test_an_error_of_the_disk_is_no_damage(
+    number: int, file: str, two_steps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == file:
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(builtins, "open", lambda path, *more, **options: fail(Path(path), *more, **options))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        newest_checkpoint(two_steps)
 
 
 def flip_a_bit(path: Path) -> None:

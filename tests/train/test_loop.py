@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from loriini import DESIGNS
 from loriini.batches.loader import BatchLoader, Position
+from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig, RunProgress
@@ -208,6 +209,19 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert "step-00000006: damaged checkpoint passed over" in " ".join(capsys.readouterr().err.split())
     train(run, corpus, out)
     assert_same_run(out, uninterrupted(tiny_run()))
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_keeps_its_records(
+    corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    run = tiny_run(checkpoint=CheckpointConfig(every=3))
+    stop(run, corpus, tmp_path, 8, kill)
+    for path in tmp_path.glob("checkpoints/*/state.json"):
+        path.write_text("{")
+    written = (tmp_path / METRICS).read_bytes()
+    with pytest.raises(InputError, match=r"checkpoints: no intact checkpoint \(step-00000006: .*; restore"):
+        train(run, corpus, tmp_path)
+    assert (tmp_path / METRICS).read_bytes() == written
 
 
 @pytest.mark.parametrize("micro_batch_size", [1, 3])

@@ -72,6 +72,8 @@ def _remedy(error: OSError) -> str | None:
         return f"free some space, then {RESUME}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"grant access or choose another place, then {RESUME}"
+    if error.errno in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT):
+        return f"the disk or its network fails; check them, then {RESUME}"
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return "choose another path"
     if error.errno in (errno.EEXIST, errno.ENOTDIR):

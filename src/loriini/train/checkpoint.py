@@ -28,7 +28,6 @@ from loriini.atomic import commit, write_json
 from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, NotNegative, check_fields, mismatch
 from loriini.jobs.artifact import file_hash
-from loriini.json_file import UNREADABLE
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
 from loriini.model.loading import check_weights
 from loriini.model.saving import check_headers
@@ -72,6 +71,8 @@ class RunProgress:
 STATE = "state.json"
 NAME = r"step-\d{8,}"
 MOMENTS = ("exp_avg", "exp_avg_sq")
+MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
 
 
 class CheckpointWriter:
@@ -195,10 +196,10 @@ def step_of(path: Path) -> int:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint's `state.json`; empty where it cannot be read."""
+    """A checkpoint's `state.json`; empty where it is absent or damaged."""
     try:
         state = json.loads((path / STATE).read_text())
-    except UNREADABLE:
+    except (*MISSING, ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}
 
@@ -209,12 +210,23 @@ def score_of(state: Mapping[str, Any]) -> Any:
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint and its progress. Warns of damaged ones, which are passed over."""
+    """The newest intact checkpoint and its progress; None where there are no checkpoints.
+
+    Warns of damaged ones, which are passed over. InputError where all are damaged.
+    """
+    damages: dict[Path, str] = {}
     for path in reversed(checkpoints_in(folder)):
         damage = damage_of(path)
         if damage is None:
+            for damaged, why in damages.items():
+                warn(f"{damaged}: damaged checkpoint passed over ({why})")
             return path, read_progress(path)
-        warn(f"{path}: damaged checkpoint passed over ({damage})")
+        damages[path] = damage
+    if damages:
+        listed = "; ".join(f"{path.name}: {why}" for path, why in damages.items())
+        raise InputError(
+            f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
+        )
     return None
 
 
@@ -237,7 +249,7 @@ def read_progress(path: Path) -> RunProgress:
 
 
 def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint's files; None if they are intact."""
+    """What is wrong with a checkpoint's files; None if they are intact. OSError where they cannot be read."""
     hashes = read_state(path).get("sha256")
     if not hashes or not isinstance(hashes, dict):
         return f"{STATE} cannot be read"
@@ -248,7 +260,7 @@ def damage_of(path: Path) -> str | None:
                 return f"{name} does not match its hash"
         check_headers(path)
         HuggingFaceStorageReader(str(path)).read_metadata()
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (*MISSING, ValueError, KeyError, TypeError, SafetensorError) as error:
         return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     return None
 
