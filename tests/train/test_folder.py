@@ -52,6 +52,7 @@ def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCorpus, tmp_path: Path) -> None:
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         train(tiny_run(steps=1), corpus, tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(

@@ -18,7 +18,7 @@ from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.train.corpora import read_corpora
-from loriini.train.folder import claim_run, has_model
+from loriini.train.folder import claim_run, has_model, make_folder
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
@@ -104,7 +104,9 @@ def training_commands(trials: Iterable[Trial]) -> list[str]:
 def claim_trial(trial: Trial) -> None:
     """Make a trial's folder with its run's settings, if there is none."""
     run = trial.cell.run
-    claim_run(run, read_corpora(run.corpus, run.corpus_weights), trial.folder)
+    corpus = read_corpora(run.corpus, run.corpus_weights)
+    make_folder(run, corpus, trial.folder)
+    claim_run(run, corpus, trial.folder)
 
 
 def resuming(folder: Path) -> list[str]:

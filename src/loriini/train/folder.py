@@ -27,32 +27,14 @@ ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
 
 
-def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
-    """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
+def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
+    """Make the folder of a new run.
 
-    Raises InputError for another run's folder and for a run that this corpus and these processes do not fit.
-    Settings in CHANGEABLE may have changed; `run.json` then follows (once it is finished, only in the paths
-    of its corpora). A value that is `auto` on one side is taken from the other.
+    Raises InputError, before it is made, for a run that this corpus and these processes do not fit.
     """
     run.check(run.label_names(corpus.instances), world_size())
-    path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
-    settings = {**run.to_dict(), **data}
-    if path.exists():
-        before, written = read_run(path)
-        run = run.chosen_as(before)
-        settings = {**run.to_dict(), **data}
-        settings_before = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
-        if changed := changed_settings(settings_before, settings):
-            raise InputError(
-                f"{path}: this folder holds another run (different: {changed}); "
-                "choose another --out, or remove the folder"
-            )
-        finished = has_model(out)
-        if finished:
-            settings = {**written, "corpus": settings["corpus"]}
-        if written != settings:
-            write_json(path, settings)
-        return finished
+    if (out / RUN).exists():
+        return
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
     if run.length > corpus.instances.length:
@@ -62,8 +44,34 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
         )
     warn_of_order(run, corpus)
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, settings)
-    return False
+
+
+def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
+    """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
+
+    Raises InputError for another run's folder. Settings in CHANGEABLE may have changed; `run.json` then
+    follows (once it is finished, only in the paths of its corpora). A value that is `auto` on one side is
+    taken from the other. To train the run, lock the folder first.
+    """
+    path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
+    if not path.exists():
+        write_json(path, {**run.to_dict(), **data})
+        return False
+    before, written = read_run(path)
+    run = run.chosen_as(before)
+    settings = {**run.to_dict(), **data}
+    settings_before = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
+    if changed := changed_settings(settings_before, settings):
+        raise InputError(
+            f"{path}: this folder holds another run (different: {changed}); "
+            "choose another --out, or remove the folder"
+        )
+    finished = has_model(out)
+    if finished:
+        settings = {**written, "corpus": settings["corpus"]}
+    if written != settings:
+        write_json(path, settings)
+    return finished
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, RunProgress, restore
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import claim_run, own_checkpoint, save_model
+from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import check_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
@@ -75,9 +75,10 @@ def train(
         initial = InitialModel(run.init, run.length) if run.init else None
         if initial:
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
+        on_first_rank(lambda: make_folder(run, corpus, out))
+        on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         if on_first_rank(lambda: claim_run(run, corpus, out)):
             return out / "model"
-        on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial)
         on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
