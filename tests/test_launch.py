@@ -12,7 +12,7 @@ import pytest
 from loriini.cli import main
 from loriini.errors import InputError
 from loriini.estimate.choice import Choice
-from loriini.launch import resume, train_recipe
+from loriini.launch import check_sizes, resume, train_recipe
 from loriini.recipes import RECIPES
 from loriini.sources.document import Document
 from loriini.train import corpora
@@ -107,6 +107,8 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     assert resume(tmp_path / "whole", ["--parallel.shard", "1"]) == whole
     with pytest.raises(InputError, match="a resumed run keeps its seed; leave the override out"):
         resume(tmp_path / "whole", ["--seed", "7"])
+    with pytest.raises(InputError, match=r"keeps its optimizer\.learning_rate, optimizer\.warmup; leave"):
+        resume(tmp_path / "whole", ["--optimizer.learning_rate", "1e-3", "--optimizer.warmup", "0.5"])
 
 
 def test_what_is_chosen_is_recorded_and_kept(
@@ -167,6 +169,32 @@ def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
     (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")  # measured again
     monkeypatch.chdir("/")
     resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("given", ["override", "file"])
+def test_held_out_inputs_of_overrides_and_files_are_recorded_as_absolute_paths(
+    given: str, corpus: Path, heldout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(heldout.parent)
+    file = tmp_path / "mine.toml"
+    file.write_text(f'recipe = "tiny-dense"\nevaluate.heldout = ["wiki={heldout.name}"]\n')
+    in_file = given == "file"
+    overrides = [] if in_file else ["--evaluate.heldout", f"wiki={heldout.name}"]
+    run = (str(file) if in_file else "tiny-dense", tmp_path / "run", [corpus])
+    train_recipe(*run, [*SMALL, "--steps", "1", *overrides])
+    assert read_run(tmp_path / "run" / "run.json")[0].evaluate.heldout == (f"wiki={heldout}",)
+
+
+def test_each_process_of_a_machine_has_its_part_of_the_memory(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, prepared = override(RECIPES["tiny-lory"], SMALL), corpora.read_corpora([corpus])
+    monkeypatch.setattr("loriini.launch.machine_memory", lambda: 2.0**24)
+    monkeypatch.setattr("loriini.estimate.choice.machine_memory", lambda: 2.0**24)
+    check_sizes(run, prepared)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(InputError, match=r"each process of this machine has 0\.0;"):
+        check_sizes(run, prepared)
 
 
 def little_text() -> list[Document]:

@@ -97,11 +97,11 @@ def train_recipe(
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:
-    """The run with held-out documents, its own where none are given.
+    """The run with held-out documents, its own where none are given; paths on this machine are absolute.
 
     InputError for `on_error` without any.
     """
-    heldout = tuple(map(absolute_input, inputs)) or run.evaluate.heldout
+    heldout = tuple(map(absolute_input, inputs or run.evaluate.heldout))
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
     evaluate = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
@@ -159,7 +159,9 @@ def check_sizes(run: Run, corpus: TrainingCorpus) -> None:
             f"--model.vocab_size {rows}: the corpus has {corpus.vocab_size} tokens; give at least as many"
         )
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))
-    check_memory(run, config, world_size(), machine_memory(), "this machine")
+    memory = memory_here()
+    here = "this machine" if memory == machine_memory() else "each process of this machine"
+    check_memory(run, config, world_size(), memory, here)
 
 
 def dry_run(

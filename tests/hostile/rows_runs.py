@@ -282,7 +282,7 @@ def tables() -> Iterator[Row]:
         "run.json", recorded, {"compare", "start from a step"}, r"loriini: .*run\.json: .*it must be"
     )
     others = {name: both(unfinished, at("run.json", harm)) for name, harm in OTHERS.items()}
-    yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: \w+\)", 2)
+    yield from rows("run.json has another", others, {"resume"}, r"run\.json: .*\(different: [\w.]+\)", 2)
     lacking = {
         name: both(unfinished, *(at(f"checkpoints/{s}", shard(harm)) for s in STEPS))
         for name, harm in TENSORS.items()

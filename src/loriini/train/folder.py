@@ -1,6 +1,6 @@
 """A run's folder: whose it is, its newest checkpoint, and the final model in it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,17 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The names of the settings that differ, but for those that may change."""
-    return ", ".join(sorted(name for name in now.keys() - CHANGEABLE if before[name] != now[name]))
+    """The dotted names of the settings that differ, but for those that may change."""
+    return ", ".join(_differing({name: now[name] for name in now.keys() - CHANGEABLE}, before))
+
+
+def _differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    for name, value in sorted(now.items()):
+        other = before[name]
+        if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+            yield from _differing(value, other, f"{section}{name}.")
+        elif value != other:
+            yield f"{section}{name}"
 
 
 def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
