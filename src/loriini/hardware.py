@@ -61,6 +61,7 @@ def autocast(precision: Precision, device: torch.device | None = None) -> Abstra
 
 PEAK_FLOPS = {
     "B200": 2250e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,

@@ -5,6 +5,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -312,6 +313,11 @@ def test_the_thread_that_reads_ahead_does_not_choose_the_device(
     train(tiny_run(steps=3), corpus, tmp_path / "run")
     assert len(reads) == 2
     assert chosen == {threading.main_thread().name}
+
+
+def test_a_run_trains_in_a_thread_that_gets_no_signals(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(train, tiny_run(steps=1), corpus, tmp_path).result() == tmp_path / "model"
 
 
 def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:

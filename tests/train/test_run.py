@@ -114,13 +114,26 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
             lambda: tiny_run("deepseek-v3").check(),
             "a dense warm-up cannot be copied into a design with shared experts; set --warmup.dense_share 0",
         ),
+        (
+            lambda: tiny_run(
+                optimizer=OptimizerConfig(schedule="warmup_stable_decay", warmup=0.9, decay=0.2)
+            ).check(),
+            "with schedule=warmup_stable_decay --optimizer.warmup 0.9 and --optimizer.decay 0.2 overlap; "
+            "lower one, so that they add up to at most 1",
+        ),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
         make()
     assert str(refused.value) == message
+
+
+def test_a_warm_up_may_meet_the_fall() -> None:
+    whole = OptimizerConfig(schedule="warmup_stable_decay", warmup=0.8, decay=0.2)
+    for optimizer in (whole, OptimizerConfig(warmup=0.9)):
+        tiny_run(optimizer=optimizer).check()
 
 
 def test_a_run_round_trips_through_json() -> None:

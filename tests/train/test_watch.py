@@ -195,6 +195,7 @@ def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -
     ("name", "expected"),
     [
         ("NVIDIA H200", 989e12),
+        ("NVIDIA H200 NVL", 835e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),

@@ -1,6 +1,7 @@
 """Signals that end training after the current step."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,8 @@ class Interrupted(KeyboardInterrupt):
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
     """While inside, SIGINT, SIGTERM and SIGHUP make the yielded function true; a second SIGINT stops at once.
 
-    A second SIGTERM does not: launchers send one to workers that are still saving.
+    A second SIGTERM does not: launchers send one to workers that are still saving. Outside the main
+    thread, where Python handles no signals, it stays false.
     """
     received: list[int] = []
 
@@ -23,7 +25,8 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
     heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     before = {number: signal.signal(number, handle) for number in heeded}
     try:

@@ -220,8 +220,9 @@ class Run:
         check_mesh(self.parallel, processes, self.batch_size, config, self.document_mask)
 
     def _conflicts(self) -> Conflicts:
-        """Sections that are wrong together, though each is right alone."""
+        """Settings that are wrong together, though each is right alone."""
         segmented = self.model.num_experts > 1 and self.routing.segmented
+        rate = self.optimizer
         return [
             (
                 self.copy_step > 0 and not self.routing.preserves_dense,
@@ -238,6 +239,11 @@ class Run:
                 segmented and self.length <= self.routing.segment_length,
                 f"the context of {self.length} tokens is no longer than a segment of "
                 f"{self.routing.segment_length}; raise --length or lower --routing.segment_length",
+            ),
+            (
+                rate.schedule == "warmup_stable_decay" and rate.warmup + rate.decay > 1,
+                f"with schedule=warmup_stable_decay --optimizer.warmup {rate.warmup} and --optimizer.decay "
+                f"{rate.decay} overlap; lower one, so that they add up to at most 1",
             ),
         ]
 
