@@ -26,7 +26,7 @@ from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.checkpoint import checkpoints_in
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
-from loriini.train.folder import changed_settings, has_model
+from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
@@ -109,7 +109,7 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
 
 
 def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
-    """Resume the run in `out`; InputError for overrides that would change what it trains."""
+    """Resume the run in `out`; InputError for overrides that would change what it trains, or nothing."""
     path = out / RUN
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
@@ -120,6 +120,8 @@ def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) 
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
             f"from its weights with --init {out}"
         )
+    overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
+    refuse_unused(run, overridden, world_size())
     return train_run(run, out, minutes)
 
 

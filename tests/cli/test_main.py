@@ -77,6 +77,13 @@ def test_the_real_entry_point() -> None:
         ("train --resume RUN --corpus CORPUS", "--corpus: --resume keeps"),
         ("train --resume RUN --heldout DOCUMENTS", "--heldout: --resume keeps"),
         ("train --resume RUN --steps 30", "a resumed run keeps its steps; leave the override out, or start"),
+        (
+            "train --resume RUN --parallel.experts 2",
+            "--parallel.experts has no effect here: it needs several",
+        ),
+        ("train --resume RUN --init_digest abc", "--init_digest: no such setting"),
+        ("train tiny-lory --dry-run --on-error skip", "--on-error: --dry-run trains nothing; leave this out"),
+        ("train tiny-lory --dry-run --max-minutes 3", "--max-minutes: --dry-run trains nothing; leave"),
         ("train nothing --dry-run", "no recipe is named 'nothing'"),
         ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
         ("train tiny-lory --out run --corpus CORPUS --heldout absent", "absent: no such file or folder"),

@@ -30,7 +30,10 @@ def test_designs_and_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     done = Ended(0, f"{made.run / 'model'}\n", "")
-    assert call(capsys, "train", "--resume", made.run, "--parallel.experts", 2, "--watch.every", 3) == done
+    assert (
+        call(capsys, "train", "--resume", made.run, "--guard.max_skips", 3, "--watch.peak_flops", 1e12)
+        == done
+    )
     assert_refused(
         call(capsys, "train", "--resume", made.run, "--steps", 9), "a resumed run keeps its steps; "
     )

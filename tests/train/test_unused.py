@@ -24,6 +24,7 @@ from loriini.train.unused import NEEDS, refuse_unused
         ("tiny-lory", ["--parallel.reduce_once", "true"], "several processes"),
         ("tiny-lory", ["--evaluate.every", "5"], "held-out text"),
         ("tiny-lory", ["--evaluate.instances", "5"], "held-out text"),
+        ("tiny-lory", ["--evaluate.on_error", "skip"], "held-out text"),
         ("tiny-dense", ["--model.recompute_merge", "true"], "a design that merges experts"),
         ("tiny-mixtral", ["--model.recompute_merge", "true"], "a design that merges experts"),
         ("tiny-dense", ["--model.block", "gpt2", "--model.rope_theta", "5e5"], "a block that is not gpt2"),
@@ -48,7 +49,9 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
         ("tiny-lory", ["--parallel.shard", "2"], 2),
         ("tiny-mixtral", ["--parallel.experts", "2", "--parallel.share_experts", "whole"], 2),
         ("tiny-lory", ["--parallel.shard", "1"], 1),
-        ("tiny-lory", ["--parallel.reduce_once", "true"], 2),
+        ("tiny-lory", ["--parallel.reduce_once", "true", "--micro_batch_size", "2"], 2),
+        ("tiny-lory", ["--parallel.reduce_once", "true", "--micro_batch_size", "auto"], 2),
+        ("tiny-lory", ["--parallel.reduce_once", "false"], 2),
         ("tiny-lory", ["--evaluate.every", "5", "--evaluate.heldout", '["text"]'], 1),
         ("tiny-lory", ["--model.recompute_merge", "true"], 1),
         ("tiny-dense", ["--model.recompute_merge", "false"], 1),
@@ -58,6 +61,14 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
 )
 def test_an_override_with_an_effect_is_not(recipe: str, overrides: list[str], processes: int) -> None:
     refuse_unused(override(find_recipe(recipe), overrides), overrides, processes)
+
+
+@pytest.mark.parametrize("size", ["0", "4"])
+def test_gradients_of_a_single_micro_batch_are_reduced_once_anyway(size: str) -> None:
+    overrides = ["--parallel.reduce_once", "true", "--micro_batch_size", size, "--batch_size", "8"]
+    run = override(find_recipe("tiny-lory"), overrides)
+    with pytest.raises(InputError, match="reduce_once has no effect here: it needs several micro-batches"):
+        refuse_unused(run, overrides, processes=2)
 
 
 def test_all_names_are_settings() -> None:

@@ -128,17 +128,19 @@ def train(arguments: argparse.Namespace) -> None:
 
 def _refuse_ignored(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
-    of_a_new_run, of_an_estimate = (
+    of_a_new_run, of_an_estimate, of_a_training = (
         ("recipe", "out", "corpus", "heldout", "on_error", "init"),
         ("gpus", "memory", "vocab_size", "json"),
+        ("on_error", "max_minutes"),
     )
     for ignored, names, remedy in (
         (arguments.resume is not None, of_a_new_run, "--resume keeps the run as it is; leave this out"),
         (not arguments.dry_run, of_an_estimate, "is only for estimates; add --dry-run or leave it out"),
+        (arguments.dry_run, of_a_training, "--dry-run trains nothing; leave this out"),
     ):
         for name in names if ignored else ():
             value = getattr(arguments, name)
-            if value not in (None, []) and value is not False:
+            if value not in (None, [], math.inf) and value is not False:
                 argument = str(value) if name == "recipe" else f"--{name.replace('_', '-')}"
                 raise InputError(f"{argument}: {remedy}")
 

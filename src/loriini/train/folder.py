@@ -76,14 +76,15 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The dotted names of the settings that differ, but for those that may change."""
-    return ", ".join(_differing({name: now[name] for name in now.keys() - CHANGEABLE}, before))
+    return ", ".join(differing({name: now[name] for name in now.keys() - CHANGEABLE}, before))
 
 
-def _differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:
+def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """The dotted names of the settings of `now` that `before` has with other values."""
     for name, value in sorted(now.items()):
         other = before[name]
         if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-            yield from _differing(value, other, f"{section}{name}.")
+            yield from differing(value, other, f"{section}{name}.")
         elif value != other:
             yield f"{section}{name}"
 

@@ -19,7 +19,7 @@ from loriini.train.run import Run
 Config = TypeVar("Config")
 Changes = dict[str, Any]
 OPTIONS = {"corpus", "init", "init_digest"}
-"""Settings that are options of the command line instead of overrides."""
+"""Settings that are options of the command line, or follow from them, instead of overrides."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
 
 def _check_name(kind: type, name: str, flag: str) -> None:
     """InputError for a setting that a dataclass does not have; it names the nearest."""
-    names = list(_setting_names(kind))
+    names = [known for known in _setting_names(kind) if known not in OPTIONS]
     if name not in names:
         nearest = ", ".join(f"--{found}" for found in _nearest(name, names))
         hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""

@@ -41,6 +41,7 @@ NEEDS: dict[str, Needs] = {
     "model.rope_scaling": A_LLAMA,
     "model.rms_norm_eps": A_LLAMA,
     "model.layer_norm_epsilon": (lambda run: run.model.block == "gpt2", "--model.block gpt2"),
+    "evaluate.on_error": HELDOUT,
     "evaluate.every": HELDOUT,
     "evaluate.instances": HELDOUT,
     "evaluate.skip": HELDOUT,
@@ -77,6 +78,10 @@ def _missing(run: Run, name: str, processes: int) -> str | None:
         value = getattr(run.parallel, field)
         if value is True or value not in (0, 1):
             return "several processes, started by torchrun"
+    if name == "parallel.reduce_once" and run.parallel.reduce_once and run.micro_batch_size != AUTO:
+        share = run.batch_size // processes
+        if run.instances_at_once(share) == share:
+            return "several micro-batches, --micro_batch_size below a process's share of --batch_size"
     if section == "routing" and field not in FOR_ANY_DESIGN:
         if run.model.num_experts == 1:
             return "a mixture, --model.num_experts above 1"
