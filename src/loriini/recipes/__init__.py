@@ -67,7 +67,7 @@ def named_recipe(name: str) -> Run:
 def is_tiny(name: str) -> bool:
     """Whether a recipe, or the one that a file changes, is of TINY, whatever the run is then called."""
     path = Path(name)
-    recipe = read_values(path).get("recipe") if path.suffix in READERS else find_recipe(name).name
+    recipe = str(read_values(path).get("recipe")) if path.suffix in READERS else find_recipe(name).name
     return recipe in TINY
 
 

@@ -128,6 +128,7 @@ def train_to_end(
             if stopped or (late and step < run.steps):
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
+        checkpoints.wait()  # it then drops an old one: room for the model
         if (model := gather_model(state.model, parallel)) is not None:
             save_model(model, corpus, out)
             if interrupted():
