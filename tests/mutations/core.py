@@ -132,9 +132,16 @@ CORE = (
     Mutation(
         "a random router is not scaled as the initialiser",
         "routing/scorer.py",
-        "weight = s.std * standard_normal(",
-        "weight = standard_normal(",
+        "s.std * (torch.stack(draws) if draw.dim() else draws[0])",
+        "(torch.stack(draws) if draw.dim() else draws[0])",
         "tests/routing/test_scorer.py",
+    ),
+    Mutation(
+        "held-out text shares one draw of a random router",
+        "model/labels.py",
+        '"routing_draws": draws if random else None',
+        '"routing_draws": None',
+        "tests/analyze/test_routes.py tests/evaluate/test_perplexity.py",
     ),
     Mutation(
         "selected experts compute again what is known",

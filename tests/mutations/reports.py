@@ -62,9 +62,16 @@ REPORTS = (
     Mutation(
         "the lens shows the routing of the next segment",
         "analyze/lens.py",
-        "units + np.arange(inputs.shape[1]) // slots",
-        "units + (np.arange(inputs.shape[1]) + 1) // slots",
+        "units + np.arange(len(ids_L) - 1) // slots",
+        "units + (np.arange(len(ids_L) - 1) + 1) // slots",
         "tests/analyze/test_lens.py",
+    ),
+    Mutation(
+        "a likely reason is about what holds",
+        "reproduce/reasons.py",
+        "if claim.verdict == wrong and claim.finite",
+        "if claim.finite",
+        "tests/reproduce/test_reasons.py",
     ),
     Mutation(
         "a page runs any script",
