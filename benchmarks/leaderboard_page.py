@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
 from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import difference_cells, estimate, signed
+from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
+from loriini.routing import DESIGNS
 from pages import (
     between,
     command_line,
@@ -64,6 +67,7 @@ def body(results: Row) -> Iterable[str]:
         "",
         caution(results),
         first_segments(results),
+        told_labels(results["variants"]),
         "## Equal active parameters, equal tokens\n",
         perplexity_table(results, of_equal_size(results["variants"])),
         "",
@@ -107,7 +111,24 @@ def chosen_rates(results: Row) -> str:
     """How learning rates were chosen, and by which trainings designs are compared."""
     return (
         f"Every design was trained with seed 0 and {tried_rates_text(results)}. The rate of the lowest "
-        f"training loss was trained with {seeds_text(results)}; held-out text has no part in the choice.\n"
+        f"training loss was trained with {seeds_text(results)}; held-out text has no part in the choice."
+        f"{uncertain_choice(results['variants'])}\n"
+    )
+
+
+def uncertain_choice(variants: Sequence[Row]) -> str:
+    """How much the losses that rates were chosen by differ between seeds."""
+    deviations = [
+        (loss["high"] - loss["low"]) / 2 / t_factor(len(v["finished_seeds"]))
+        for v in variants
+        if (loss := v.get("training_loss")) and loss["low"] is not None
+    ]
+    if not deviations:
+        return ""
+    return (
+        f" Between seeds the training loss of a design varies by {fmean(deviations):.2f} nats (standard "
+        "deviation, mean over designs): the choice of a rate by one seed is uncertain, and no interval "
+        "covers it."
     )
 
 
@@ -170,6 +191,14 @@ def first_segments(results: Row) -> str:
         f"{results['run']['length']} tokens of an instance, is routed by itself, so its experts depend on "
         "tokens to be predicted, and the loss counts it. Held-out perplexity does not.\n"
     )
+
+
+def told_labels(variants: Iterable[Row]) -> str:
+    """Who knows more than the tokens."""
+    told = [v["design"] for v in variants if DESIGNS[v["design"]].scorer == "label"]
+    if not told:
+        return ""
+    return f"To {listing(told)} the domain of every document is told, in training and held out.\n"
 
 
 def ranked(variants: Iterable[Row], value: Any) -> list[Row]:

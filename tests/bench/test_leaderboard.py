@@ -96,6 +96,7 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
     for name in DESIGNS:
         assert f"| {name} |" in text
     assert "Losses of ec-token, where training sees later tokens, are left out." in text
+    assert "To label the domain of every document is told" in text
     assert "--batch-size 1" in text
     changed = copy.deepcopy(found)
     sure = {"change": 0.1, "low": 0.05, "high": 0.15}
@@ -188,7 +189,10 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     further = {"lory": {"training_loss": {"8e-3": 2.0, "1.6e-2": 3.0}}}
     said = page.chosen_rates({**HAND_MADE, "tried": further})
     assert "2e-3, 4e-3 and 8e-3, and where the best was the greatest or the least, with twice" in said
-    assert "was trained with seeds 0, 1 and 2, which alone are reported; held-out text" in said
+    assert "was trained with seeds 0, 1 and 2, which alone are reported; held-out text has" in said
+    spread = {"mean": 5.0, "low": 5.0 - 4.302653 / 3**0.5 / 10, "high": 5.0 + 4.302653 / 3**0.5 / 10}
+    uncertain = [{**variant("dense", 500_000, [0, 1, 2], 50.0), "training_loss": spread}]
+    assert "varies by 0.10 nats" in page.chosen_rates({**HAND_MADE, "variants": uncertain})
     one_seed = [variant("dense", 500_000, [1], 50.0)]
     assert "with seed 1, which is reported;" in page.chosen_rates({**HAND_MADE, "variants": one_seed})
     assert page.made_with(HAND_MADE) == (

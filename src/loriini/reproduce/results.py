@@ -68,7 +68,7 @@ def item_results(
         "measured": tables,
         "claims": claims,
         "charts": charts,
-        "reasons": judged_reasons(experiment, (*cells, *further)),
+        "reasons": judged_reasons(experiment, (*cells, *further), extra),
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
@@ -100,9 +100,11 @@ def describe_causality(placed: Placed) -> dict[str, str]:
     return {"causality": cell.causality, "training_causality": cell.training_causality}
 
 
-def judged_reasons(experiment: Experiment, cells: Iterable[MeasuredTraining]) -> list[dict[str, Any]]:
+def judged_reasons(
+    experiment: Experiment, cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """The reasons whose runs are there and that are about claims which do not hold."""
-    texts = by_text(cells, {})
+    texts = by_text(cells, extra)
     judged = (reason.to_dict(experiment.claims, texts) for reason in experiment.reasons)
     return [found for found in judged if found]
 
