@@ -137,6 +137,8 @@ def test_without_reduction_the_loss_is_of_each_target_and_no_logits_are_returned
     expected = torch.nn.functional.cross_entropy(model(ids).logits.mT, ids, reduction="none")
     torch.testing.assert_close(out.loss, expected)
     assert out.logits is None
+    with pytest.raises(ValueError, match="reduction is 'sum'; it must be 'mean' or 'none'"):
+        model(ids, labels=ids, reduction="sum")
 
 
 @torch.no_grad()

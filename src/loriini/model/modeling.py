@@ -278,6 +278,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `num_items_in_batch`: divides the summed loss instead of the number of targets; auxiliary losses
           then weigh as this call's share of these items, so that calls of one batch add up.
         """
+        if reduction not in ("mean", "none"):
+            raise ValueError(f"reduction is {reduction!r}; it must be 'mean' or 'none'")
         shift_labels: Tensor | None = kwargs.pop("shift_labels", None)
         out = self.model(
             input_ids,
