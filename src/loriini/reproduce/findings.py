@@ -256,9 +256,11 @@ def made(found: Mapping[str, Any]) -> str:
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
-    rows = claim_rows(reason["claims"])
-    said = "; ".join(f"{claim}: {estimate} ({expected} if so)" for claim, estimate, expected, _ in rows)
-    yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs: {said}."
+    """A reason with what its further runs measured, and what it would be if this is the reason."""
+    yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs:"
+    yield ""
+    for claim, estimate, expected, _ in claim_rows(reason["claims"]):
+        yield f"- {claim}: {estimate} ({expected} if so)"
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
