@@ -68,9 +68,9 @@ REPORTS = (
     ),
     Mutation(
         "a likely reason is about what holds",
-        "reproduce/reasons.py",
-        "if claim.verdict == wrong and claim.finite",
-        "if claim.finite",
+        "reproduce/results.py",
+        'if claim["verdict"] == verdict != HOLDS',
+        "if verdict != HOLDS",
         "tests/reproduce/test_reasons.py",
     ),
     Mutation(

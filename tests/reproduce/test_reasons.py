@@ -19,6 +19,7 @@ from loriini.reproduce.reasons import (
     twice,
     untuned_rate,
 )
+from loriini.reproduce.results import judge
 from loriini.reproduce.scales import SMALL, TINY
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
@@ -68,13 +69,19 @@ def finding(m: Measured) -> Iterator[Claim]:
     yield close("loss of better minus other", better, other, 0.1)
 
 
+def judged(reason: Reason, *texts: Measured) -> dict[str, Any] | None:
+    """A reason of the finding, which is about the item's own rows."""
+    own = [replace(m, rows={row: m.rows[row] for row in m.rows if row in RUNS}) for m in texts]
+    return reason.to_dict(finding, judge(finding, own)[1], texts)
+
+
 @pytest.mark.parametrize(
     ("longer", "verdict"),
     [(1.5, "supported"), (2.5, "supported in part"), (3.5, "refuted")],
 )
 def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer(longer: float, verdict: str) -> None:
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, twice("better"): longer, twice("worse"): 2.0}
-    found = too_few_steps(RUNS, "better", "worse").to_dict(finding, [measured(losses)])
+    found = judged(too_few_steps(RUNS, "better", "worse"), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
     change, again = found["claims"]
@@ -87,17 +94,17 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer(longer: float,
 def test_only_what_does_not_hold_is_judged_again() -> None:
     rows = ("better", "worse", "other")
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, **{twice(row): 2.0 + len(row) for row in rows}}
-    found = too_few_steps(RUNS, *rows).to_dict(finding, [measured(losses)])
+    found = judged(too_few_steps(RUNS, *rows), measured(losses))
     assert found is not None
     change, again = found["claims"]
     assert again["quantity"].startswith("loss of better minus other")
     assert change["range"] == [None, 0.0]  # it was above its range
-    assert too_few_steps(RUNS, *rows).to_dict(finding, [measured({**losses, "other": 2.0})]) is None
+    assert judged(too_few_steps(RUNS, *rows), measured({**losses, "other": 2.0})) is None
 
 
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): 2.0, twice("worse"): 3.0}
-    assert too_few_steps(RUNS, "better", "worse").to_dict(finding, [measured(losses)]) is None
+    assert judged(too_few_steps(RUNS, "better", "worse"), measured(losses)) is None
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,7 @@ def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdi
     reason = untuned_rate(RUNS, "better", "worse")
     best = {"better": best_better, "worse": best_worse}
     tried = {name: best[name.split(",")[0]] + ("0.5" in name) for name in reason.runs}
-    found = reason.to_dict(finding, [measured({"better": 3.0, "worse": 2.6, "other": 3.0, **tried})])
+    found = judged(reason, measured({"better": 3.0, "worse": 2.6, "other": 3.0, **tried}))
     assert found is not None
     assert found["verdict"] == verdict
     assert found["claims"][1]["mean"] == pytest.approx(best_better - best_worse, abs=1e-3)
@@ -117,7 +124,7 @@ def test_each_row_has_its_best_rate(best_better: float, best_worse: float, verdi
 def test_rows_stay_as_they_are_beside_another_setting() -> None:
     reason = other_setting(RUNS, "too long", "--length=4", "better", beside=["worse"])
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, "better, length=4": 1.0}
-    found = reason.to_dict(finding, [measured(losses)])
+    found = judged(reason, measured(losses))
     assert found is not None
     assert found["verdict"] == "supported"
     assert found["claims"][1]["mean"] == pytest.approx(-1.0, abs=1e-3)
@@ -130,14 +137,27 @@ def test_every_text_with_the_further_runs_counts() -> None:
         for text, longer in (("one", 1.5), ("another", 3.5))
     ]
     reason = too_few_steps(RUNS, "better", "worse")
-    found = reason.to_dict(finding, texts)
+    found = judged(reason, *texts)
     assert found is not None
     assert [claim["text"] for claim in found["claims"]] == ["one", "one", "another", "another"]
     assert found["verdict"] == "supported in part"
-    alone = reason.to_dict(finding, [texts[0], replace(measured(once), text="another")])
+    alone = judged(reason, texts[0], replace(measured(once), text="another"))
     assert alone is not None
     assert alone["verdict"] == "supported"
     held = replace(measured({**once, "better": 1.0, "other": 1.0}), text="another")
-    of_failing = reason.to_dict(finding, [held, texts[0]])
+    of_failing = judged(reason, held, texts[0])
     assert of_failing is not None
     assert {claim["text"] for claim in of_failing["claims"]} == {"one"}
+
+
+def test_a_finding_is_asked_about_the_items_rows_alone() -> None:
+    """Not about the further ones too: some findings are about every row that there is."""
+
+    def only_row(m: Measured) -> Iterator[Claim]:
+        (row,) = m.rows
+        yield Claim("loss", m.training_loss(row), high=2.0)
+
+    once, all_rows = measured({"better": 3.0}), measured({"better": 3.0, twice("better"): 1.0})
+    found = too_few_steps(RUNS, "better").to_dict(only_row, judge(only_row, [once])[1], [all_rows])
+    assert found is not None
+    assert found["verdict"] == "supported"

@@ -4,7 +4,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
-from loriini.published import published_values
-from loriini.published.items import ITEMS
 from loriini.reproduce.charts import Chart, draw
 from loriini.reproduce.claims import counted
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
@@ -31,7 +28,7 @@ from loriini.reproduce.report import (
     repeats,
     trained_for,
 )
-from loriini.reproduce.results import RESULTS, outdated, read_items
+from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -80,19 +77,11 @@ def read_scales(folder: Path) -> list[Items]:
 
 
 def of_today(items: Items) -> Items:
-    """The items whose trainings are those of their scale as it is defined today."""
+    """The items whose trainings are those of their scale as it is defined today, with the paper's words."""
     reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
-    return {name: as_published(items[name]) for name, reason in reasons.items() if not reason}
-
-
-def as_published(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An item's results with what is known today of the paper's."""
-    item = ITEMS[found["item"]]
-    values = [asdict(value) for value in published_values(found["item"])]
-    paper = {"title": item.title, "source": item.source, "finding": item.finding}
-    return {**found, **paper, "open_in_the_paper": item.note, "published": values}
+    return {name: {**items[name], **as_published(name)} for name, reason in reasons.items() if not reason}
 
 
 def read_file(file: Path) -> Items:

@@ -76,8 +76,8 @@ class Reason:
     runs: Mapping[str, FurtherRun]
     """Further trainings, by names that none of the item's rows has."""
 
-    def claims(self, finding: Claims, m: Measured, wrong: str) -> Iterator[Claim]:
-        """What holds if this is the reason, about the claims whose verdict is `wrong`, on one text.
+    def claims(self, finding: Claims, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
+        """What holds if this is the reason, about some claims of the finding on one text.
 
         `m` has the item's rows and the further ones; nothing is claimed where one of these is not there.
         """
@@ -85,18 +85,22 @@ class Reason:
             return
         rows = {row: m.rows.get(best_trained(m, names), {}) for row, names in self.instead.items()}
         again = {claim.quantity: claim for claim in finding(replace(m, rows=rows))}
-        for claim in finding(m):
+        for claim in before:
             redone = again.get(claim.quantity)
-            if claim.verdict == wrong and claim.finite and redone and redone.finite:
+            if claim.finite and redone and redone.finite:
                 yield from changed(claim, redone, self.how)
 
-    def to_dict(self, finding: Claims, texts: Sequence[Measured]) -> dict[str, Any] | None:
-        """The reason with its claims and the verdict on it as a JSON object; None where it is about none."""
-        wrong = overall([claim.verdict for m in texts for claim in finding(m)])
-        if wrong == HOLDS:
-            return None
+    def to_dict(
+        self, finding: Claims, decisive: Sequence[tuple[str, Claim]], texts: Iterable[Measured]
+    ) -> dict[str, Any] | None:
+        """The reason with its claims and the verdict on it as a JSON object; None where it claims nothing.
+
+        `decisive` are the claims by text that decided the verdict on the finding, none if it holds.
+        """
         claims = [
-            {"text": m.text, **claim.to_dict()} for m in texts for claim in self.claims(finding, m, wrong)
+            {"text": m.text, **claim.to_dict()}
+            for m in texts
+            for claim in self.claims(finding, [claim for text, claim in decisive if text == m.text], m)
         ]
         verdicts = [claim["verdict"] for claim in claims]
         verdict = IN_PART if {HOLDS, FAILS} <= set(verdicts) else SUPPORT[overall(verdicts)]

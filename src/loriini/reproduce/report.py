@@ -75,10 +75,7 @@ def reasons(results: Results) -> Html | None:
     tables = (
         p.join(
             p.element("h3", f"{reason['name'].capitalize()}: {reason['verdict']}"),
-            p.table(
-                ["if so", "mean and interval", "expected", ""],
-                claim_rows(reason["claims"]),
-            ),
+            p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
         )
         for reason in results["reasons"]
     )

@@ -9,12 +9,13 @@ from typing import Any
 from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
-from loriini.reproduce.claims import Values, overall, rounded, rounded_estimate, sentence
+from loriini.published.items import ITEMS
+from loriini.reproduce.claims import HOLDS, Claim, Values, overall, rounded, rounded_estimate, sentence
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
-from loriini.reproduce.reasons import run_at
+from loriini.reproduce.reasons import Claims, run_at
 from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
 
@@ -39,12 +40,12 @@ def item_results(
     `further` are the trainings of its reasons that are done; a reason without them is left out.
     """
     item = experiment.published
-    claims, tables, charts = [], {}, []
+    tables, charts = {}, []
     texts = by_text(cells, extra)
+    claims, decisive = judge(experiment.claims, texts)
+    verdict = overall([claim["verdict"] for claim in claims])
     remarks = [experiment.note, extra.get("remark"), *later_tokens(cells), *experiment.remarks(texts[0])]
     for measured in texts:
-        for claim in experiment.claims(measured):
-            claims.append({"text": measured.text, **claim.to_dict()})
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
         tables[measured.text] = {
             name: estimates(experiment.columns(measured, name))
@@ -54,23 +55,39 @@ def item_results(
         charts += [
             {"text": measured.text, **chart} for chart in experiment.charts(measured) if has_data(chart)
         ]
-    verdict = overall([claim["verdict"] for claim in claims])
     return {
         "item": experiment.item,
+        **as_published(experiment.item),
+        "differs": "; ".join(filter(None, remarks)),
+        **about,
+        "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
+        "measured": tables,
+        "claims": claims,
+        "charts": charts,
+        "reasons": judged_reasons(experiment, decisive, by_text((*cells, *further), extra)),
+        "verdict": verdict,
+        "sentence": sentence(verdict, claims, about["scale"]),
+    }
+
+
+def judge(finding: Claims, texts: Iterable[Measured]) -> tuple[list[dict[str, Any]], list[tuple[str, Claim]]]:
+    """Every claim of a finding as a JSON object, and by text those that decided that it does not hold."""
+    judged = [(measured.text, claim) for measured in texts for claim in finding(measured)]
+    claims = [{"text": text, **claim.to_dict()} for text, claim in judged]
+    verdict = overall([claim["verdict"] for claim in claims])
+    pairs = zip(judged, claims, strict=True)
+    return claims, [each for each, claim in pairs if claim["verdict"] == verdict != HOLDS]
+
+
+def as_published(name: str) -> dict[str, Any]:
+    """What an item is in its paper: title, place, finding, what is left open, and the printed values."""
+    item = ITEMS[name]
+    return {
         "title": item.title,
         "source": item.source,
         "finding": item.finding,
         "open_in_the_paper": item.note,
-        "differs": "; ".join(filter(None, remarks)),
-        **about,
-        "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
-        "published": [asdict(value) for value in published_values(experiment.item)],
-        "measured": tables,
-        "claims": claims,
-        "charts": charts,
-        "reasons": judged_reasons(experiment, (*cells, *further), extra),
-        "verdict": verdict,
-        "sentence": sentence(verdict, claims, about["scale"]),
+        "published": [asdict(value) for value in published_values(name)],
     }
 
 
@@ -101,11 +118,10 @@ def describe_causality(placed: Placed) -> dict[str, str]:
 
 
 def judged_reasons(
-    experiment: Experiment, cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]
+    experiment: Experiment, decisive: Sequence[tuple[str, Claim]], texts: Sequence[Measured]
 ) -> list[dict[str, Any]]:
-    """The reasons whose runs are there and that are about claims which do not hold."""
-    texts = by_text(cells, extra)
-    judged = (reason.to_dict(experiment.claims, texts) for reason in experiment.reasons)
+    """The reasons whose runs are there and that are about the claims, by text, which decided the verdict."""
+    judged = (reason.to_dict(experiment.claims, decisive, texts) for reason in experiment.reasons)
     return [found for found in judged if found]
 
 
