@@ -8,7 +8,7 @@ from typing import Any
 from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
 from loriini.compare.results import EQUAL_ACTIVE
-from loriini.compare.sections import difference_cells, estimate, signed
+from loriini.compare.sections import difference_cells, estimate, first_segments, signed
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
 from loriini.routing import DESIGNS
@@ -66,7 +66,7 @@ def body(results: Row) -> Iterable[str]:
         *(f"- {advice(results, measure)}" for measure in MEASURES),
         "",
         caution(results),
-        first_segments(results),
+        self_routed(results),
         told_labels(results["variants"]),
         "## Equal active parameters, equal tokens\n",
         perplexity_table(results, of_equal_size(results["variants"])),
@@ -180,17 +180,11 @@ def caution(results: Row) -> str:
     )
 
 
-def first_segments(results: Row) -> str:
-    """Whose training loss counts a first segment that is routed by itself."""
-    unsure = [v["design"] for v in results["variants"] if v["training_causality"] == "after_first_segment"]
-    if not unsure:
-        return ""
-    return (
-        f"The training losses of {listing(unsure)} may be too low beside the others', by how much these "
-        f"results do not tell: in training the first segment, {results['heldout']['skip']} of the "
-        f"{results['run']['length']} tokens of an instance, is routed by itself, so its experts depend on "
-        "tokens to be predicted, and the loss counts it. Held-out perplexity does not.\n"
-    )
+def self_routed(results: Row) -> str:
+    """Whose training loss counts a first segment that is routed by itself, and how long it is."""
+    said = first_segments(results["variants"], "design")
+    length = f"It is {results['heldout']['skip']} of {results['run']['length']} tokens."
+    return f"{said} {length} Held-out perplexity does not count it.\n" if said else ""
 
 
 def told_labels(variants: Iterable[Row]) -> str:

@@ -83,8 +83,7 @@ def train_recipe(
     """
     with process_group():
         run = on_first_rank(lambda: recipe(name, overrides, init, out))
-        tiny = on_first_rank(lambda: is_tiny(name))
-        if not (corpora or run.corpus or (tiny and not run.init)):
+        if not (corpora or run.corpus or (not run.init and on_first_rank(lambda: is_tiny(name)))):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
         run.check(processes=world_size())
         run = with_heldout(run, heldout, on_error)

@@ -11,7 +11,7 @@ import pytest
 
 from compare.conftest import Compared
 from loriini.compare.report import headline, verdict_of, write_comparison
-from loriini.compare.sections import difference_cells
+from loriini.compare.sections import budgets, difference_cells
 
 
 def variant(
@@ -138,3 +138,15 @@ def test_names_and_errors_are_text(compared: Compared, tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
     assert "&lt;b&gt;bold" in page
     assert "<script" not in page
+
+
+def test_losses_that_count_a_first_segment_routed_by_itself_are_named(compared: Compared) -> None:
+    variants = compared.results["variants"]
+    unsure = {v["name"] for v in variants if v["training_causality"] == "after_first_segment"}
+    assert unsure
+    assert unsure != {v["name"] for v in variants}
+    page = str(budgets(compared.results, variants))
+    (named,) = re.findall(r"The training losses of (.*?) may be too low", page)
+    assert set(re.split(", | and ", named)) == unsure
+    strict = [v for v in variants if v["name"] not in unsure]
+    assert "may be too low" not in str(budgets(compared.results, strict))

@@ -212,9 +212,8 @@ def power_law(points: LadderPoints) -> dict[str, Any]:
 def law_with_floor(points: LadderPoints) -> dict[str, Any] | None:
     """loss = a · FLOPs^(−b) + c, means over the seeds' fits: `a` (geometric), `b` and `c` with intervals.
 
-    None where a seed's loss does not fall: with b = 0, only a + c is known.
-
-    `residual` is the rms over sizes of the fits' mean residual of log loss.
+    `residual` is the rms over sizes of the fits' mean residual of log loss. None where a seed's loss does not
+    fall: with b = 0, only a + c is known.
     """
     fits = [fit_with_floor(x, y) for x, y in zip(points.flops_SW, points.loss_SW, strict=True)]
     a_S, b_S, c_S = zip(*fits, strict=True)

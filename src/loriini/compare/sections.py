@@ -95,20 +95,21 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
             f"all spent; nats a token. Differences are to {results['baseline']}, paired by seed, with half "
             "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
-            "had not yet come down. Variants whose training sees later tokens are left out."
-            f"{first_segments(compared)}"
+            "had not yet come down. Variants whose training sees later tokens are left out. ",
+            first_segments(compared),
         ),
     )
 
 
-def first_segments(shown: Sequence[Variant]) -> str:
-    """Whose training loss counts a first segment that is routed by itself."""
-    names = [v["name"] for v in shown if v["training_causality"] == "after_first_segment"]
+def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
+    """Whose training loss counts a first segment that is routed by itself; empty for none."""
+    names = [v[key] for v in shown if v["training_causality"] == "after_first_segment"]
     if not names:
         return ""
     return (
-        f" Losses of {listing(names)} may be too low beside the others': in training the first segment of an "
-        "instance is routed by itself, so its experts depend on tokens to be predicted."
+        f"The training losses of {listing(names)} may be too low beside the others', by how much these "
+        "results do not tell: in training the first segment of an instance is routed by itself, so its "
+        "experts depend on tokens to be predicted, and the loss counts it."
     )
 
 

@@ -30,12 +30,10 @@ def routing_inputs(model: LoriiniForCausalLM, domain: str, batch: int, first: in
     Labels of their domain; for a random router, which is drawn anew again and again in training, a draw of
     each sequence's own, from its number `first`, `first` + 1, … in the text.
     """
-    draws = torch.arange(first + 1, first + 1 + batch, device=model.device)
-    random = model.config.num_experts > 1 and model.config.routing.scorer == "random"
-    return {
-        "routing_labels": labels_of(model, domain, batch),
-        "routing_draws": draws if random else None,
-    }
+    inputs: dict[str, Any] = {"routing_labels": labels_of(model, domain, batch)}
+    if model.config.num_experts > 1 and model.config.routing.scorer == "random":
+        inputs["routing_draws"] = torch.arange(first + 1, first + 1 + batch, device=model.device)
+    return inputs
 
 
 def refuse_unused_label(label: str | None, *configs: LoriiniConfig) -> None:

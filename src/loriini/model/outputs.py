@@ -13,8 +13,8 @@ from loriini.routing.unit import RoutingContext
 class LoriiniOutput(CausalLMOutputWithPast):
     """transformers' output and `routings`: one `Routing` a layer.
 
-    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses; `auxiliary_loss` is the
-    latter alone.
+    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses, or with reduction
+    `none` each target's cross-entropy (B, L); `auxiliary_loss` are the auxiliary losses alone.
     """
 
     auxiliary_loss: Tensor | None = None
