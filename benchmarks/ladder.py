@@ -23,7 +23,7 @@ from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
 from loriini.train.run import Run
-from tuning import FIRST_SEED, RATE, add_options, sweep, tuned_results
+from tuning import FIRST_SEED, RATE, add_options, sweep, tuned_results, with_scaled_weights
 
 BASELINE = "dense"
 OTHERS = ("lory", "mixtral")
@@ -46,7 +46,7 @@ KEPT = (
 
 
 def parse() -> argparse.Namespace:
-    parser = Experiment.parser(steps=640)
+    parser = Experiment.parser(steps=960)
     of_designs = "beside dense"
     parser.add_argument(
         "--designs", nargs="+", default=OTHERS, choices=DESIGNS, metavar="DESIGN", help=of_designs
@@ -81,19 +81,20 @@ def main() -> None:
 
     def tuned_cells(width: int, rates: Sequence[str]) -> list[Cell]:
         cells = make_cells([BASELINE], base, [], {RATE: list(rates)}, 1, ladder)
-        return [cell for cell in cells if cell.width == width]
+        return [with_scaled_weights(cell) for cell in cells if cell.width == width]
 
     widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
     _, tried = sweep(tuned_cells, "width", widths, arguments.rates, experiment, cache)
     base = replace(base, seed=FIRST_SEED)
-    cells = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
-    trials = place_cells([with_rate(cell, tried[cell.run.model.hidden_size]["rate"]) for cell in cells], runs)
+    made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
+    cells = [with_rate(with_scaled_weights(cell), tried[cell.width]["rate"]) for cell in made]
+    trials = place_cells(cells, runs)
     train(trials, experiment.jobs)
     found = measure_trials(trials, experiment.evaluation(arguments.instances), {}, cache)
     print(write_comparison({**found, **experiment.about, "ladder_tokens": ladder.tokens}, experiment.out))
     results = {
         "experiment": "ladder",
-        **tuned_results(experiment, found, KEPT, arguments.rates, tried, base),
+        **tuned_results(experiment, found, KEPT, arguments.rates, tried, cells[-1].run),
         "ladder": found["ladder"],
     }
     experiment.write(results)

@@ -19,6 +19,7 @@ from pages import (
     scored_on,
     seeds_text,
     tried_rates_text,
+    weights_text,
     whole_page,
 )
 
@@ -111,7 +112,7 @@ def made_with(results: Results) -> str:
         f"Widths {listing([str(width) for width in widths])}, {run['model']['num_hidden_layers']} layers, "
         f"{between([v['parameters']['active'] for v in results['variants']])} active parameters; "
         f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}) at every "
-        f"size, {results['seeds']} seeds; {scored_on(results)}"
+        f"size, {results['seeds']} seeds, {weights_text(run['model'])}; {scored_on(results)}"
     )
 
 

@@ -1,6 +1,7 @@
 """Parts of the docs' pages that are made from results: text between two marks, and a picture below it."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,13 @@ def scored_on(results: Mapping[str, Any]) -> str:
 def between(values: Sequence[int]) -> str:
     """The least and the most of several amounts."""
     return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
+
+
+def weights_text(model: Mapping[str, Any]) -> str:
+    """How a run's weights were drawn."""
+    scaled = math.isclose(model["initializer_range"], model["hidden_size"] ** -0.5)
+    deviation = "1/√width" if scaled else str(model["initializer_range"])
+    return f"weights drawn with standard deviation {deviation}"
 
 
 def tried_rates_text(results: Mapping[str, Any]) -> str:

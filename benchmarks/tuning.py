@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,18 @@ Tried = dict[Any, dict[str, Any]]
 def add_options(parser: argparse.ArgumentParser, rates: Sequence[str], of_rates: str) -> None:
     """The options of a sweep over `rates`, and sizes of training and evaluation."""
     parser.add_argument("--rates", nargs="+", default=rates, metavar="RATE", help=of_rates)
-    parser.add_argument("--batch-size", type=int, default=4, help="instances of a step")
+    parser.add_argument("--batch-size", type=int, default=2, help="instances of a step")
     parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
+
+
+def with_scaled_weights(cell: Cell) -> Cell:
+    """A cell whose weights have a standard deviation of 1/√width: a layer keeps the size of its input.
+
+    With the 0.02 of wide models, narrow ones stay for much of a short training at the first plateau of their
+    loss, and leave it at different times by chance.
+    """
+    model = replace(cell.run.model, initializer_range=cell.run.model.hidden_size**-0.5)
+    return replace(cell, run=replace(cell.run, model=model))
 
 
 def sweep(
