@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
+from loriini.analyze.wording import listing
 from pages import Part, markdown
 
 Row = dict[str, Any]
@@ -140,11 +141,22 @@ def roofline(experiment: Row) -> Figure:
 
 def step_text(rows: list[Row]) -> str:
     """The table of training steps, and where they were measured."""
-    about = trained(rows)[0]["machine"]
-    return (
-        f"{step_table(rows)}\n\nMeasured on {about['processor']}, {about['cores']} cores, "
-        f"{about['precision']}, torch {about['torch']}, {about['date']}."
-    )
+    return f"{step_table(rows)}\n\n{measured_on(trained(rows))}"
+
+
+def measured_on(rows: Iterable[Row]) -> str:
+    """The machines, precisions and dates of rows; each part is measured in one go, on one machine."""
+    parts: dict[str, list[str]] = {}
+    for row in rows:
+        about = row["machine"]
+        where = (
+            f"{about['processor']}, {about['cores']} cores, {row['dtype']}, torch {about['torch']}, "
+            f"{about['date']}"
+        )
+        parts.setdefault(where, []).append(f"`{row['what']}`")
+    if len(parts) == 1:
+        return f"Measured on {next(iter(parts))}."
+    return " ".join(f"{listing(list(dict.fromkeys(kinds)))}: {where}." for where, kinds in parts.items())
 
 
 def step_table(rows: list[Row]) -> str:
@@ -185,8 +197,8 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     (
         lambda row: row["what"] == "train_step",
         "`train_step` of sparse designs has one micro-batch a step. Beside transformers' Mixtral "
-        "(`grouped_mm`) both models hold bfloat16 weights. AoE's baseline is the top-2 mixture of equal "
-        "parameters.",
+        "(`grouped_mm`) both models hold their weights in the precision below. AoE's baseline is the top-2 "
+        "mixture of equal parameters.",
     ),
     (
         lambda row: row["what"] == "ffn",
@@ -214,8 +226,10 @@ def other_text(rows: list[Row]) -> str:
     lory_steps = trained(rows)
     others = [row for row in rows if row["what"] != "memory" and row not in lory_steps]
     said = [text for is_kind, text in OTHERS if any(map(is_kind, others))]
-    return (
-        "\n\n".join(("### Sparse designs, FFNs and decoding", *said, other_table(others))) if others else ""
+    if not others:
+        return ""
+    return "\n\n".join(
+        ("### Sparse designs, FFNs and decoding", *said, other_table(others), measured_on(others))
     )
 
 

@@ -99,6 +99,19 @@ def test_the_range_of_a_ratio_is_that_of_its_rounds() -> None:
     assert script("speed_figures").extremes(row) == (0.5, 1.2)
 
 
+def test_rows_of_several_machines_name_each() -> None:
+    about = {"processor": "A", "cores": 2, "torch": "2.13", "date": "2026-01-02"}
+    rows = [
+        {"what": what, "dtype": dtype, "machine": {**about, "processor": processor}}
+        for what, dtype, processor in [("ffn", "bf16", "A"), ("ffn", "bf16", "A"), ("decode", "fp32", "B")]
+    ]
+    measured_on = script("speed_figures").measured_on
+    assert measured_on(rows[:2]) == "Measured on A, 2 cores, bf16, torch 2.13, 2026-01-02."
+    assert measured_on(rows) == (
+        "`ffn`: A, 2 cores, bf16, torch 2.13, 2026-01-02. `decode`: B, 2 cores, fp32, torch 2.13, 2026-01-02."
+    )
+
+
 @pytest.mark.parametrize(("seeds", "low"), [(1, None), (2, pytest.approx(1.1 - 12.706 * 0.1, abs=1e-3))])
 def test_one_seed_has_no_interval(seeds: int, low: object) -> None:
     losses = {"a": (1.0, 1.2), "b": (2.0, 2.4)}
