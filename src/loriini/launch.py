@@ -24,7 +24,7 @@ from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
-from loriini.train.checkpoint import checkpoints_in
+from loriini.train.checkpoint_state import checkpoints_in
 from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
 from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from

@@ -16,7 +16,7 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
-from loriini.train.checkpoint import RunProgress
+from loriini.train.checkpoint_state import RunProgress
 from loriini.train.loop import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from loriini.train.optimizer import make_optimizer
 from loriini.train.run import Run

@@ -20,7 +20,8 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
-from loriini.train.checkpoint import CheckpointConfig, RunProgress
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.interrupt import Interrupted
 from loriini.train.loop import Batch, TrainingState, accumulate_gradients, start_or_resume, train

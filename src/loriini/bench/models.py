@@ -20,7 +20,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
-from loriini.train.checkpoint import RunProgress
+from loriini.train.checkpoint_state import RunProgress
 from loriini.train.loop import Reader, TrainingState, read_batch, training_step
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.run import Run

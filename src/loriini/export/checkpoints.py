@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerBase
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
-from loriini.train.checkpoint import STATE, checkpoints_in, damage_of, read_weights, step_of
+from loriini.train.checkpoint import read_weights
+from loriini.train.checkpoint_state import STATE, checkpoints_in, damage_of, step_of
 from loriini.train.corpora import read_corpora
 from loriini.train.run import RUN, read_run
 

@@ -24,7 +24,7 @@ from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.loading import check_weights, find_device, load_model, model_folder
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
-from loriini.train.checkpoint import read_state
+from loriini.train.checkpoint_state import read_state
 from loriini.train.record import training_record
 
 SETTINGS = "export.json"

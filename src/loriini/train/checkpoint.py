@@ -5,19 +5,16 @@ of its shards in the whole tensors, and `state.json`. It is written to a tempora
 renamed, and can be read by any number of processes in any mesh.
 """
 
-import json
-import math
 import re
 import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -26,13 +23,11 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from loriini.atomic import commit, write_json
 from loriini.errors import InputError
-from loriini.fields import Count, CountOrZero, NotNegative, check_fields, mismatch
-from loriini.jobs.artifact import file_hash
+from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
 from loriini.model.loading import check_weights
-from loriini.model.saving import check_headers
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.progress import warn
+from loriini.train.checkpoint_state import NAME, STATE, RunProgress, hashes_of, superseded
 
 
 @dataclass(frozen=True)
@@ -48,31 +43,7 @@ class CheckpointConfig:
         check_fields(self, "checkpoint.")
 
 
-Amounts = tuple[tuple[NotNegative, ...], ...]
-"""What each expert of each layer got, (layers, E): units, or their gates."""
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """How far a run has come; skipped steps are included in all counts."""
-
-    step: int = 0
-    """Steps taken."""
-    consumed: int = 0
-    """Instances read."""
-    tokens: int = 0
-    """Tokens read."""
-    skips: int = 0
-    """Steps in a row, up to the last one, that were skipped."""
-    amounts: Amounts = ()
-    """What each expert got since the last record of every expert, in steps that were not skipped."""
-
-
-STATE = "state.json"
-NAME = r"step-\d{8,}"
 MOMENTS = ("exp_avg", "exp_avg_sq")
-MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-"""Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
 
 
 class CheckpointWriter:
@@ -141,8 +112,7 @@ class CheckpointWriter:
             raise cause from error
         if not self.parallel.first:
             return
-        hashes = {path.name: file_hash(path) for path in sorted(temporary.iterdir())}
-        write_json(temporary / STATE, {**state, "sha256": hashes})
+        write_json(temporary / STATE, {**state, "sha256": hashes_of(temporary.iterdir())})
         shutil.rmtree(final, ignore_errors=True)
         commit(temporary, final)
         for old in superseded(final, self.keep):
@@ -168,101 +138,6 @@ def write_tensors(folder: Path, tensors: Mapping[str, Tensor], parallel: Paralle
     )
     assert isinstance(written, Future)
     return written
-
-
-def superseded(written: Path, keep: int) -> list[Path]:
-    """The checkpoints to drop: all but the last `keep` up to the one just written, and the best-scored one.
-
-    Later ones do not count: they are damaged, or the run would have been resumed from them.
-    """
-    found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
-    scores = {path: score_of(read_state(path)) for path in found}
-    scored = [
-        (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
-    ]
-    best = min(scored)[1] if scored else None
-    return [path for path in found[:-keep] if path != best]
-
-
-def checkpoints_in(folder: Path) -> list[Path]:
-    """The folders of checkpoints, damaged ones too, by their steps; whatever else is there is the user's."""
-    found = (path for path in folder.glob("step-*") if re.fullmatch(NAME, path.name) and path.is_dir())
-    return sorted(found, key=step_of)
-
-
-def step_of(path: Path) -> int:
-    """The step in the name of a checkpoint's folder."""
-    return int(path.name.removeprefix("step-"))
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    """A checkpoint's `state.json`; empty where it is absent or damaged."""
-    try:
-        state = json.loads((path / STATE).read_text())
-    except (*MISSING, ValueError, RecursionError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-def score_of(state: Mapping[str, Any]) -> Any:
-    """The evaluation's score in a `state.json`; earlier versions called it `loss`."""
-    return state.get("score", state.get("loss"))
-
-
-def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint and its progress; None where there are no checkpoints.
-
-    Warns of damaged ones, which are passed over. InputError where all are damaged.
-    """
-    damages: dict[Path, str] = {}
-    for path in reversed(checkpoints_in(folder)):
-        damage = damage_of(path)
-        if damage is None:
-            for damaged, why in damages.items():
-                warn(f"{damaged}: damaged checkpoint passed over ({why})")
-            return path, read_progress(path)
-        damages[path] = damage
-    if damages:
-        listed = "; ".join(f"{path.name}: {why}" for path, why in damages.items())
-        raise InputError(
-            f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
-        )
-    return None
-
-
-def read_progress(path: Path) -> RunProgress:
-    """The progress that a checkpoint records. ValueError for one that does not record its own."""
-    values = read_state(path).get("progress")
-    if not isinstance(values, dict):
-        raise ValueError(f"{STATE} holds no counts")
-    amounts = tuple(map(tuple, values.pop("amounts", ())))  # absent in earlier versions
-    if any(mismatch(value, CountOrZero) for value in values.values()):
-        raise ValueError(f"{STATE} holds no counts")
-    if values.keys() | {"amounts"} != {field.name for field in fields(RunProgress)}:
-        raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
-    if mismatch(amounts, Amounts) or len(set(map(len, amounts))) > 1:
-        raise ValueError(f"{STATE} has amounts that are no numbers by layer and expert")
-    progress = RunProgress(**values, amounts=amounts)
-    if path.resolve().name != f"step-{progress.step:08d}":
-        raise ValueError(f"{STATE} is of step {progress.step}")
-    return progress
-
-
-def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint's files; None if they are intact. OSError where they cannot be read."""
-    hashes = read_state(path).get("sha256")
-    if not hashes or not isinstance(hashes, dict):
-        return f"{STATE} cannot be read"
-    try:
-        read_progress(path)
-        for name, expected in hashes.items():
-            if file_hash(path / name) != expected:
-                return f"{name} does not match its hash"
-        check_headers(path)
-        HuggingFaceStorageReader(str(path)).read_metadata()
-    except (*MISSING, ValueError, KeyError, TypeError, SafetensorError) as error:
-        return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    return None
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer, parallel: Parallel) -> dict[str, Tensor]:

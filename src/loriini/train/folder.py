@@ -12,7 +12,7 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import warn
-from loriini.train.checkpoint import STATE, RunProgress, newest_checkpoint, read_state
+from loriini.train.checkpoint_state import STATE, RunProgress, newest_checkpoint, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run, run_of_json

@@ -16,14 +16,8 @@ from loriini.model.conversion import change_design, copy_into_experts, copy_prob
 from loriini.model.loading import model_folder, read_config, read_model, readable
 from loriini.progress import inform
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder
-from loriini.train.checkpoint import (
-    STATE,
-    damage_of,
-    newest_checkpoint,
-    read_progress,
-    read_state,
-    read_weights,
-)
+from loriini.train.checkpoint import read_weights
+from loriini.train.checkpoint_state import STATE, damage_of, newest_checkpoint, read_progress, read_state
 from loriini.train.corpora import TrainingCorpus, read_corpora
 from loriini.train.folder import has_model
 from loriini.train.override import override

@@ -26,7 +26,8 @@ from loriini.parallel.sharding import build_model, gather_model, reduce_gradient
 from loriini.progress import progress, warn
 from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
-from loriini.train.checkpoint import CheckpointWriter, RunProgress, restore
+from loriini.train.checkpoint import CheckpointWriter, restore
+from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import check_skips, write_skipped

@@ -14,7 +14,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, mismatch
 from loriini.routing import Routing, RoutingConfig, losses, stats
-from loriini.train.checkpoint import Amounts
+from loriini.train.checkpoint_state import Amounts
 
 METRICS = "metrics.jsonl"
 Shape = tuple[int, ...]

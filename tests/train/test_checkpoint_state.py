@@ -1,0 +1,176 @@
+"""Which checkpoints are kept, which are intact, and what they say of themselves."""
+
+import builtins
+import errno
+import json
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from saved_steps import save, stepped, steps_in, tensors_in
+
+from loriini.errors import InputError
+from loriini.train.checkpoint import CheckpointWriter
+from loriini.train.checkpoint_state import RunProgress, newest_checkpoint
+
+
+def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
+    save(tmp_path, stepped(), RunProgress(9), RunProgress(10), RunProgress(11), keep=2)
+    assert steps_in(tmp_path) == ["step-00000010", "step-00000011"]
+
+
+def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        for step, score in enumerate([3.0, 1.0, None, 1.5]):
+            checkpoints.save(*state, RunProgress(step), score)
+    assert steps_in(tmp_path) == ["step-00000001", "step-00000003"]
+
+
+def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=1) as checkpoints:
+        for step, score in enumerate([math.nan, 1.0, 2.0, 3.0], 1):
+            checkpoints.save(*state, RunProgress(step), score)
+    assert steps_in(tmp_path) == ["step-00000002", "step-00000004"]
+
+
+def test_scores_of_earlier_versions_count(tmp_path: Path) -> None:
+    """They called them `loss`, which in metrics.jsonl is the cross-entropy of training."""
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
+        checkpoints.save(*state, RunProgress(0), 1.0)
+        checkpoints.save(*state, RunProgress(1), 3.0)
+    for path in tmp_path.glob("step-*/state.json"):
+        written = json.loads(path.read_text())
+        written["loss"] = written.pop("score")
+        path.write_text(json.dumps(written))
+    save(tmp_path, state, RunProgress(2), keep=1)
+    assert steps_in(tmp_path) == ["step-00000000", "step-00000002"]
+
+
+def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
+    save(tmp_path, stepped(), RunProgress(2), RunProgress(9))
+    tensors_in(tmp_path / "step-00000009").unlink()
+    save(tmp_path, stepped(), RunProgress(3), keep=1)
+    assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1].step == 3
+
+
+def test_what_is_not_a_checkpoint_is_neither_dropped_nor_read(tmp_path: Path) -> None:
+    others = ["step-00000001.tar", "step-00000002-good", "step-9"]
+    (tmp_path / others[0]).write_text("")
+    for name in others[1:]:
+        (tmp_path / name).mkdir()
+    save(tmp_path, stepped(), RunProgress(2), RunProgress(3), keep=1)
+    assert steps_in(tmp_path) == sorted([*others, "step-00000003"])
+    shutil.rmtree(tmp_path / "step-00000003")
+    assert newest_checkpoint(tmp_path) is None
+
+
+def test_steps_of_more_digits_are_later(tmp_path: Path) -> None:
+    save(tmp_path, stepped(), RunProgress(99_999_999), RunProgress(100_000_000), keep=1)
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1].step == 100_000_000
+    assert len(steps_in(tmp_path)) == 1
+
+
+def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp_path: Path) -> None:
+    assert newest_checkpoint(tmp_path / "absent") is None
+    (tmp_path / ".step-00000003.unfinished").mkdir()
+    assert newest_checkpoint(tmp_path) is None
+
+
+def set_amounts(folder: Path, amounts: Any) -> None:
+    """Write amounts into a checkpoint's state, or leave them out."""
+    state = json.loads((folder / "state.json").read_text())
+    state["progress"]["amounts"] = amounts
+    if amounts is None:
+        del state["progress"]["amounts"]
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+@pytest.fixture(scope="module")
+def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of steps 2 and 3."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    save(folder, stepped(), RunProgress(2), RunProgress(3))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: tensors_in(folder).unlink(),
+        lambda folder: tensors_in(folder).write_bytes(b"short"),
+        lambda folder: (folder / "state.json").unlink(),
+        lambda folder: (folder / "state.json").write_text("{"),
+        lambda folder: (folder / "state.json").write_text("{}"),
+        lambda folder: (folder / "state.json").write_text("[]"),
+        lambda folder: set_amounts(folder, [[1.0, "x"]]),
+        lambda folder: set_amounts(folder, [[1.0, 2.0], [3.0]]),
+        lambda folder: set_amounts(folder, 7),
+        lambda folder: flip_a_bit(tensors_in(folder)),
+    ],
+    ids=[
+        *("no tensors", "short tensors", "no state", "half a state", "empty state", "a list"),
+        *("amounts of words", "ragged amounts", "no list of amounts", "one bit"),
+    ],
+)
+def test_a_damaged_one_is_named_and_the_one_before_is_used(
+    damage, two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    damage(tmp_path / "step-00000003")
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1].step == 2
+    warning = capsys.readouterr().err
+    assert warning.count("warning:") == 1
+    assert "step-00000003: damaged checkpoint passed over" in warning
+
+
+def test_none_intact_is_refused(two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    tensors_in(tmp_path / "step-00000002").unlink()
+    flip_a_bit(tensors_in(tmp_path / "step-00000003"))
+    damages = r"step-00000003: .* does not match its hash; step-00000002: .*No such file"
+    with pytest.raises(InputError, match=rf"no intact checkpoint \({damages}.*\); restore one, or remove"):
+        newest_checkpoint(tmp_path)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("file", ["state.json", "shard-00001-model-00001-of-00001.safetensors"])
+def test_an_error_of_the_disk_is_no_damage(
+    number: int, file: str, two_steps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == file:
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    monkeypatch.setattr(builtins, "open", lambda path, *more, **options: fail(Path(path), *more, **options))
+    with pytest.raises(OSError, match=os.strerror(number)):
+        newest_checkpoint(two_steps)
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_one_of_an_earlier_version_has_no_amounts(two_steps: Path, tmp_path: Path) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    set_amounts(tmp_path / "step-00000003", None)
+    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000003", RunProgress(3))
