@@ -23,7 +23,7 @@ from loriini.recipes import quickstart_run
 from loriini.recipes.redesign import scaled_shape
 from loriini.routing import DESIGNS
 from loriini.train.run import Run
-from tuning import FIRST_SEED, RATE, add_options, sweep, tuned_results, with_scaled_weights
+from tuning import FIRST_SEED, RATE, add_options, for_few_steps, sweep, tuned_results
 
 BASELINE = "dense"
 OTHERS = ("lory", "mixtral")
@@ -81,13 +81,13 @@ def main() -> None:
 
     def tuned_cells(width: int, rates: Sequence[str]) -> list[Cell]:
         cells = make_cells([BASELINE], base, [], {RATE: list(rates)}, 1, ladder)
-        return [with_scaled_weights(cell) for cell in cells if cell.width == width]
+        return [for_few_steps(cell) for cell in cells if cell.width == width]
 
     widths = [arguments.width >> i for i in reversed(range(arguments.sizes))]
     _, tried = sweep(tuned_cells, "width", widths, arguments.rates, experiment, cache)
     base = replace(base, seed=FIRST_SEED)
     made = make_cells([BASELINE, *arguments.designs], base, [], {}, experiment.seeds, ladder)
-    cells = [with_rate(with_scaled_weights(cell), tried[cell.width]["rate"]) for cell in made]
+    cells = [with_rate(for_few_steps(cell), tried[cell.width]["rate"]) for cell in made]
     trials = place_cells(cells, runs)
     train(trials, experiment.jobs)
     found = measure_trials(trials, experiment.evaluation(arguments.instances), {}, cache)

@@ -18,8 +18,8 @@ from pages import (
     rate_table,
     scored_on,
     seeds_text,
+    start_text,
     tried_rates_text,
-    weights_text,
     whole_page,
 )
 
@@ -112,7 +112,7 @@ def made_with(results: Results) -> str:
         f"Widths {listing([str(width) for width in widths])}, {run['model']['num_hidden_layers']} layers, "
         f"{between([v['parameters']['active'] for v in results['variants']])} active parameters; "
         f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}) at every "
-        f"size, {results['seeds']} seeds, {weights_text(run['model'])}; {scored_on(results)}"
+        f"size, {results['seeds']} seeds, {start_text(run)}; {scored_on(results)}"
     )
 
 

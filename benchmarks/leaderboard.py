@@ -27,7 +27,7 @@ from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow
 from ranking import contenders
-from tuning import FIRST_SEED, RATE, Tried, add_options, sweep, tuned_results, with_scaled_weights
+from tuning import FIRST_SEED, RATE, Tried, add_options, for_few_steps, sweep, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
@@ -55,7 +55,7 @@ KEPT = (
 
 
 def parse() -> argparse.Namespace:
-    parser = Experiment.parser(steps=600)
+    parser = Experiment.parser(steps=500)
     parser.add_argument("--designs", nargs="+", default=CAUSAL, choices=CAUSAL, metavar="DESIGN")
     add_options(parser, RATES, "learning rates, the same for all designs")
     return parser.parse_args()
@@ -67,7 +67,7 @@ def tuned_cells(design: str, rates: Sequence[str], corpus: Path, steps: int, bat
     labels = len(open_corpus(corpus).instances.label_names)
     overrides = [f"--model.num_experts={labels}"] if design == "label" else []
     cells = make_cells([design], base, overrides, {RATE: list(rates)}, seeds=1)
-    return [with_scaled_weights(cell) for cell in cells]
+    return [for_few_steps(cell) for cell in cells]
 
 
 def best_cells(trials: Sequence[Trial], tried: Tried) -> list[Cell]:

@@ -21,8 +21,8 @@ from pages import (
     rate_table,
     scored_on,
     seeds_text,
+    start_text,
     tried_rates_text,
-    weights_text,
     whole_page,
 )
 from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
@@ -142,7 +142,7 @@ def made_with(results: Row) -> str:
     return (
         f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}), "
         f"{results['seeds']} seeds, width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, "
-        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}, {weights_text(shape)}; "
+        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}, {start_text(run)}; "
         f"{scored_on(results)}"
     )
 

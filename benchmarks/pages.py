@@ -81,11 +81,12 @@ def between(values: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
 
 
-def weights_text(model: Mapping[str, Any]) -> str:
-    """How a run's weights were drawn."""
-    scaled = math.isclose(model["initializer_range"], model["hidden_size"] ** -0.5)
-    deviation = "1/√width" if scaled else str(model["initializer_range"])
-    return f"weights drawn with standard deviation {deviation}"
+def start_text(run: Mapping[str, Any]) -> str:
+    """How a run's weights were drawn, and how long its learning rate rose."""
+    drawn, width = run["model"]["initializer_range"], run["model"]["hidden_size"]
+    share = 100 * run["optimizer"]["warmup"]
+    deviation = "0.64/√width" if math.isclose(drawn, 0.64 * width**-0.5) else str(drawn)
+    return f"weights of standard deviation {deviation}, {share:.0f} % of warm-up"
 
 
 def tried_rates_text(results: Mapping[str, Any]) -> str:

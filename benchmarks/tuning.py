@@ -28,14 +28,16 @@ def add_options(parser: argparse.ArgumentParser, rates: Sequence[str], of_rates:
     parser.add_argument("--instances", type=int, default=32, help="held-out instances of each domain")
 
 
-def with_scaled_weights(cell: Cell) -> Cell:
-    """A cell whose weights have a standard deviation of 1/√width: a layer keeps the size of its input.
+def for_few_steps(cell: Cell) -> Cell:
+    """A cell with weights of standard deviation 0.64/√width, 0.02 at width 1024, and a longer warm-up.
 
-    With the 0.02 of wide models, narrow ones stay for much of a short training at the first plateau of their
-    loss, and leave it at different times by chance.
+    With 0.02 and few steps of warm-up, narrow models stay at the first plateau of their loss for as long as
+    chance decides: a dense model of width 64 ended at 5.31 and 5.41 nats (two seeds, 600 steps of 1,024
+    tokens), with these settings at 5.08 and 5.20.
     """
-    model = replace(cell.run.model, initializer_range=cell.run.model.hidden_size**-0.5)
-    return replace(cell, run=replace(cell.run, model=model))
+    model = replace(cell.run.model, initializer_range=0.64 * cell.run.model.hidden_size**-0.5)
+    optimizer = replace(cell.run.optimizer, warmup=0.2)
+    return replace(cell, run=replace(cell.run, model=model, optimizer=optimizer))
 
 
 def sweep(

@@ -28,7 +28,7 @@ def test_all_designs_of_a_width_have_the_best_rate_of_the_baseline(made: Path) -
     rates = {}
     for path in (made.parent / "work" / "runs").glob("*/run.json"):
         run = json.loads(path.read_text())
-        assert run["model"]["initializer_range"] == run["model"]["hidden_size"] ** -0.5
+        assert run["model"]["initializer_range"] == 0.64 * run["model"]["hidden_size"] ** -0.5
         rates.setdefault((run["name"], run["model"]["hidden_size"]), []).append(
             run["optimizer"]["learning_rate"]
         )
@@ -44,7 +44,7 @@ def test_the_page_says_what_was_trained_and_what_it_showed(made: Path, tmp_path:
     page = script("ladder_page")
     text = page.ladder_page(made)
     assert "Widths 32 and 64, 4 layers, " in text
-    assert "2 seeds, weights drawn with standard deviation 1/√width; scored on 2 instances of 512" in text
+    assert "2 seeds, weights of standard deviation 0.64/√width, 20 % of warm-up; scored on 2 inst" in text
     assert re.search(r"^- lory: at the compute of the largest size its fitted loss is", text, re.MULTILINE)
     for row in ("dense width=32", "lory width=64"):
         assert f"| {row} |" in text

@@ -30,7 +30,7 @@ def test_the_rate_of_the_lowest_training_loss_is_trained_with_other_seeds(made: 
         assert v["finished_seeds"] == [1, 2]
         assert tried["rate"] == min(tried["training_loss"], key=tried["training_loss"].get)
         assert v["settings"] == {"optimizer.learning_rate": tried["rate"]}
-    assert found["run"]["model"]["initializer_range"] == found["run"]["model"]["hidden_size"] ** -0.5
+    assert found["run"]["model"]["initializer_range"] == 0.08  # of width 64
     folders = [path.name for path in (made.parent / "work" / "runs").iterdir()]
     rates = [rate for tried in found["tried"].values() for rate in tried["training_loss"]]
     assert len(folders) == len(rates) + 2 * len(DESIGNS)  # every rate with seed 0, one with both others
@@ -167,7 +167,8 @@ HAND_MADE: dict[str, Any] = {
         "steps": 1000,
         "batch_size": 4,
         "length": 512,
-        "model": {"hidden_size": 64, "initializer_range": 0.125, "num_hidden_layers": 4},
+        "model": {"hidden_size": 64, "initializer_range": 0.08, "num_hidden_layers": 4},
+        "optimizer": {"warmup": 0.2},
     },
     "variants": [
         variant("dense", 500_000, [0, 1, 2], 50.0),
@@ -198,11 +199,12 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     assert "with seed 1, which is reported;" in page.chosen_rates({**HAND_MADE, "variants": one_seed})
     assert page.made_with(HAND_MADE) == (
         "1,000 steps of 4 × 512 tokens (2.05 M), 3 seeds, width 64, 4 layers, 500 k active parameters of "
-        "500 k to 2 M, weights drawn with standard deviation 1/√width; scored on 32 instances of 512 tokens "
-        "of each of 2 domains, the first 128 tokens left out. Some CPU, 4 cores, 2 trainings at once, "
-        "threads of each 1, torch 2.0, 2026-01-02.\n"
+        "500 k to 2 M, weights of standard deviation 0.64/√width, 20 % of warm-up; scored on 32 instances of "
+        "512 tokens of each of 2 domains, the first 128 tokens left out. Some CPU, 4 cores, 2 trainings at "
+        "once, threads of each 1, torch 2.0, 2026-01-02.\n"
     )
-    assert script("pages").weights_text({"hidden_size": 64, "initializer_range": 0.02}).endswith(" 0.02")
+    wide = {"model": {"hidden_size": 64, "initializer_range": 0.02}, "optimizer": {"warmup": 0.05}}
+    assert script("pages").start_text(wide) == "weights of standard deviation 0.02, 5 % of warm-up"
 
 
 def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
