@@ -46,6 +46,20 @@ def test_export_and_import_give_the_same_instances(corpus: Corpus, tmp_path: Pat
     assert again.manifest == back.manifest
 
 
+def test_a_data_set_keeps_documents_apart_and_each_instances_domain(corpus: Corpus, tmp_path: Path) -> None:
+    folder = export_corpus(corpus, "dataset", tmp_path / "there")
+    back = import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), corpus.instances.length)
+    every = np.arange(len(corpus.instances))
+    positions = corpus.instances.positions(every)
+    assert (positions == 0).sum() > len(every)  # some instance holds several documents
+    assert np.array_equal(back.instances.positions(every), positions)
+
+    def domains(of: Corpus) -> list[str]:
+        return [of.instances.domain_names[i] for i in of.instances.domains_I]
+
+    assert domains(back) == domains(corpus)
+
+
 def test_prepare_leaves_an_imported_corpus_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
     folder = export_corpus(corpus, "dataset", tmp_path / "there")
     import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), corpus.instances.length)
@@ -121,6 +135,8 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
     refused({"input_ids": [[1, -2]]}, "holds the id -2")
     refused({"input_ids": [[1], None]}, "a row has no input_ids")
     refused({"input_ids": [[0.5]]}, "input_ids are float64, not integers")
+    for pieces in ([1], [3, -1], [1, None], ["2"], 2):
+        refused({"input_ids": [[1, 2]], "piece_lengths": [pieces]}, "piece_lengths of a row are not its tok")
     refused({"input_ids": pyarrow.array([], pyarrow.list_(pyarrow.int32()))}, "holds no tokens")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no parquet files here"):

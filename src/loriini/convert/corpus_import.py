@@ -37,7 +37,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     Args:
         out: the corpus's folder. Finished stages are not run again.
         source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
-            of parquet files, or one such file, with a column `input_ids` and optionally `domain`.
+            of parquet files, or one such file, with a column `input_ids` and optionally `domain` and
+            `piece_lengths`, the tokens of each document in a row.
         tokenizer: the path of the tokenizer that encoded the tokens.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
 
@@ -171,10 +172,13 @@ def _megatron_blocks(prefix: Path) -> Iterator[TokenBlock]:
 
 
 def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
-    """The rows of parquet files. The default domain is a file's name up to its first `-` or `.`."""
+    """The rows of parquet files, or the pieces of rows that name them.
+
+    The default domain is a file's name up to its first `-` or `.`.
+    """
     for path in files:
         try:
-            with open_columns(str(path), "parquet", ("input_ids", "domain")) as table:
+            with open_columns(str(path), "parquet", ("input_ids", "domain", "piece_lengths")) as table:
                 if "input_ids" not in table.names:
                     raise InputError(
                         f"{path}: no column input_ids (there are {', '.join(table.names)}); give a data set "
@@ -189,7 +193,7 @@ def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
 
 
 def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
-    """The rows of a batch; InputError for a row without tokens."""
+    """The rows of a batch, or their pieces; InputError for a row without tokens."""
     column = batch.column("input_ids")
     if column.null_count:
         raise InputError(f"{path}: a row has no input_ids; leave such rows out")
@@ -201,4 +205,19 @@ def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
     named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
     default = path.name.replace("-", ".").split(".", 1)[0]
     lengths_N = column.value_lengths().to_numpy(zero_copy_only=False)
-    return tokens_T, lengths_N, [default if name is None else str(name) for name in named]
+    domains = [default if name is None else str(name) for name in named]
+    if "piece_lengths" not in batch.schema.names:
+        return tokens_T, lengths_N, domains
+    pieces_N = _piece_lengths(batch.column("piece_lengths"), lengths_N, path)
+    lengths_P = np.array([length for row in pieces_N for length in row], np.int64)
+    return tokens_T, lengths_P, [name for name, row in zip(domains, pieces_N, strict=True) for _ in row]
+
+
+def _piece_lengths(column: pyarrow.Array, lengths_N: NDArray[np.integer], path: Path) -> list[list[int]]:
+    """The tokens of each piece of each row; InputError where they are not those of the row."""
+    lists = isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray)
+    known = lists and pyarrow.types.is_integer(column.type.value_type) and not column.values.null_count
+    rows = [row or [] for row in column.to_pylist()] if known else []
+    if [sum(row) for row in rows] != lengths_N.tolist() or any(length < 0 for row in rows for length in row):
+        raise InputError(f"{path}: the piece_lengths of a row are not its tokens; leave this column out")
+    return rows
