@@ -102,6 +102,14 @@ def test_rows_are_documents_of_any_length_and_domain(corpus: Corpus, tmp_path: P
     assert back.manifest["stages"]["instances"]["counts"]["tokens_left_out"] == 1
 
 
+def test_domains_are_in_alphabetical_order(corpus: Corpus, tmp_path: Path) -> None:
+    table = pyarrow.table({"input_ids": [[1, 2], [3, 4], [5, 6]], "domain": ["c", "a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
+    back = import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
+    assert back.instances.label_names == ("a", "b", "c")
+    assert back.instances.labels(np.arange(3)).tolist() == [2, 0, 1]
+
+
 def test_files_of_the_same_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
     for i in range(2):
         folder = tmp_path / "set" / str(i)

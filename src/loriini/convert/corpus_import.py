@@ -126,7 +126,7 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
         for tokens_T, lengths_N, named in files.blocks():
             _check_ids(tokens_T, vocab_size, files.source)
             file.write(tokens_T.astype(dtype).tobytes())
-            ids = [document.tolist() for document in np.split(tokens_T, np.cumsum(lengths_N)[:-1])]
+            ids = [document.tolist() for document in np.split(tokens_T, np.cumsum(lengths_N))[:-1]]
             lengths.extend(lengths_N.tolist())
             sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
             indices = [names.setdefault(name, len(names)) for name in named]
@@ -135,14 +135,17 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
             advance(len(lengths_N))
     if not sum(lengths):
         raise InputError(f"{files.source}: holds no tokens; check the path")
-    write_document_arrays(folder, lengths, domains, sizes)
+    ordered = sorted(names)  # as `prepare` numbers them, so that corpora can be joined
+    number = {name: i for i, name in enumerate(ordered)}
+    numbers = np.array([number[name] for name in names], np.uint16)
+    write_document_arrays(folder, lengths, numbers[np.asarray(domains)], sizes)
     return {
         "documents": len(lengths),
         "tokens": sum(lengths),
         "dtype": dtype.name,
         "vocab_size": vocab_size,
         "eos_token_id": tokenizer.counts["eos_token_id"],
-        "domains": list(names),
+        "domains": ordered,
     }
 
 
