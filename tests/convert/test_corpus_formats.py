@@ -110,6 +110,15 @@ def test_domains_are_in_alphabetical_order(corpus: Corpus, tmp_path: Path) -> No
     assert back.instances.labels(np.arange(3)).tolist() == [2, 0, 1]
 
 
+@pytest.mark.parametrize("length", [6, 10**30])
+def test_a_source_shorter_than_an_instance_is_refused(corpus: Corpus, tmp_path: Path, length: int) -> None:
+    pyarrow.parquet.write_table(
+        pyarrow.table({"input_ids": [[1, 2, 3], [4, 5, 6]]}), tmp_path / "set.parquet"
+    )
+    with pytest.raises(InputError, match="6 tokens are too few for one instance"):
+        import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), length)
+
+
 def test_files_of_the_same_name_in_several_folders(corpus: Corpus, tmp_path: Path) -> None:
     for i in range(2):
         folder = tmp_path / "set" / str(i)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
-from loriini.corpus.instances import write_instances
+from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
@@ -43,8 +43,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
 
     Raises:
-        InputError: the source is neither, the tokenizer lacks an id, `out` holds other files where a stage
-            belongs, or another process works on it.
+        InputError: the source is neither, or shorter than an instance, the tokenizer lacks an id, `out` holds
+            other files where a stage belongs, or another process works on it.
     """
     if tokenizer.startswith("bpe:"):
         raise InputError(f"{tokenizer}: the tokens exist already; give the path of their tokenizer")
@@ -109,6 +109,7 @@ def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) ->
         {**files.hashes(), "tokenizer": stages["tokenizer"].digest},
         partial(_write_tokens, files, stages["tokenizer"]),
     )
+    check_enough(stages["tokens"], stages["tokens"].counts["tokens"], length)
     documents = stages["tokens"].counts["documents"]
     order = {"method": "given", "documents": documents}
     stages["order"] = build_artifact(out / "order", order, {}, partial(_write_given_order, documents))
