@@ -21,7 +21,7 @@ from loriini.estimate.memory import (
 from loriini.launch import dry_run
 from loriini.parallel.mesh import ParallelConfig, ShareExperts
 from loriini.recipes import RECIPES
-from loriini.train.run import Run
+from loriini.train.run import AUTO, Run
 from runs import tiny_run
 from tiny import tiny_config
 
@@ -118,6 +118,14 @@ def test_options_begin_with_the_runs_own_and_shrink() -> None:
     assert sizes[0] > sizes[1]
     assert sizes[0] > sizes[2]
     assert {o.fits for o in options} == {None}
+
+
+def test_what_is_chosen_for_this_device_is_estimated_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loriini.hardware.has_bf16", lambda device: False)
+    auto = replace(TINY, micro_batch_size=AUTO)
+    here, there = estimate(auto, 64, GpuCluster(2)), estimate(auto, 64, GpuCluster(2, 80 * GIB))
+    assert here.options[0].memory == there.options[0].memory
+    assert here.communication == there.communication
 
 
 def test_a_step_costs_what_its_tokens_cost(single: Estimate) -> None:

@@ -93,7 +93,8 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     if run.has_auto:
         chosen_for = cluster.gpu_memory or memory_here()
         computed = run if cluster.gpu_memory else as_computed_here(run)
-        run = run.chosen_as(choose(computed, config, cluster.gpus, chosen_for).run)
+        chosen = choose(computed, config, cluster.gpus, chosen_for).run
+        run = run.chosen(chosen.micro_batch_size, chosen.model.recompute_merge)
         config.recompute_merge = run.model.recompute_merge is True
     options = tuple(find_options(run, config, cluster))
     if cluster.gpu_memory is not None and not any(option.fits for option in options):
