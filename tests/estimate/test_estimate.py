@@ -144,8 +144,9 @@ def test_too_little_memory_is_refused_with_how_many_gpus_would_do() -> None:
     assert least(TINY, 1) > least(TINY, 2) > least(TINY, 4)
     with pytest.raises(InputError, match=r"tiny lory does not fit: each of 1 GPUs .*; use --gpus 4$"):
         estimate(TINY, 64, GpuCluster(1, (least(TINY, 2) + least(TINY, 4)) / 2))
-    with pytest.raises(InputError, match=r"more GPUs are not enough; use --memory 0\.0GiB, or a smaller"):
+    with pytest.raises(InputError, match=r"more GPUs are not enough; use --memory 0\.1GiB, or a smaller"):
         estimate(TINY, 64, GpuCluster(1, 1.0))
+    assert estimate(TINY, 64, GpuCluster(1, parse_memory("0.1GiB"))).options[-1].fits
     four_share = replace(TINY, parallel=ParallelConfig(experts=4))  # two do not divide this mesh
     with pytest.raises(InputError, match=r"use --gpus 4$"):
         estimate(four_share, 64, GpuCluster(1, least(TINY, 2)))

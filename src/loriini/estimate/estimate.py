@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import asdict, dataclass
-from math import gcd
+from math import ceil, gcd
 from typing import Any
 
 from loriini.errors import InputError
@@ -188,4 +188,5 @@ def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str
         if divides and rank_memory(run, config, more, 1, True, activations).total <= gpu_memory:
             return f"{needed}; use --gpus {more}"
         more *= 2
-    return f"{needed}, and more GPUs are not enough; use --memory {least / GIB:.1f}GiB, or a smaller model"
+    enough = f"{ceil(10 * least / GIB) / 10:.1f}GiB"
+    return f"{needed}, and more GPUs are not enough; use --memory {enough}, or a smaller model"
