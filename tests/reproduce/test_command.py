@@ -52,6 +52,7 @@ from together import CONTEXT
         (("--list", "--page", "page.md"), "--page: --list trains nothing"),
         (("--list", "--reasons"), "--reasons: --list trains nothing"),
         (("--list", "--commands"), "--commands: --list trains nothing"),
+        (("--list", "--seeds", "-3"), "--seeds -3: give at least 1 and at most 100"),
         (("--list", "--jobs", "4"), "--jobs: --list trains nothing"),
         (("--list", "--text", "nowhere"), "--text: --list trains nothing"),
         (("lory-fig3", "--on-error", "skip"), "--on-error: is only for --text"),

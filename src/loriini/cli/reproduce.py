@@ -3,6 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loriini.cli.compare import COMMANDS, print_commands
 from loriini.cli.output import print_rows
@@ -38,7 +39,7 @@ def reproduce(arguments: argparse.Namespace) -> None:
     settings = given(arguments, ("scale", "text", "on_error", "seeds", "jobs", "reasons"))
     _refuse_ignored(arguments)
     if arguments.list:
-        _list(arguments, settings.get("scale", "tiny"), settings.get("seeds", 3))
+        _list(arguments, settings)
         return
     if arguments.out is None:
         raise InputError("--out is missing: give the folder of runs and results")
@@ -91,15 +92,17 @@ def _refuse_ignored(arguments: argparse.Namespace) -> None:
                 raise InputError(f"{argument}: {remedy}; leave this out")
 
 
-def _list(arguments: argparse.Namespace, scale: str, seeds: int) -> None:
+def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
+    from loriini.reproduce.items import ALL
+    from loriini.reproduce.job import ReproduceSettings
     from loriini.reproduce.listing import describe_items, describe_reasons
     from loriini.reproduce.scales import find_scale
 
-    found = find_scale(scale)
-    columns = ("item", "trainings", "cost", "state", "finding")
-    print_rows(describe_items(found, seeds, arguments.out), columns, as_json=arguments.json)
+    wanted = ReproduceSettings((ALL,), **settings)
+    found, columns = find_scale(wanted.scale), ("item", "trainings", "cost", "state", "finding")
+    print_rows(describe_items(found, wanted.seeds, arguments.out), columns, as_json=arguments.json)
     if found.shapes and not arguments.json:
-        print(f"\n{describe_reasons(found, seeds)}")
+        print(f"\n{describe_reasons(found, wanted.seeds)}")
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
