@@ -119,7 +119,11 @@ def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "reason"),
-    [((1.0,), "1 weights for 3 sources"), ((1.0, 0.0, 1.0), "must be positive numbers")],
+    [
+        ((1.0,), "1 weights for 3 sources"),
+        ((1.0, 0.0, 1.0), "must be positive numbers"),
+        ((1.0, 1e15, 1.0), "make epochs of over 1e\\+15 instances; lower them"),
+    ],
 )
 def test_wrong_weights_are_refused(weights: tuple[float, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.errors import InputError
+from loriini.fields import LARGEST
 
 
 class InstanceSource(Protocol):
@@ -47,7 +48,7 @@ class JoinedInstances:
     different half of it every epoch. Every instance of a source is read before one is read again.
 
     Raises:
-        ValueError: other lengths, or a weight that is not positive or is missing.
+        ValueError: other lengths, or a weight that is not positive, too large, or missing.
     """
 
     parts: tuple[InstanceSource, ...]
@@ -58,6 +59,8 @@ class JoinedInstances:
             raise ValueError(f"{len(self.weights)} weights for {len(self.parts)} sources; give each one")
         if any(not 0 < weight < math.inf for weight in self.weights):
             raise ValueError(f"weights {self.weights} must be positive numbers")
+        if sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=False)) > LARGEST:
+            raise ValueError(f"weights {self.weights} make epochs of over {LARGEST:g} instances; lower them")
         lengths = {part.length for part in self.parts}
         if len(lengths) != 1:
             raise ValueError(f"instances of {sorted(lengths)} tokens cannot be joined; give them one length")
