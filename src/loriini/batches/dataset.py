@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.batches.joined import InstanceSource
+from loriini.batches.joined import InstanceSource, JoinedInstances
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,21 @@ class InstanceDataset:
     Item i holds `input_ids` (L,) and `shift_labels` (L,), the next token of each, both int64; with
     `labelled`, for designs that route by label, also `routing_labels` (); with `document_mask` also
     `position_ids` (L,), which start again at each document. `length` truncates the instances.
+
+    Raises ValueError for a `length` that they do not have, and for sources that are joined with weights: a
+    data set holds each instance once.
     """
 
     source: InstanceSource
     length: int | None = None
     labelled: bool = False
     document_mask: bool = False
+
+    def __post_init__(self) -> None:
+        if self.length is not None and not 1 <= self.length <= self.source.length:
+            raise ValueError(f"length is {self.length}; the instances have {self.source.length} tokens")
+        if isinstance(self.source, JoinedInstances) and self.source.weights:
+            raise ValueError("a data set holds each instance once; join its sources without weights")
 
     @property
     def label_names(self) -> list[str]:
@@ -34,7 +43,7 @@ class InstanceDataset:
         if not 0 <= index < len(self):
             raise IndexError(index)
         ids = np.array([index])
-        length = self.length or self.source.length
+        length = self.source.length if self.length is None else self.length
         tokens_L = self.source.read(ids)[0, : length + 1]
         item = {"input_ids": tokens_L[:-1], "shift_labels": tokens_L[1:]}
         if self.labelled:
