@@ -99,7 +99,7 @@ def test_weights_are_the_readings_of_a_source_in_an_epoch(weights: tuple[float, 
         assert np.histogram(ids, bounds)[0].tolist() == shares
 
 
-def test_a_source_is_read_completely_before_an_instance_is_read_again() -> None:
+def test_after_whole_epochs_a_source_is_read_evenly() -> None:
     sizes, weights, places_of_an_epoch = (40, 6), (0.3, 2.5), 12 + 15
     for epochs in (1, 2, 7):
         ids = mixed_epochs(np.arange(epochs * places_of_an_epoch), sizes, weights, seed=1)
