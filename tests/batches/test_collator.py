@@ -1,5 +1,6 @@
 """Prompts and answers in a batch: padding, labels, and routing by the prompt alone."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +24,13 @@ def test_a_batch_is_padded_and_prompts_are_no_targets() -> None:
     }
     labels = PromptCollator(pad_token_id=2, train_on_prompt=True)(EXAMPLES)["labels"]
     assert labels.tolist() == [[5, 6, 7, 8], [9, 10, -100, -100], [3, 4, 5, -100]]
+
+
+def test_ids_of_any_integer_type_are_taken() -> None:
+    ids = np.array([5, 6, 7, 8], np.int32)
+    batch = PromptCollator(pad_token_id=2)([{"input_ids": ids, "prompt_lengths": 3}])
+    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    assert tiny_model("lory")(**batch).loss.isfinite()
 
 
 MASK, ANSWER = [0, 0, 1, 1, 0, 1], [-100, -100, 3, 9, -100, 6]

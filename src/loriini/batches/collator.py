@@ -30,9 +30,9 @@ class PromptCollator:
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask` and `labels` (B, L), padded on the right, and `prompt_lengths` (B,).
 
-        ValueError for an example without a prompt, or with fields of different lengths.
+        All are int64. ValueError for an example without a prompt, or with fields of different lengths.
         """
-        ids = [torch.as_tensor(example["input_ids"]) for example in examples]
+        ids = [torch.as_tensor(example["input_ids"], dtype=torch.long) for example in examples]
         lengths_B = torch.tensor([prompt_length(example) for example in examples])
         labels = [labels_of(example, self.train_on_prompt) for example in examples]
         mask_BL = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
@@ -65,8 +65,8 @@ def labels_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
 
     ValueError where fields differ in length.
     """
-    ids_L = torch.as_tensor(example["input_ids"])
-    labels_L = torch.as_tensor(example.get("labels", ids_L), dtype=ids_L.dtype)
+    ids_L = torch.as_tensor(example["input_ids"], dtype=torch.long)
+    labels_L = torch.as_tensor(example.get("labels", ids_L), dtype=torch.long)
     counted_L = torch.as_tensor(example.get("completion_mask", torch.ones_like(ids_L))).bool()
     if not len(ids_L) == len(labels_L) == len(counted_L):
         raise ValueError(
