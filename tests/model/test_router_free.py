@@ -129,6 +129,11 @@ def test_router_free_refuses_what_does_not_fit(
     assert model.config.routing.scorer == DESIGNS[design].scorer
 
 
+def test_a_dense_model_has_no_routers_to_replace() -> None:
+    with pytest.raises(ValueError, match="a dense model has no routers to replace; leave it out"):
+        router_free(tiny_model("mixtral", num_experts=1), "gate")
+
+
 @pytest.mark.parametrize("tiny", TINY)
 def test_a_folder_is_evaluated_with_its_routers_and_without(
     tiny: Callable[..., PreTrainedModel], tmp_path: Path, capsys: pytest.CaptureFixture[str]

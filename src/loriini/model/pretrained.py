@@ -240,6 +240,8 @@ def router_free(
     only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
     `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
     """
+    if model.config.num_experts == 1:
+        raise ValueError("a dense model has no routers to replace; leave it out")
     if node == "low_rank":
         raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")
     design = replace(model.config.routing, scorer="activation_norm", node=node, norm=norm, gates=gates)
