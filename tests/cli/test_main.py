@@ -38,7 +38,7 @@ def test_the_real_entry_point() -> None:
         ("quickstart --desing lory", "unknown argument '--desing', the nearest is --design; see"),
         ("quickstart --steps many", "--steps: invalid int value: 'many'"),
         ("quickstart --size huge", "--size huge: unknown; choose one of: small, "),
-        ("quickstart --design none", "--design none: unknown; choose one of: dense, "),
+        ("quickstart --design none", "--design none: unknown; choose one of: lory, "),
         ("quickstart --design dense", "the dense model is always trained"),
         ("quickstart --steps -1", "--steps -1: give a positive number"),
         ("quickstart --documents absent", "absent: no such file or folder; check the path"),

@@ -80,6 +80,8 @@ def test_an_unknown_task_is_answered_with_the_nearest_names(
         loading.load_tasks(requested(["piqaa"]), folder)
     with pytest.raises(InputError, match="named 'lori'; did you mean lory"):
         loading.load_tasks(requested(["lori"]), folder)
+    with pytest.raises(InputError, match=r"did you mean nq_open\?"):  # of the harness's names and ours, once
+        loading.load_tasks(requested(["nq_opne"]), folder)
     few = loading._manager(loading._folder(TASKS["piqa"]))
     monkeypatch.setattr(loading, "_index", lambda: few)
     with pytest.raises(InputError, match="named 'zzz'; the groups are lory, aoe, router-free;"):

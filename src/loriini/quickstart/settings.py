@@ -42,12 +42,13 @@ class Quickstart:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "documents", tuple(map(str, self.documents)))
-        for name, table in (("size", SIZES), ("design", DESIGNS)):
-            value = getattr(self, name)
-            if value not in table:
-                raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(table)}")
         if self.design == DENSE:
             raise InputError("--design dense: the dense model is always trained; choose a mixture")
+        mixtures = [name for name in DESIGNS if name != DENSE]
+        for name, choices in (("size", list(SIZES)), ("design", mixtures)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(f"--{name} {value}: unknown; choose one of: {', '.join(choices)}")
         if self.steps is not None and self.steps < 1:
             raise InputError(f"--steps {self.steps}: give a positive number of steps")
         self.runs[self.design].check()

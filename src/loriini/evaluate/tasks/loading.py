@@ -201,7 +201,7 @@ def _index() -> Any:
 
 
 def _unknown(name: str, others: list[str]) -> InputError:
-    near = get_close_matches(name, [*TASKS, *GROUPS, *others], n=3)
+    near = get_close_matches(name, {*TASKS, *GROUPS, *others}, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"the groups are {', '.join(GROUPS)};"
     return InputError(f"no task or group is named {name!r}; {hint} docs/tasks.md lists them")
 
