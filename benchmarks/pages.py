@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import large, listing
+from tuning import DEVIATION
 
 NO_RESULTS = "There are no results yet.\n"
 MAKE = """## Make it
@@ -85,7 +86,7 @@ def start_text(run: Mapping[str, Any]) -> str:
     """How a run's weights were drawn, and how long its learning rate rose."""
     drawn, width = run["model"]["initializer_range"], run["model"]["hidden_size"]
     share = 100 * run["optimizer"]["warmup"]
-    deviation = "0.64/√width" if math.isclose(drawn, 0.64 * width**-0.5) else str(drawn)
+    deviation = f"{DEVIATION}/√width" if math.isclose(drawn, DEVIATION * width**-0.5) else str(drawn)
     return f"weights of standard deviation {deviation}, {share:.0f} % of warm-up"
 
 

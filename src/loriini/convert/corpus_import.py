@@ -21,7 +21,7 @@ from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_toke
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hash, write_manifest
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress
 from loriini.sources.columns import open_columns
@@ -72,7 +72,7 @@ class TokenFiles:
     def hashes(self) -> dict[str, str]:
         """File names, relative to the folder of the data set, to hashes of their bytes."""
         root = self.source if self.source.is_dir() else self.source.parent
-        return {path.relative_to(root).as_posix(): file_hash(path) for path in self.files}
+        return file_hashes(root, (path.relative_to(root).as_posix() for path in self.files))
 
     def blocks(self) -> Iterator[TokenBlock]:
         return _megatron_blocks(_prefix(self.source)) if self.form == "megatron" else _rows(self.files)

@@ -17,7 +17,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,7 @@ def build_artifact(
         temporary.mkdir(parents=True)
         _claim(parts_folder(temporary), claim)
         counts = write(temporary)
-        files = {p.name: file_hash(p) for p in sorted(temporary.iterdir())}
+        files = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
         write_manifest(temporary / MANIFEST, {**expected, "counts": counts, "files": files})
     _discard_all(folder)
     return load_artifact(folder)
@@ -213,6 +214,14 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of a folder's files by their names, of several at once."""
+    names = list(names)
+    with ThreadPoolExecutor() as pool:
+        hashes = pool.map(file_hash, (folder / name for name in names))
+        return dict(zip(names, hashes, strict=True))
 
 
 def _changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> set[str]:

@@ -42,8 +42,7 @@ def item_results(
     item = experiment.published
     tables, charts = {}, []
     texts = by_text(cells, extra)
-    claims, decisive = judge(experiment.claims, texts)
-    verdict = overall([claim["verdict"] for claim in claims])
+    claims, decisive, verdict = judge(experiment.claims, texts)
     remarks = [experiment.note, extra.get("remark"), *later_tokens(cells), *experiment.remarks(texts[0])]
     for measured in texts:
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
@@ -70,13 +69,16 @@ def item_results(
     }
 
 
-def judge(finding: Claims, texts: Iterable[Measured]) -> tuple[list[dict[str, Any]], list[tuple[str, Claim]]]:
-    """Every claim of a finding as a JSON object, and by text those that decided that it does not hold."""
+def judge(
+    finding: Claims, texts: Iterable[Measured]
+) -> tuple[list[dict[str, Any]], list[tuple[str, Claim]], str]:
+    """Every claim of a finding as a JSON object, by text those that decided against it, and the verdict."""
     judged = [(measured.text, claim) for measured in texts for claim in finding(measured)]
     claims = [{"text": text, **claim.to_dict()} for text, claim in judged]
     verdict = overall([claim["verdict"] for claim in claims])
     pairs = zip(judged, claims, strict=True)
-    return claims, [each for each, claim in pairs if claim["verdict"] == verdict != HOLDS]
+    decisive = [each for each, claim in pairs if claim["verdict"] == verdict != HOLDS]
+    return claims, decisive, verdict
 
 
 def as_published(name: str) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from loriini.atomic import commit, write_json
 from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, check_fields
+from loriini.jobs.artifact import file_hashes
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
 from loriini.model.loading import check_weights
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
-from loriini.train.checkpoint_state import NAME, STATE, RunProgress, hashes_of, superseded
+from loriini.train.checkpoint_state import NAME, STATE, RunProgress, superseded
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ class CheckpointWriter:
             raise cause from error
         if not self.parallel.first:
             return
-        write_json(temporary / STATE, {**state, "sha256": hashes_of(temporary.iterdir())})
+        hashes = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
+        write_json(temporary / STATE, {**state, "sha256": hashes})
         shutil.rmtree(final, ignore_errors=True)
         commit(temporary, final)
         for old in superseded(final, self.keep):

@@ -3,8 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 from loriini.errors import InputError
 from loriini.fields import CountOrZero, NotNegative, mismatch
-from loriini.jobs.artifact import file_hash
+from loriini.jobs.artifact import file_hashes
 from loriini.model.saving import check_headers
 from loriini.progress import warn
 
@@ -128,7 +127,7 @@ def damage_of(path: Path) -> str | None:
         return f"{STATE} cannot be read"
     try:
         read_progress(path)
-        for name, found in hashes_of(path / name for name in hashes).items():
+        for name, found in file_hashes(path, hashes).items():
             if found != hashes[name]:
                 return f"{name} does not match its hash"
         check_headers(path)
@@ -136,10 +135,3 @@ def damage_of(path: Path) -> str | None:
     except (*MISSING, ValueError, KeyError, TypeError, SafetensorError) as error:
         return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     return None
-
-
-def hashes_of(files: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of files by name, of several at once: one process hashes those of all."""
-    files = sorted(files)
-    with ThreadPoolExecutor() as pool:
-        return dict(zip((path.name for path in files), pool.map(file_hash, files), strict=True))

@@ -74,9 +74,9 @@ class InitialModel:
         """A hash of the weights and their configuration."""
         if self.is_checkpoint:
             return artifact.digest(read_state(self.folder)["sha256"])
-        files = sorted([self.folder / "config.json", *self.folder.glob("*.safetensors")])
+        names = ["config.json", *(path.name for path in self.folder.glob("*.safetensors"))]
         with readable(self.folder):
-            return artifact.digest({path.name: artifact.file_hash(path) for path in files})
+            return artifact.digest(artifact.file_hashes(self.folder, names))
 
     def load(self, expected: str | None = None) -> None:
         """Read the weights, unless they were read already.
