@@ -234,6 +234,13 @@ def other_text(rows: list[Row]) -> str:
     )
 
 
+def machines_text(rows: list[Row]) -> str:
+    """Rows of other machines than the tables above."""
+    lory_steps = trained(rows)
+    others = [row for row in rows if row not in lory_steps]
+    return f"### Other machines\n\n{step_text(rows)}\n\n{other_table(others)}\n\n{measured_on(others)}"
+
+
 def other_table(others: Iterable[Row]) -> str:
     """These rows, beside their baselines."""
     texts = [
@@ -312,11 +319,31 @@ def bound_text(experiment: Row) -> str:
     )
 
 
+def product_text(experiment: Row) -> str:
+    """The products of a matrix by each segment's own weights, beside those by one weight."""
+    machine = experiment["machine"]
+    head = ("product", "own weights, ms", "one weight, ms", "extra bytes at copy speed, ms")
+    names = ("own_ms", "one_ms", "added_ms")
+    lines = [[row["product"], *(f"{row[name]:.1f}" for name in names)] for row in experiment["rows"]]
+    return (
+        "### Products with a segment's own weights\n\n"
+        f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
+        "product and their bytes. What they take beyond that is the library's batched product "
+        "(`benchmarks/products.py`):\n\n"
+        f"{markdown(head, lines)}\n\n"
+        f"Measured on {machine['processor']}, {machine['cores']} cores, {experiment['dtype']}, "
+        f"{experiment['matrix_flops'] / 1e12:.2f} TFLOP/s, {experiment['copy_bandwidth'] / 1e9:.0f} GB/s, "
+        f"torch {machine['torch']}, {experiment['date']}."
+    )
+
+
 PARTS = {
     "steps": Part("bench", step_text, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
     "others": Part("bench", other_text),
+    "machines": Part("bench_others", machines_text),
     "memory": Part("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
     "bounds": Part("roofline", bound_text, "speed_roofline", "The bound of a step by group", roofline),
+    "products": Part("products", product_text),
     "bounds-cpu": Part("roofline_cpu", bound_section),
 }
 """By the name of their place in the page."""

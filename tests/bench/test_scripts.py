@@ -88,10 +88,22 @@ def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch
 
 def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
     path, page = DOCS.parent / "benchmarks" / "results" / "roofline.json", tmp_path / "speed.md"
-    page.write_text((DOCS / "speed.md").read_text())
+    begin, end = (mark.format(name="bounds-cpu") for mark in (script("pages").BEGIN, script("pages").END))
+    before, _, rest = (DOCS / "speed.md").read_text().partition(begin)
+    page.write_text(f"{before}{begin}\n{end}{rest.partition(end)[2]}")
     assert "A CPU with its measured peaks" not in page.read_text()
     script("pages").fill(page, script("speed_figures").PARTS, {"roofline_cpu": json.loads(path.read_text())})
     assert "### A CPU with its measured peaks, milliseconds\n\n| E |" in page.read_text()
+
+
+def test_products_are_measured_in_both_ways() -> None:
+    products = script("products")
+    for own, one in products.operations(replace(TINY, segment_length=64)).values():  # a single segment
+        assert own().numel() == one().numel()
+    found = products.measure(TINY, rounds=2)
+    assert [row["product"] for row in found["rows"]] == list(products.operations(TINY))
+    assert found["segments"] == 8
+    assert all(row["own_ms"] > 0 and row["one_ms"] > 0 and row["added_ms"] > 0 for row in found["rows"])
 
 
 def test_the_range_of_a_ratio_is_that_of_its_rounds() -> None:

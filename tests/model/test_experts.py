@@ -7,9 +7,10 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
+from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.affine import grouped_linear, grouped_linear_loop
+from loriini.model.affine import affine_by_unit, grouped_linear, grouped_linear_loop
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -86,6 +87,19 @@ def test_sums_of_products_equal_the_merges_twin(
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
     torch.testing.assert_close(found.double(), expected, **tolerance)
+
+
+@grid(slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
+def test_products_by_unit_equal_those_one_by_one(slots: int, dtype: torch.dtype) -> None:
+    x, weight = (torch.randn(5, n, 16, dtype=dtype).requires_grad_() for n in (slots, 24))
+    fast = affine_by_unit(x, weight)
+    naive = torch.stack([linear(x[i], weight[i]) for i in range(5)])
+    close = {**TOLERANCE, **CLOSE}[dtype]
+    torch.testing.assert_close(fast, naive, **close)
+    dy = torch.randn_like(naive)
+    gradients_of = (torch.autograd.grad(y, (x, weight), dy) for y in (fast, naive))
+    for found, expected in zip(*gradients_of, strict=True):
+        torch.testing.assert_close(found, expected, **close)
 
 
 def test_a_recomputed_merge_is_not_kept() -> None:

@@ -60,13 +60,16 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
 def affine_by_summing(gates_ME: Tensor) -> Affine:
     """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i).
 
-    One product with all experts, then the gated sum. Putting the gates into the input instead, as one product
-    with rows (M, E·D), would need the weights as (O, E·D), which (E, O, D) cannot be viewed as.
+    One product of all experts' weights with the tokens as columns, then the gated sum; for few tokens this is
+    faster on a CPU than tokens as rows. Putting the gates into the input instead, as one product with rows
+    (M, E·D), would need the weights as (O, E·D), which (E, O, D) cannot be viewed as.
     """
 
     def affine(x_MD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-        y_MEO = affine_by_all(x_MD, weight_EOD, bias_EO)
-        return torch.bmm(gates_ME[:, None].to(y_MEO.dtype), y_MEO)[:, 0]
+        y_EOM = linear(weight_EOD.flatten(0, 1), x_MD).unflatten(0, weight_EOD.shape[:2])
+        if bias_EO is not None:
+            y_EOM = y_EOM + bias_EO[:, :, None]
+        return (y_EOM * gates_ME.T[:, None].to(y_EOM.dtype)).sum(0).T
 
     return affine
 
@@ -139,6 +142,8 @@ class BatchedLinear(torch.autograd.Function):
     def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
         """The products (N, S, O)."""
         ctx.save_for_backward(x_NSD, weight_NOD)
+        if x_NSD.shape[1] == 1 and x_NSD.dtype == torch.bfloat16 and x_NSD.device.type == "cpu":
+            return (weight_NOD @ x_NSD.mT).mT  # 1.5 times as fast there; slower in float32
         return x_NSD @ weight_NOD.mT
 
     @staticmethod
