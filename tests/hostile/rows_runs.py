@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from hostile.rows_corpus import JSON, as_folder, halved, replaced
 from hostile.runner import Harm, Row
 from hostile.template import TRAIN
+from loriini.hardware import has_bf16, pick_device
 from loriini.jobs.artifact import file_hash
 
 RESUME = "train --resume run"
@@ -166,7 +167,7 @@ RECORDED = {
     "a corpus without a digest": edited("corpus_digest", value=None),
 }
 OTHERS = {
-    "precision": edited("precision", value="bf16"),
+    "precision": edited("precision", value="fp32" if has_bf16(pick_device()) else "bf16"),
     "seed": edited("seed", value=7),
     "steps": edited("steps", value=6),
     "optimizer": edited("optimizer", "learning_rate", value=0.1),

@@ -74,7 +74,8 @@ def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
 
 def test_a_run_of_the_version_before_is_resumed(corpus: TrainingCorpus, tmp_path: Path) -> None:
     """It knew neither `order` nor `evaluate.skip`, and recorded the precision as it was asked for."""
-    stop(tiny_run(), corpus, tmp_path, 5)
+    run = tiny_run(precision="auto")
+    stop(run, corpus, tmp_path, 5)
     path = tmp_path / "run.json"
     written = json.loads(path.read_text())
     del written["order"], written["evaluate"]["skip"]
@@ -82,10 +83,10 @@ def test_a_run_of_the_version_before_is_resumed(corpus: TrainingCorpus, tmp_path
     for path in tmp_path.glob("checkpoints/*/state.json"):
         state = json.loads(path.read_text())
         path.write_text(json.dumps({**state, "run": {**state["run"], "precision": "auto"}}))
-    train(tiny_run(precision="auto"), corpus, tmp_path)
+    train(run, corpus, tmp_path)
     assert [m["step"] for m in metrics(tmp_path)] == list(range(1, STEPS + 1))
     with pytest.raises(InputError, match=r"another run \(different: evaluate\.skip\)"):
-        train(replace(tiny_run(), evaluate=replace(tiny_run().evaluate, skip=3)), corpus, tmp_path)
+        train(replace(run, evaluate=replace(run.evaluate, skip=3)), corpus, tmp_path)
 
 
 @pytest.mark.parametrize(
