@@ -66,6 +66,12 @@ def make_it(command: str, options: str) -> str:
     return MAKE.format(command=command, options=options)
 
 
+def machine_text(machine: Mapping[str, Any], precision: str, date: str) -> str:
+    """A machine, the precision it computed in, and when."""
+    about = (machine["processor"], f"{machine['cores']} cores", precision)
+    return ", ".join((*about, f"torch {machine['torch']}", date))
+
+
 def scored_on(results: Mapping[str, Any]) -> str:
     """The held-out text, the machine and the date of a results file."""
     text, machine = results["heldout"], results["machine"]

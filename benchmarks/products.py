@@ -7,7 +7,7 @@ once, take at the measured copy bandwidth.
 """
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,26 +18,25 @@ from torch import Tensor
 from loriini.bench.models import weight_dtype
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
-from loriini.bench.timing import timed
+from loriini.bench.timing import Case, Work, in_rounds
 from loriini.hardware import keep_freed_memory, pick_device
 from loriini.model.affine import BatchedLinear
 from measuring import write_results
 
 ROUNDS = 15
+WAYS = ("own", "one")
 
 
-def operations(size: BenchSize) -> dict[str, tuple[Callable[[], Tensor], Callable[[], Tensor]]]:
-    """A product for all segments with their own weights, and the same with one weight, by name."""
-    d, f = size.shape.hidden_size, size.shape.intermediate_size
-    slots = size.segment_length
-    units = size.micro_batch_sizes[0] * size.length // slots
+def operations(size: BenchSize) -> dict[str, tuple[Work, Work]]:
+    """By name, a product for all segments with their own weights, and the same with one weight."""
+    d, f, slots = size.shape.hidden_size, size.shape.intermediate_size, size.segment_length
+    units = segments(size)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, device=pick_device()).to(weight_dtype())
 
-    x_NSD, dy_NSF = random(units, slots, d), random(units, slots, f)
-    weight_NFD, weight_FD = random(units, f, d), random(f, d)
-    x_MD, dy_MF = x_NSD.flatten(0, 1), dy_NSF.flatten(0, 1)
+    x_NSD, dy_NSF, weight_NFD = random(units, slots, d), random(units, slots, f), random(units, f, d)
+    x_MD, dy_MF, weight_FD = x_NSD.flatten(0, 1), dy_NSF.flatten(0, 1), weight_NFD[0]
     return {
         "output": (lambda: BatchedLinear.apply(x_NSD, weight_NFD), lambda: x_MD @ weight_FD.T),
         "gradient of states": (lambda: dy_NSF @ weight_NFD, lambda: dy_MF @ weight_FD),
@@ -45,31 +44,33 @@ def operations(size: BenchSize) -> dict[str, tuple[Callable[[], Tensor], Callabl
     }
 
 
+def segments(size: BenchSize) -> int:
+    """Segments of a micro-batch."""
+    return size.micro_batch_sizes[0] * size.length // size.segment_length
+
+
 @torch.no_grad()
 def measure(size: BenchSize, rounds: int = ROUNDS) -> dict[str, Any]:
     """Median milliseconds of each operation, in two ways, and of the extra bytes at copy speed."""
     keep_freed_memory()
-    works = operations(size)
-    for pair in works.values():
-        for work in pair:
-            work()
-    seconds = [{name: [timed(work) for work in pair] for name, pair in works.items()} for _ in range(rounds)]
-    shape, units = size.shape, size.micro_batch_sizes[0] * size.length // size.segment_length
+    units, works = segments(size), operations(size)
+    cases = [Case(name, units, partial(warmed, work)) for name, ways in works.items() for work in ways]
+    seconds = map(median, zip(*in_rounds(cases, rounds), strict=True))
     machine = measure_peaks()
-    weights = (units - 1) * shape.hidden_size * shape.intermediate_size
+    weights = (units - 1) * size.shape.hidden_size * size.shape.intermediate_size
     added = weights * weight_dtype().itemsize / machine.bandwidth
     rows = [
-        {
-            "product": name,
-            "own_ms": round(1e3 * median(found[name][0] for found in seconds), 4),
-            "one_ms": round(1e3 * median(found[name][1] for found in seconds), 4),
-            "added_ms": round(1e3 * added, 4),
-        }
+        {"product": name, **{f"{way}_ms": 1e3 * next(seconds) for way in WAYS}, "added_ms": 1e3 * added}
         for name in works
     ]
     peaks = {"matrix_flops": machine.flops, "copy_bandwidth": machine.bandwidth}
-    dtype = str(weight_dtype()).removeprefix("torch.")
-    return {"segments": units, "dtype": dtype, "rounds": rounds, **peaks, "rows": rows}
+    return {"segments": units, "rounds": rounds, **peaks, "rows": rows}
+
+
+def warmed(work: Work) -> Work:
+    """The work, which has run once."""
+    work()
+    return work
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from bound_figures import bound_cells
 from loriini.bench.models import bench_run, run_config
 from loriini.bench.operations import Machine
 from loriini.bench.peaks import measure_peaks
@@ -22,7 +23,6 @@ from loriini.bench.sizes import CPU, CUDA, QUICK, BenchSize
 from loriini.bench.walk import seconds_by_group, walk_step
 from loriini.cli.output import format_table
 from measuring import write_results
-from speed_figures import bound_cells
 
 
 def walked(

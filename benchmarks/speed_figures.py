@@ -8,15 +8,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from bound_figures import bound_section, bound_text, product_text, roofline
 from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
 from loriini.analyze.wording import listing
-from pages import Part, markdown
+from pages import Part, machine_text, markdown
 
 Row = dict[str, Any]
 GIB = 1 << 30
 GREY = "#7d8590"
-LARGER = 8
-"""Times the tokens of a step in the text below the bounds."""
 
 
 def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:
@@ -106,39 +105,6 @@ def memory(rows: list[Row]) -> Figure:
     return figure
 
 
-@picture
-def roofline(experiment: Row) -> Figure:
-    """The bound of a step by group, stacked, for each number of experts and micro-batch."""
-    rows = [row for row in experiment["rows"] if not row["recompute_merge"]]
-    figure = Figure(figsize=(7.2, 0.9 + 0.36 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    colors = (
-        "#8391a1",
-        "#5b6776",
-        "#e5484d",
-        "#9e1c22",
-        "#f2a900",
-        "#c9ced6",
-        "#7a5af5",
-        "#3b7dd8",
-        "#2a9d6f",
-    )
-    left = [0.0] * len(rows)
-    for color, group in zip(colors, rows[0]["milliseconds"], strict=True):
-        sizes = [row["milliseconds"][group] for row in rows]
-        axes.barh(range(len(rows)), sizes, left=left, color=color, label=group)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
-    for place, row in enumerate(rows):
-        axes.annotate(f" {row['ratio_at_mfu']:.2f}", (left[place], place), va="center")
-    names = [f"{row['design']} E={row['experts']} N={row['segments']}" for row in rows]
-    axes.set_yticks(range(len(rows)), names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.08 * max(left))
-    axes.set_xlabel("ms of a step, at least; at the right: speed relative to a dense model at 40 % MFU")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7)
-    return figure
-
-
 def step_text(rows: list[Row]) -> str:
     """The table of training steps, and where they were measured."""
     return f"{step_table(rows)}\n\n{measured_on(trained(rows))}"
@@ -149,11 +115,7 @@ def measured_on(rows: Iterable[Row]) -> str:
     parts: dict[str, list[str]] = {}
     for row in rows:
         about = row["machine"]
-        where = (
-            f"{about['processor']}, {about['cores']} cores, {row['dtype']}, torch {about['torch']}, "
-            f"{about['date']}"
-        )
-        parts.setdefault(where, []).append(f"`{row['what']}`")
+        parts.setdefault(machine_text(about, row["dtype"], about["date"]), []).append(f"`{row['what']}`")
     if len(parts) == 1:
         return f"Measured on {next(iter(parts))}."
     return " ".join(f"{listing(list(dict.fromkeys(kinds)))}: {where}." for where, kinds in parts.items())
@@ -224,8 +186,7 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
 
 def other_text(rows: list[Row]) -> str:
     """Everything else that was timed, and what it is; nothing where nothing was."""
-    lory_steps = trained(rows)
-    others = [row for row in rows if row["what"] != "memory" and row not in lory_steps]
+    others = beside_steps(rows)
     said = [text for is_kind, text in OTHERS if any(map(is_kind, others))]
     if not others:
         return ""
@@ -236,9 +197,14 @@ def other_text(rows: list[Row]) -> str:
 
 def machines_text(rows: list[Row]) -> str:
     """Rows of other machines than the tables above."""
-    lory_steps = trained(rows)
-    others = [row for row in rows if row not in lory_steps]
-    return f"### Other machines\n\n{step_text(rows)}\n\n{other_table(others)}\n\n{measured_on(others)}"
+    others = beside_steps(rows)
+    return "\n\n".join(("### Other machines", step_text(rows), other_table(others), measured_on(others)))
+
+
+def beside_steps(rows: list[Row]) -> list[Row]:
+    """What was timed beside Lory's training steps."""
+    steps = trained(rows)
+    return [row for row in rows if row["what"] != "memory" and row not in steps]
 
 
 def other_table(others: Iterable[Row]) -> str:
@@ -271,70 +237,6 @@ def memory_table(rows: list[Row]) -> str:
 
 def _gib(sizes: dict[str, int], parts: Sequence[str]) -> list[str]:
     return [f"{sizes[part] / GIB:.2f}" for part in parts]
-
-
-def bound_table(experiment: Row) -> str:
-    """Milliseconds of a step by group, at the bound."""
-    return markdown(*bound_cells(experiment["rows"]))
-
-
-def bound_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """The heading and the lines of that table."""
-    groups = list(rows[0]["milliseconds"])
-    lines = [
-        [
-            str(row["experts"]),
-            str(row["segments"]),
-            "again" if row["recompute_merge"] else "kept",
-            *(f"{row['milliseconds'][group]:.1f}" for group in groups),
-            f"{row['total_ms']:.1f}",
-            f"{row['ratio']:.3f}",
-            f"{row['ratio_at_mfu']:.3f}",
-        ]
-        for row in rows
-    ]
-    return ["E", "N", "merged", *groups, "total", "ratio", "ratio at MFU"], lines
-
-
-def bound_section(experiment: Row) -> str:
-    """The table of a CPU with its heading."""
-    return f"### A CPU with its measured peaks, milliseconds\n\n{bound_table(experiment)}"
-
-
-def bound_text(experiment: Row) -> str:
-    """The table, and what of Lory's additions is paid once a step: at most experts and segments of a row."""
-    rows = [row for row in experiment["rows"] if not row["recompute_merge"]]
-    lory = max(rows, key=lambda row: (row["segments"], row["experts"]))
-    dense = next(row for row in rows if row["design"] == "dense" and row["segments"] == lory["segments"])
-    added = {group: ms - dense["milliseconds"][group] for group, ms in lory["milliseconds"].items()}
-    total, once = lory["total_ms"] - dense["total_ms"], added["optimizer"] + added["casts"]
-    assumed, tokens = experiment["assumed"], lory["tokens_per_step"]
-    at_mfu = 1e3 * dense["flops_per_step"] / (assumed["mfu"] * assumed["flops"])
-    ratio = at_mfu / (at_mfu + total - once + once / LARGER)
-    return (
-        f"{bound_table(experiment)}\n\nOf the {total:.0f} ms that Lory adds at N = {lory['segments']} and "
-        f"E = {lory['experts']}, {once:.0f} are paid once a step, however few tokens it has: optimizer "
-        f"{added['optimizer']:.0f}, casts {added['casts']:.0f}. With {LARGER * tokens:,} tokens a step "
-        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}."
-    )
-
-
-def product_text(experiment: Row) -> str:
-    """The products of a matrix by each segment's own weights, beside those by one weight."""
-    machine = experiment["machine"]
-    head = ("product", "own weights, ms", "one weight, ms", "extra bytes at copy speed, ms")
-    names = ("own_ms", "one_ms", "added_ms")
-    lines = [[row["product"], *(f"{row[name]:.1f}" for name in names)] for row in experiment["rows"]]
-    return (
-        "### Products with a segment's own weights\n\n"
-        f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
-        "product and their bytes. What they take beyond that is the library's batched product "
-        "(`benchmarks/products.py`):\n\n"
-        f"{markdown(head, lines)}\n\n"
-        f"Measured on {machine['processor']}, {machine['cores']} cores, {experiment['dtype']}, "
-        f"{experiment['matrix_flops'] / 1e12:.2f} TFLOP/s, {experiment['copy_bandwidth'] / 1e9:.0f} GB/s, "
-        f"torch {machine['torch']}, {experiment['date']}."
-    )
 
 
 PARTS = {

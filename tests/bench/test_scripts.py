@@ -99,7 +99,7 @@ def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
 def test_products_are_measured_in_both_ways() -> None:
     products = script("products")
     for own, one in products.operations(replace(TINY, segment_length=64)).values():  # a single segment
-        assert own().numel() == one().numel()
+        torch.testing.assert_close(own().flatten(), one().flatten(), rtol=0.05, atol=0.1)
     found = products.measure(TINY, rounds=2)
     assert [row["product"] for row in found["rows"]] == list(products.operations(TINY))
     assert found["segments"] == 8
