@@ -62,13 +62,14 @@ def body(results: Row) -> Iterable[str]:
         measured(results),
         made_with(results),
         *(f"- {remark}\n" for remark in results.get("remarks", ())),
+        dense_warmups(results["variants"]),
         chosen_rates(results),
         "## Leaders of this comparison\n",
+        told_labels(results["variants"]),
         *(f"- {advice(results, measure)}" for measure in MEASURES),
         "",
         caution(results),
         self_routed(results),
-        told_labels(results["variants"]),
         "## Equal active parameters, equal tokens\n",
         perplexity_table(results, of_equal_size(results["variants"])),
         "",
@@ -189,12 +190,34 @@ def self_routed(results: Row) -> str:
     return f"{said} {length} Held-out perplexity does not count it.\n" if said else ""
 
 
-def told_labels(variants: Iterable[Row]) -> str:
-    """Who knows more than the tokens."""
-    told = [v["design"] for v in variants if DESIGNS[v["design"]].scorer == "label"]
-    if not told:
+def dense_warmups(variants: Iterable[Row]) -> str:
+    """Which mixtures began as a dense model, and which cannot."""
+    names = [v["design"] for v in variants if v["design"] != "dense"]
+    warmed = [name for name in names if DESIGNS[name].preserves_dense]
+    cold = [name for name in names if name not in warmed]
+    if not warmed or not cold:
         return ""
-    return f"To {listing(told)} the domain of every document is told, in training and held out.\n"
+    return (
+        f"- {listing(warmed)} begin with a [dense warm-up](lory.md#warm-up). {listing(cold)} cannot: copies "
+        "of a trained FFN would not compute what it does. They may be worse by this alone.\n"
+    )
+
+
+def told_labels(variants: Sequence[Row]) -> str:
+    """Who knows more than the tokens, and the best of the others."""
+    told = [v for v in variants if DESIGNS[v["design"]].scorer == "label"]
+    others = [v for v in by_perplexity(of_equal_size(variants)) if v not in told]
+    if not told or not others:
+        return ""
+    best = others[0]
+    domains = len(best["perplexity"].keys() - {OVERALL})
+    compared = f" (compared with {variants[0]['design']}: {verdict_of(best)})" if "difference" in best else ""
+    return (
+        f"{listing([v['design'] for v in told])} is told the domain of every document, held-out ones too, "
+        f"and has an expert for each of {domains} domains: a reference for what knowing the domain is worth, "
+        "not a choice where domains are unknown. Of those that see tokens alone, "
+        f"{best['design']} has the lowest perplexity{compared}.\n"
+    )
 
 
 def ranked(variants: Iterable[Row], value: Any) -> list[Row]:

@@ -93,7 +93,7 @@ def start_text(run: Mapping[str, Any]) -> str:
     drawn, width = run["model"]["initializer_range"], run["model"]["hidden_size"]
     share = 100 * run["optimizer"]["warmup"]
     deviation = f"{DEVIATION}/√width" if math.isclose(drawn, DEVIATION * width**-0.5) else str(drawn)
-    return f"weights of standard deviation {deviation}, {share:.0f} % of warm-up"
+    return f"weights of standard deviation {deviation}, learning rate rising for {share:.0f} % of the steps"
 
 
 def tried_rates_text(results: Mapping[str, Any]) -> str:

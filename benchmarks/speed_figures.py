@@ -232,7 +232,7 @@ def memory_table(rows: list[Row]) -> str:
         ratio = f"{row['ratio']:.2f}"
         numbers = (str(row["experts"]), str(row["segments"]))
         lines.append([row["design"], *numbers, *_gib(row["bytes"], parts), ratio])
-    return markdown(head, lines)
+    return f"{markdown(head, lines)}\n\n{measured_on(measured)}"
 
 
 def _gib(sizes: dict[str, int], parts: Sequence[str]) -> list[str]:

@@ -44,7 +44,7 @@ def test_the_page_says_what_was_trained_and_what_it_showed(made: Path, tmp_path:
     page = script("ladder_page")
     text = page.ladder_page(made)
     assert "Widths 32 and 64, 4 layers, " in text
-    assert "2 seeds, weights of standard deviation 0.64/√width, 20 % of warm-up; scored on 2 inst" in text
+    assert "2 seeds, weights of standard deviation 0.64/√width, learning rate rising for 20 %" in text
     assert re.search(r"^- lory: at the compute of the largest size its fitted loss is", text, re.MULTILINE)
     for row in ("dense width=32", "lory width=64"):
         assert f"| {row} |" in text

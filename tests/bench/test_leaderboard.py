@@ -97,7 +97,8 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
     for name in DESIGNS:
         assert f"| {name} |" in text
     assert "Losses of ec-token, where training sees later tokens, are left out." in text
-    assert "To label the domain of every document is told" in text
+    assert "label is told the domain of every document, held-out ones too, and has an expert" in text
+    assert "lory and label begin with a [dense warm-up](lory.md#warm-up). ec-token cannot" in text
     assert "--batch-size 1" in text
     changed = copy.deepcopy(found)
     sure = {"change": 0.1, "low": 0.05, "high": 0.15}
@@ -199,12 +200,13 @@ def test_the_head_names_what_was_measured_and_how() -> None:
     assert "with seed 1, which is reported;" in page.chosen_rates({**HAND_MADE, "variants": one_seed})
     assert page.made_with(HAND_MADE) == (
         "1,000 steps of 4 × 512 tokens (2.05 M), 3 seeds, width 64, 4 layers, 500 k active parameters of "
-        "500 k to 2 M, weights of standard deviation 0.64/√width, 20 % of warm-up; scored on 32 instances of "
-        "512 tokens of each of 2 domains, the first 128 tokens left out. Some CPU, 4 cores, 2 trainings at "
-        "once, threads of each 1, torch 2.0, 2026-01-02.\n"
+        "500 k to 2 M, weights of standard deviation 0.64/√width, learning rate rising for 20 % of the "
+        "steps; scored on 32 instances of 512 tokens of each of 2 domains, the first 128 tokens left out. "
+        "Some CPU, 4 cores, 2 trainings at once, threads of each 1, torch 2.0, 2026-01-02.\n"
     )
     wide = {"model": {"hidden_size": 64, "initializer_range": 0.02}, "optimizer": {"warmup": 0.05}}
-    assert script("pages").start_text(wide) == "weights of standard deviation 0.02, 5 % of warm-up"
+    said = "weights of standard deviation 0.02, learning rate rising for 5 % of the steps"
+    assert script("pages").start_text(wide) == said
 
 
 def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

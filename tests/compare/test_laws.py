@@ -166,7 +166,7 @@ def test_points_that_bend_give_no_crossing() -> None:
     assert compared is not None
     found = compared.to_dict()
     assert (found["bends"], found["vanishes"], found["doubles"]) == (True, None, None)
-    assert answer({"name": "lory", "trend": found}, "dense").endswith("no crossing claimed: the points bend.")
+    assert answer({"name": "lory", "trend": found}, "dense").endswith("no crossing is claimed.")
     as_if_straight = replace(compared, bends=False).to_dict()
     assert "the gain shrinks and vanishes at" in answer({"name": "lory", "trend": as_if_straight}, "dense")
 

@@ -18,7 +18,7 @@ from compare.conftest import Compared, compare_here, overrides, train_here
 from loriini.cli import main
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
-from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
+from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at, unequal_warmups
 from loriini.compare.running import Trial
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 from loriini.train.metrics import METRICS, read_metrics
@@ -129,6 +129,18 @@ def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Pa
         "The runs differ in tokens of training: 768 (lory steps=12); 896 (lory steps=14).",
         "The runs differ in steps: 12 (lory steps=12); 14 (lory steps=14).",
     ]
+
+
+def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:
+    cells = [
+        {"name": "dense"},
+        {"name": "lory", "dense_share": 0.05},
+        {"name": "lory", "dense_share": 0.05},
+        {"name": "aoe", "dense_share": 0.0},
+    ]
+    (remark,) = unequal_warmups(cells)
+    assert remark.endswith(": 5% of the steps (lory); 0% of the steps (aoe).")
+    assert not list(unequal_warmups(cells[:3]))
 
 
 def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ Found = Mapping[str, Any]
 """A mean, or FLOPs, with `low` and `high`."""
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
-BENT = "no crossing claimed: the points bend"
+BENT = (
+    "The points bend, so that a power law fits them badly: read the measured difference of each size; no "
+    "crossing is claimed"
+)
 LAW = "Loss = a · FLOPs^(−b)"
 LAW_NOTE = (
     "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there are four "
@@ -76,10 +79,10 @@ def answer(design: Design, baseline: str) -> str:
     towards = f"With ten times the compute the difference changes by {change}"
     if slope["low"] is None:
         return f"{now}. {towards}; one seed and two sizes give no interval."
+    if found["bends"]:
+        return f"{now}. Ten times the compute changes this by {change}. {BENT}."
     if not is_decided(slope):
         return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
-    if found["bends"]:
-        return f"{now}. Within the ladder ten times the compute changes it by {change}; {BENT}."
     if not is_decided(last):
         favoured = baseline if slope["mean"] > 0 else design["name"]
         return f"{now}. {towards}, in favour of {favoured}."

@@ -104,6 +104,8 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "length": cell.run.length,
         "batch_size": cell.run.batch_size,
         "planned_steps": cell.run.steps,
+        # of mixtures alone: a dense model has nothing to warm up
+        **({"dense_share": cell.run.warmup.dense_share} if cell.run.model.num_experts > 1 else {}),
     }
     if (trial.folder / METRICS).exists() or failure is None:
         row |= training_measures(trial)
@@ -291,6 +293,7 @@ def remarks(cells: Cells) -> Iterator[str]:
                 f"{value:,.0f} ({names})" if value != str(value) else names for value, names in named.items()
             )
             yield f"The runs differ in {what}: {'; '.join(shown)}."
+    yield from unequal_warmups(trained)
     active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
     if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
         listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
@@ -304,6 +307,17 @@ def remarks(cells: Cells) -> Iterator[str]:
             state = {"started": "is not finished"}.get(cell["state"], cell["state"])
             reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
             yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
+
+
+def unequal_warmups(cells: Cells) -> Iterator[str]:
+    """Which mixtures begin as a dense model, where not all do."""
+    of_share = defaultdict[float, list[str]](list)
+    for cell in cells:
+        if "dense_share" in cell and cell["name"] not in of_share[cell["dense_share"]]:
+            of_share[cell["dense_share"]].append(cell["name"])
+    if sum(map(bool, of_share.values())) > 1:
+        shown = "; ".join(f"{share:.0%} of the steps ({listing(own)})" for share, own in of_share.items())
+        yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
 
 
 def without_nan(value: Any) -> Any:

@@ -135,7 +135,8 @@ def check_mesh(
         ),
         (
             batch_size % world_size != 0,
-            f"batch_size is {batch_size}, not a multiple of the {world_size} processes; change one of them",
+            f"batch_size is {batch_size}, not a multiple of the {world_size} processes: change "
+            "--batch_size, or how many there are",
         ),
         (
             not whole and width % experts != 0,
