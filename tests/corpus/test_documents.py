@@ -9,6 +9,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
+from loriini.sources.streams import DocumentStream
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -70,6 +71,42 @@ def test_other_inputs_are_read_again_after_an_interruption(
         with pytest.raises(KeyboardInterrupt):
             write("one")
     assert [d.text for d in stored_documents(write("two"))] == ["two"]
+
+
+def test_streams_are_read_once_whichever_others_come_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their documents stay in the order of the streams; one that is given twice is read twice."""
+    reads = []
+
+    def stream(name: str) -> DocumentStream:
+        def read(drop: OnDrop) -> list[Document]:
+            reads.append(name)
+            return [Document(name, name, "x"), Document(f"{name} too", f"{name} too {len(reads)}", "x")]
+
+        return DocumentStream(read, name)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("loriini.corpus.documents._compare", stop)
+        for names, new in (("bcbd", "bcbd"), ("abcbd", "a"), ("bcdb", ""), ("dac", "")):
+            reads.clear()
+            with pytest.raises(KeyboardInterrupt):
+                write_documents(tmp_path / "documents", [stream(name) for name in names], {})
+            assert "".join(reads) == new
+    built = write_documents(tmp_path / "documents", [stream(name) for name in "dbab"], {})
+    assert [d.text for d in stored_documents(built)] == [
+        "d",
+        "d too 4",
+        "b",
+        "b too 1",
+        "a",
+        "a too 1",
+        "b too 3",
+    ]
+    assert reads == []
 
 
 def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:

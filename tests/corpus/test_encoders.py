@@ -1,3 +1,4 @@
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -162,16 +163,29 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
         encoders.load_encoder(str(tmp_path / "empty"))
 
 
-@pytest.mark.parametrize("modules", [False, True], ids=["auto_map", "modules.json"])
+MODULES = "sentence_transformers.sentence_transformer.modules"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        None,
+        "planted.Planted",
+        "sentence_transformers.base.modules.router.Router",
+        "sentence_transformers.models.Asym",
+        f"{MODULES}.word_embeddings.WordEmbeddings",
+    ],
+)
 def test_code_in_an_encoders_folder_is_not_run(
-    modules: bool, plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: str | None, plain_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Neither what its settings name (None), nor its modules, nor what the settings of these name."""
     monkeypatch.chdir(tmp_path)
     folder = Path(shutil.copytree(plain_model, tmp_path / "encoder"))
-    planted(folder)
+    planted(folder, module or "planted.Planted")
     monkeypatch.syspath_prepend(folder)
-    if modules:
-        with pytest.raises(InputError, match=r"its modules\.json names code, planted\.Planted"):
+    if module:
+        with pytest.raises(InputError, match=rf"its modules\.json names code, {re.escape(module)}, which"):
             encoders.load_encoder(str(folder))
     else:
         (folder / "modules.json").unlink()

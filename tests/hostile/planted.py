@@ -24,8 +24,12 @@ AUTO_MAP = {
 }
 
 
-def planted(folder: Path) -> None:
-    """A module beside the weights, and every name by which it might be imported."""
+def planted(folder: Path, module: str = "planted.Planted") -> None:
+    """A module beside the weights, and every name by which it might be imported.
+
+    `module` is what modules.json names; Router and WordEmbeddings of sentence-transformers import what their
+    own settings name.
+    """
     (folder / "planted.py").write_text(CODE + "class Planted: pass\n")
     for name in (
         "__init__",
@@ -36,9 +40,10 @@ def planted(folder: Path) -> None:
     ):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.py").write_text(CODE)
-    (folder / "modules.json").write_text(
-        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "planted.Planted"}])
-    )
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": module}]))
+    router = {"types": {"a": "planted.Planted"}, "structure": {"query": ["a"], "document": ["a"]}}
+    (folder / "router_config.json").write_text(json.dumps({**router, "parameters": {}}))
+    (folder / "wordembedding_config.json").write_text(json.dumps({"tokenizer_class": "planted.Planted"}))
     for name in ("pytorch_model.bin", "model.pt", "adapter_model.bin", "training_args.bin", "encoder.pickle"):
         (folder / name).write_bytes(pickle.dumps(Marker()))
     for name in ("config.json", "tokenizer_config.json"):

@@ -50,6 +50,8 @@ FORMATS = {
     "a.jsonl": lines(*RECORDS),
     "a.json": lines(*RECORDS),
     "a.ndjson": lines(*RECORDS),
+    "a.jsonlines": lines(*RECORDS),
+    "a.jl": lines(*RECORDS),
     "a.csv": separated(","),
     "unix.csv": b"\xef\xbb\xbf" + separated(",", "\n"),
     "a.tsv": separated("\t"),

@@ -107,6 +107,42 @@ def test_json_in_a_folder_is_text_and_compressed_json_is_json_lines(tmp_path: Pa
     assert set(texts(tmp_path)[1:]) == {"x"}
 
 
+ANOTHER_NAME = "JSON lines under another name"
+
+
+@pytest.mark.parametrize("name", ["train.json", "part-00000", "part-00000.gz", "data.txt"])
+def test_json_lines_under_another_name_are_no_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("good")
+    content = b"\xef\xbb\xbf" + lines(GOOD, b"", b' {"id": 1, "text": "two"}', b"{")
+    (tmp_path / name).write_bytes(COMPRESSED[".gz"](content) if name.endswith(".gz") else content)
+    with pytest.raises(
+        InputError, match=rf"{name}: {ANOTHER_NAME} .*; fix the file's name: let it end in \.jsonl, or pass"
+    ):
+        texts(tmp_path)
+    read, dropped = skipping(tmp_path)
+    assert (read, [(d.where, d.reason) for d in dropped]) == (
+        ["good"],
+        [(f"{tmp_path}/{name}", ANOTHER_NAME)],
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"text": "one line"}\n',
+        '{"text": "one"}\nprose\n',
+        '{"text": "one"}\n{"body": "two"}\n',
+        '{"text": "one"}\n{not JSON}\n',
+        '{\n  "text": "settings"\n}\n',
+        '["text"]\n{"text": "two"}\n',
+        "prose\n" + '{"text": "quoted"}\n' * 2,
+    ],
+)
+def test_other_text_with_json_is_text(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    assert texts(tmp_path) == texts(tmp_path / "a.txt") == [content]
+
+
 @pytest.mark.parametrize("name", ["a.jsonl.bz2", "b.TAR", "c.tar.gz", "d.jsonl.gz.zst", "e.zip"])
 def test_unreadable_archives_are_bad_records(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\0")

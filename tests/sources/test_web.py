@@ -80,13 +80,62 @@ def test_pages_are_documents_and_other_records_are_dropped(tmp_path: Path, name:
 
 
 def test_extracted_texts(tmp_path: Path) -> None:
-    contents = (b"caf\xc3\xa9", b"caf\xe9", b"after")
+    contents = (b"caf\xc3\xa9", b"caf\xe9", b"", b"after")
     path = tmp_path / "a.warc.wet.gz"
     records = [frame("conversion", i, c, **{"Content-Type": "text/plain"}) for i, c in enumerate(contents)]
     path.write_bytes(PACK["a.warc.gz"](records))
-    with pytest.raises(InputError, match=r"a\.warc\.wet\.gz:2: not valid UTF-8"):
-        read(path)
-    assert [document.text for document in read(path, [], "skip")] == ["café", "after"]
+    dropped: list[Dropped] = []
+    assert [document.text for document in read(path, dropped)] == ["café", "after"]
+    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == [
+        (f"{path}:2", "text that cannot be decoded", False),
+        (f"{path}:3", "no text in the page", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    {
+        "text/plain; charset=iso-8859-1": b"caf\xe9",
+        "text/plain;format=flowed; Charset = 'UTF-16'": "café".encode("utf-16"),
+        "text/plain": b"caf\xc3\xa9",
+        "text/plain; charset=": b"caf\xc3\xa9",
+        "text/plain; charset=unheard-of": b"caf\xc3\xa9",
+        "text/plain; charset=bz2": b"caf\xc3\xa9",
+        "text/plain; charset=punycode": b"caf\xc3\xa9",  # takes quadratic time
+    }.items(),
+)
+def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.warc"
+    identified = {"Content-Type": kind, "WARC-Identified-Payload-Type": "text/plain"}
+    path.write_bytes(response(1, content, kind) + frame("resource", 2, content, **identified))
+    assert [document.text for document in read(path)] == ["café"] * 2
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (response(1, b" \n", "text/plain"), "no text in the page"),
+        (response(1, b"caf\xe9", "text/plain"), "text that cannot be decoded"),
+        (response(1, b"a\x81", "text/plain; charset=windows-1252"), "text that cannot be decoded"),
+        (response(1, b"+2AA-", "text/plain; charset=undefined"), None),
+        (response(1, b"+2AA-", "text/plain; charset=utf-7"), None),  # half a surrogate pair
+        (frame("response", 1, b""), "no HTTP response"),
+        (frame("response", 1, b"lory.example. 300 IN A 1.2.3.4"), "no HTTP response"),
+        (frame("resource", 1, b"", **{"Content-Type": "text/plain"}), "no text in the page"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_records_that_are_no_pages_or_have_no_text_are_no_errors(
+    on_error: str, record: bytes, reason: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.warc"
+    path.write_bytes(record + RECORDS[6])
+    dropped: list[Dropped] = []
+    texts = [document.text for document in read(path, dropped, on_error)]
+    assert texts == (["plain words"] if reason else ["+2AA-", "plain words"])
+    assert [(d.where, d.reason, d.is_flaw) for d in dropped] == (
+        [(f"{path}:1", reason, False)] if reason else []
+    )
 
 
 def test_resources_are_read_by_content_type(tmp_path: Path) -> None:
@@ -128,14 +177,6 @@ def test_damage_is_reported_with_the_record_number(tmp_path: Path, monkeypatch: 
         path.write_bytes(RECORDS[0] + frame("metadata", 1, b"x" * 2000)[:-10])
         with pytest.raises(InputError, match=r"a\.warc:2: truncated or damaged archive \(the file ends"):
             read(path)
-
-
-def test_a_response_without_http_is_bad(tmp_path: Path) -> None:
-    path = tmp_path / "a.warc"
-    path.write_bytes(frame("response", 1, b"no HTTP at all") + RECORDS[1])
-    with pytest.raises(InputError, match=r"a\.warc:1: no HTTP response"):
-        read(path)
-    assert [document.id for document in read(path, [], "skip")] == ["<urn:1>"]
 
 
 @pytest.mark.parametrize("name", PACK)

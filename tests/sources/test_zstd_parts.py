@@ -5,10 +5,11 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import IO
 
 import pytest
 import zstandard
-from stored import SKIP, STOP, finished_reads, read_in_parts, read_then_interrupted, stored
+from stored import SKIP, STOP, dropped_places, finished_reads, read_in_parts, read_then_interrupted, stored
 from zstd_files import EMPTY, SKIPPABLE, in_frames
 
 from covering import grid
@@ -18,6 +19,7 @@ from loriini.jobs.processes import ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Dropped, ReadOptions, streams
 from loriini.sources.document import Document
+from loriini.sources.files import open_binary
 from loriini.sources.inputs import InputFile
 from loriini.sources.streams import number_lines, open_streams
 
@@ -105,6 +107,31 @@ def test_parts_of_frames_give_the_bytes_of_one_task(
     inputs = [str(tmp_path / "small.jsonl"), f"{path}:0.7", f"again={path}"]
     assert read_in_parts(tmp_path, inputs, part_bytes, monkeypatch, execute)[1] > 4
     with pytest.raises(InputError, match=r"large\.jsonl\.zst:10: "):
+        stored(tmp_path / "stop", inputs, STOP)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.zst"])
+def test_a_file_in_parts_that_cannot_be_opened_is_reported_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = joined(GOOD)
+    path = packed(tmp_path / name, in_frames(content, 50) if name.endswith(".zst") else content)
+    good = packed(tmp_path / "b.jsonl", b'{"text": "good"}\n')
+    inputs = [str(path), str(good)]
+    monkeypatch.setattr(streams, "PART_BYTES", 100)
+    monkeypatch.setattr(streams, "TASK_BYTES", 1)
+    assert len(open_streams(inputs, SKIP)[0]) > 2
+
+    def refuse(opened: str) -> IO[bytes]:
+        if opened == str(path):
+            raise PermissionError(13, "Permission denied")
+        return open_binary(opened)
+
+    for module in ("compressed", "frames", "inputs"):
+        monkeypatch.setattr(f"loriini.sources.{module}.open_binary", refuse)
+    assert stored(tmp_path / "out", inputs, SKIP) == ["good"]
+    assert dropped_places(tmp_path / "out") == [(str(path), "unreadable file")]
+    with pytest.raises(InputError, match=rf"{name}: unreadable file .*Permission denied.*; fix the file"):
         stored(tmp_path / "stop", inputs, STOP)
 
 

@@ -155,12 +155,8 @@ def _write(
     streams = [DocumentStream(sources, digest([settings, inputs]))] if callable(sources) else sources
     streams = number_lines(streams, folder, execute)
     reads = [
-        # "lengths": an earlier version's chunks had none.
-        Task(
-            f"read-{i:05d}-{digest(['lengths', stream.identity])}",
-            partial(_read, stream.read, SHARD_CHARACTERS),
-        )
-        for i, stream in enumerate(streams)
+        Task(name, partial(_read, stream.read, SHARD_CHARACTERS))
+        for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
     for task, stream in zip(reads, streams, strict=True):
         if stream.stops_at_flaws and _dropped_flaws(task, parts):
@@ -186,6 +182,15 @@ def _write(
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
     return _counts(read, kept)
+
+
+def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
+    """A name for each stream's task by what it reads, so that it is found again beside other streams."""
+    times = Counter[str]()
+    for stream in streams:
+        name = f"read-{digest(['lengths', stream.identity])}"  # an earlier version's chunks had no lengths
+        times[name] += 1
+        yield f"{name}-{times[name]}" if times[name] > 1 else name
 
 
 def _dropped_flaws(task: Task, parts: Path) -> bool:

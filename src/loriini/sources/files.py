@@ -38,6 +38,11 @@ def without_query(path: str | Path) -> str:
     return re.split("[?#]", text, maxsplit=1)[0] if re.match(r"(\w+::)*https?://", text) else text
 
 
+def as_utf8(name: str) -> str:
+    r"""A file name with `\udce9` for a byte e9 that is not UTF-8, since ids and domains must be."""
+    return name.encode(errors="backslashreplace").decode()
+
+
 def open_binary(path: str | Path) -> IO[bytes]:
     """Open a file for reading bytes; raises OSError."""
     if not is_remote(path):

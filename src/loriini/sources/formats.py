@@ -1,10 +1,19 @@
 """Readers of file formats, by file name."""
 
 import codecs
+import io
 from collections.abc import Callable
+from itertools import islice
 
 from loriini.sources.compressed import COMPRESSED, open_stream, suffixes
-from loriini.sources.readers import read_arrow, read_csv, read_json_lines, read_parquet, read_tsv
+from loriini.sources.readers import (
+    parse_object,
+    read_arrow,
+    read_csv,
+    read_json_lines,
+    read_parquet,
+    read_tsv,
+)
 from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
 
@@ -17,6 +26,8 @@ UNREADABLE_ARCHIVES = (
 READERS: dict[str, Callable[[str, Fields], Records]] = {
     ".jsonl": read_json_lines,
     ".ndjson": read_json_lines,
+    ".jsonlines": read_json_lines,
+    ".jl": read_json_lines,
     ".json": read_json_lines,
     ".csv": read_csv,
     ".tsv": read_tsv,
@@ -38,10 +49,13 @@ def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | 
 
 
 def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
-    """A whole text file as record 0. Other files in a folder are no error."""
+    """A whole text file as record 0. Other files in a folder are no error, unless they are JSON lines."""
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
+    if _is_json_lines(content, fields):
+        detail = "they would be one document of plain text"
+        raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
     if len(content) > MAX_RECORD_BYTES:
         raise BadRecord(TOO_LONG, "a text file is one document", fix="file")
     if b"\0" in content:
@@ -53,6 +67,17 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     if not text.strip():
         raise BadRecord("empty text", fix=fix)
     yield 0, {fields.text: text}
+
+
+def _is_json_lines(content: bytes, fields: Fields) -> bool:
+    """Whether the first two lines that are not blank are JSON objects with the text field."""
+    lines = list(islice(filter(bytes.strip, io.BytesIO(content)), 2))
+    if len(lines) < 2 or not lines[1].lstrip().startswith(b"{"):
+        return False
+    try:
+        return all(fields.of(parse_object(line))[0] is not None for line in lines)
+    except BadRecord:
+        return False
 
 
 def _refuse_archive(path: str, fields: Fields) -> Records:

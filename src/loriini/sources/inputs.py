@@ -15,6 +15,7 @@ from loriini.jobs.artifact import digest
 from loriini.sources.compressed import suffixes
 from loriini.sources.dropped import no_documents
 from loriini.sources.files import (
+    as_utf8,
     files_at,
     fingerprint,
     is_changed_remotely,
@@ -213,7 +214,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
     paths = files_at(spec.path)
     if paths is None:
-        name = _as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
+        name = as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
         domain = spec.name or domain_from_name(name)
         return [InputFile(spec.path, name, domain, spec.weight, size=size_of(spec.path))]
     if not paths:
@@ -231,13 +232,8 @@ def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
     else:
         folder = root if is_remote(root) else os.path.abspath(root)
         domain = name.split("/")[0] if "/" in name else os.path.basename(folder)
-    name, domain = _as_utf8(name), _as_utf8(domain)
+    name, domain = as_utf8(name), as_utf8(domain)
     return InputFile(path, name, spec.name or domain, spec.weight, in_folder=True, size=size_of(path))
-
-
-def _as_utf8(name: str) -> str:
-    r"""A file name with `\udce9` for a byte e9 that is not UTF-8, since ids and domains must be."""
-    return name.encode(errors="backslashreplace").decode()
 
 
 def _paths_of(spec: InputSpec) -> list[str]:

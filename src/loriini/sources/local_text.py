@@ -21,6 +21,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from loriini.sources.document import Document
+from loriini.sources.files import as_utf8
 from loriini.sources.sampling import hash_fraction, heldout_groups, take_evenly
 
 MAX_CHARACTERS_PER_DOMAIN = 8_000_000
@@ -87,10 +88,10 @@ def standard_library(max_characters: int = 1_500_000) -> list[Document]:
     """Return code and docstrings of the Python standard library, about `max_characters`, in hash order."""
     root = Path(sysconfig.get_paths()["stdlib"])
     documents: list[Document] = []
-    for path in sorted(root.glob("*.py"), key=lambda p: hash_fraction(p.name)):
+    for path in sorted(root.glob("*.py"), key=lambda p: hash_fraction(as_utf8(p.name))):
         if sum(len(document.text) for document in documents) >= max_characters:
             break
-        source = LocalFile(path, path.name, "stdlib", "python", _size(path))
+        source = LocalFile(path, as_utf8(path.name), "stdlib", "python", _size(path))
         if source.size <= MAX_FILE_BYTES:
             documents += (d for d in _read(source) if len(d.text.strip()) >= MIN_CHARACTERS)
     return documents
@@ -159,7 +160,8 @@ def _share_out(grouped: Iterable[tuple[Document, str]], limit: int) -> list[Docu
 def _local_files() -> Iterator[LocalFile]:
     """The usable files of packages, the standard library and shared trees, each path once."""
     seen: set[Path] = set()
-    for path, name, group in [*_package_files(), *_tree_files()]:
+    for path, *names in [*_package_files(), *_tree_files()]:
+        name, group = map(as_utf8, names)
         kind = _kind(PurePath(name))
         if kind and path not in seen and EXCLUDED.isdisjoint(PurePath(name).parts):
             seen.add(path)
@@ -171,7 +173,8 @@ def _local_files() -> Iterator[LocalFile]:
 def _package_files() -> Iterator[tuple[Path, str, str]]:
     """(path, name, group) of the files in the records of installed packages."""
     paths = sysconfig.get_paths()
-    installed = {d.name: d for d in distributions(path=sorted({paths["purelib"], paths["platlib"]}))}
+    found = distributions(path=sorted({paths["purelib"], paths["platlib"]}))
+    installed = {d.name: d for d in found if d.name}  # a folder that an uninstallation left has none
     for name, distribution in sorted(installed.items()):
         for file in distribution.files or ():
             if ".." not in file.parts:

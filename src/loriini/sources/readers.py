@@ -28,7 +28,7 @@ def _objects(lines: Iterable[bytes], first: int) -> Records:
     for number, line in enumerate(lines, first):
         if line.strip():
             try:
-                yield number, _parse(line)
+                yield number, parse_object(line)
             except BadRecord as bad:
                 yield number, bad
 
@@ -141,7 +141,7 @@ def _broken_row(error: csv.Error) -> BadRecord:
     return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes) -> dict[str, Any]:
     """A line's JSON object; raises BadRecord."""
     if len(line) > MAX_RECORD_BYTES:
         raise BadRecord(TOO_LONG, "is this JSON lines?")

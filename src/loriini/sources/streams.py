@@ -80,7 +80,8 @@ def number_lines(
 ) -> list[DocumentStream]:
     """The streams, in which parts of JSON lines know how many lines come before; tasks count them.
 
-    A file with a damaged part is one stream again: it is read up to the damage, which is reported once.
+    A file with a part that is damaged or cannot be read is one stream again: it is read up to there, and
+    this is reported once.
     """
     parts = {stream.identity: stream.part for stream in streams if stream.part and stream.part.span}
     tasks = [Task(f"lines-{name}", partial(_count_newlines, part)) for name, part in parts.items()]
@@ -105,10 +106,10 @@ def number_lines(
 
 
 def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str, int | None]:
-    """The line ends in a part; None if it is damaged."""
+    """The line ends in a part; None if it is damaged or cannot be read."""
     try:
         return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
-    except DAMAGE:
+    except (OSError, *DAMAGE):
         return {"newlines": None}
 
 

@@ -4,8 +4,10 @@ The record framing is parsed here, because warcio accepts a damaged archive and 
 warcio undoes chunking and compression of a response, and trafilatura extracts the text of its HTML.
 """
 
+import codecs
 import io
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO
 
@@ -22,6 +24,9 @@ HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
 """The longest header of a record, and the longest page, unpacked: parsing takes many times its size."""
 
 HTML = ("text/html", "application/xhtml+xml")
+CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
+NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
+"""Python's codecs that no page has: they take quadratic time, or make half a surrogate pair."""
 
 
 def read_warc(path: str, fields: Fields) -> Records:
@@ -46,9 +51,12 @@ def _record(
     if content is None:
         return BadRecord(TOO_LONG, "a record of the web archive", fix=None)  # a video, not a page
     try:
-        return {fields.text: extract(headers, content), fields.id: headers.get("warc-record-id")}
+        text = extract(headers, content)
     except BadRecord as bad:
         return bad
+    if not text.strip():
+        return BadRecord("no text in the page", fix=None)
+    return {fields.text: text, fields.id: headers.get("warc-record-id")}
 
 
 def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
@@ -103,20 +111,31 @@ def _text_of_resource(headers: Headers, content: bytes) -> str:
     return _text(headers, headers.get("content-type", ""), content)
 
 
+def _text_of_conversion(headers: Headers, content: bytes) -> str:
+    """Text that was extracted from a page."""
+    return _decoded(content, headers.get("content-type", ""))
+
+
 def _text(headers: Headers, kind: str, content: bytes) -> str:
-    kind = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
-    if kind == "text/plain":
-        return _text_of_conversion(headers, content)
-    if kind not in HTML:
-        raise BadRecord("neither HTML nor plain text", kind, fix=None)
+    """The text of content of a kind, as HTTP names it; what the archive identified goes before."""
+    form = headers.get("warc-identified-payload-type", kind).split(";")[0].strip().lower()
+    if form == "text/plain":
+        return _decoded(content, kind)
+    if form not in HTML:
+        raise BadRecord("neither HTML nor plain text", form, fix=None)
     return _text_of_html(content)
 
 
-def _text_of_conversion(headers: Headers, content: bytes) -> str:
+def _decoded(content: bytes, kind: str) -> str:
+    """Plain text, decoded by the charset of its kind; by UTF-8 where none is named, or an unknown one."""
+    named = CHARSET.search(kind)
     try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
+        charset = codecs.lookup(named[1]).name if named else "utf-8"
+        return content.decode("utf-8" if charset in NO_CHARSETS else charset)
+    except LookupError:
+        return _decoded(content, "")
+    except UnicodeError as error:
+        raise BadRecord("text that cannot be decoded", error, fix=None) from None
 
 
 def _text_of_html(html: bytes) -> str:
@@ -128,9 +147,7 @@ def _text_of_html(html: bytes) -> str:
         text = extract(html, include_comments=False)
     except Exception as error:  # pages can be anything, and so can the parser's errors
         raise BadRecord("page that cannot be parsed", error, fix=None) from None
-    if not text:
-        raise BadRecord("no text in the page", fix=None)
-    return text
+    return text or ""
 
 
 def _unpacked(stream: IO[bytes]) -> bytes:
@@ -148,7 +165,7 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
     from warcio.archiveiterator import ArchiveIterator
 
     if not content.startswith(b"HTTP/"):
-        raise BadRecord("no HTTP response")
+        raise BadRecord("no HTTP response", fix=None)
     head = WARC_HEAD.format(len(content)).encode()
     try:
         record = next(ArchiveIterator(io.BytesIO(head + content + b"\r\n\r\n")))
@@ -157,7 +174,7 @@ def _http(content: bytes) -> tuple[str, str, bytes]:
     except BadRecord:
         raise
     except Exception as error:  # responses can be anything, and so can warcio's errors
-        raise BadRecord("response that cannot be parsed", error) from None
+        raise BadRecord("response that cannot be parsed", error, fix=None) from None
 
 
 TEXT_OF: dict[str, Callable[[Headers, bytes], str]] = {
