@@ -184,6 +184,15 @@ def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -
         export_corpus(corpus, "megatron", tmp_path)
 
 
+def test_a_link_to_nothing_leads_to_the_export(corpus: Corpus, tmp_path: Path) -> None:
+    link, place = tmp_path / "link", tmp_path / "elsewhere" / "there"
+    link.symlink_to(place)
+    assert export_corpus(corpus, "megatron", link) == link
+    assert link.is_symlink()
+    assert (place / "instances.bin").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_locked_folder_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[1, 2]]}), tmp_path / "set.parquet")
     (tmp_path / "back").mkdir()

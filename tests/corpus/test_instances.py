@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
     tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
-    with pytest.raises(RuntimeError, match="3 documents, 2 of them distinct"):
+    with pytest.raises(ValueError, match="3 documents, 2 of them distinct"):
         instances.write_instances(
             tmp_path / "instances", tokens, order_artifact(tmp_path / "order", [1, 0, 1]), length=2
         )
@@ -122,7 +123,28 @@ def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     nothing = instances.Pieces(np.zeros(3, int), np.zeros(0, int), np.zeros(0, np.int32))
     ids = np.array([[1, 2, 3], [4, 5, 6]], np.uint16)
-    opened = instances.Instances(ids, nothing, np.zeros(2, np.uint16), ("a",), vocab_size=6, eos_token_id=0)
+    domains = np.zeros(2, np.uint16)
+    opened = instances.Instances(Path("stage"), ids, nothing, domains, ("a",), vocab_size=6, eos_token_id=0)
     assert opened.read(np.array([0])).tolist() == [[1, 2, 3]]
-    with pytest.raises(InputError, match="holds the id 6 of 6; the corpus is damaged"):
+    with pytest.raises(InputError, match=r"stage/instances\.bin: holds the id 6 of 6; the corpus is damaged"):
         opened.read(np.array([1]))
+
+
+@pytest.mark.parametrize("documents", [1, 300])
+def test_a_pickle_holds_no_tokens(documents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tokens = tokens_artifact(
+        Path("tokens"), [[5 + i % 90] * 99 + [EOS] for i in range(documents)], [2] * documents
+    )
+    order = order_artifact(Path("order"), list(range(documents)))
+    opened = instances.open_instances(instances.write_instances(Path("instances"), tokens, order, length=9))
+    pickled = pickle.dumps(opened)
+    assert len(pickled) < 1000
+    monkeypatch.chdir("/")
+    read = pickle.loads(pickled)
+    every = np.arange(len(opened))
+    assert len(every) == documents * 10
+    assert np.array_equal(read.read(every), opened.read(every))
+    assert np.array_equal(read.positions(every), opened.positions(every))
+    assert np.array_equal(read.labels(every), opened.labels(every))
+    assert (read.label_names, read.vocab_size, read.eos_token_id) == (opened.label_names, 1000, EOS)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from corpus import topics
 from loriini.corpus.prepare import Corpus
@@ -15,6 +16,7 @@ from loriini.corpus.verify import explained_damage, verify
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 
+Capture = pytest.CaptureFixture[str]
 NAMES = [stage.name for stage in STAGES]
 
 
@@ -61,10 +63,47 @@ def test_nothing_is_read_again_when_memory_is_out(error: Exception, copy: Path) 
         whole = file.read()
         file.truncate(9)
     with pytest.raises(InputError, match=r"order\.npy is not what was written"), explained_damage(copy):
-        raise RuntimeError("damage")
+        raise ValueError("damage")
     with pytest.raises(type(error)), explained_damage(copy):
         raise error
     (copy / "order" / "order.npy").write_bytes(whole)
+
+
+OF_WORKER = 'tokens-00000 failed:\nTraceback (most recent call last):\n  File "a.py"\n{}: reason\n'
+
+
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (ValueError("reason"), "ValueError: reason"),
+        (KeyError("reason"), "KeyError: 'reason'"),
+        (EOFError("reason"), "EOFError: reason"),
+        (FileNotFoundError("reason"), "FileNotFoundError: reason"),
+        (zstandard.ZstdError("reason"), "ZstdError: reason"),
+        (RuntimeError(OF_WORKER.format("zstandard.ZstdError")), "zstandard.ZstdError: reason"),
+        (RuntimeError(OF_WORKER.format("IndexError")), "IndexError: reason"),
+        (RuntimeError("a bug"), None),
+        (RuntimeError(OF_WORKER.format("AttributeError")), None),
+        (PermissionError("no right"), None),
+        (ConnectionError("no network"), None),
+        (InputError("wrong"), None),
+    ],
+    ids=repr,
+)
+def test_files_are_read_again_only_after_an_error_of_damage(
+    error: Exception, named: str | None, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    read: list[tuple[Path, str]] = []
+    monkeypatch.setattr(
+        "loriini.corpus.verify.verify", lambda out: read.append((out, capsys.readouterr().err))
+    )
+    with pytest.raises(type(error)) as raised, explained_damage(corpus.folder):
+        raise error
+    assert raised.value is error
+    assert [out for out, _ in read] == ([corpus.folder] if named else [])
+    for _, printed_before in read:
+        assert printed_before.startswith(f"warning: {corpus.folder}: checking whether its files are damaged")
+        assert printed_before.endswith(f"because of {named}\n")
 
 
 def lose(counts: dict[str, int], name: str) -> None:

@@ -1,17 +1,21 @@
 """A run or a model becomes a folder: weights, tokenizer, card; what is there is left or refused."""
 
+import copy
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
-from export.exported import CLOSE
+from export.exported import CLOSE, byte_tokenizer
 from loriini import LoriiniForCausalLM
 from loriini.errors import InputError
 from loriini.export import export
 from loriini.export.export import ExportSettings, export_model, export_run
+from loriini.export.weights import probe
 from runs import EOS, VOCABULARY, tiny_run, trained, write_tokenizer
 from tiny import run, tiny_model
 
@@ -87,6 +91,74 @@ def test_weights_have_the_type_asked_for(
     torch.testing.assert_close(loaded.float()(torch.tensor([PROMPT])).logits, expected, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("design", "to"), [("mixtral", "hf"), ("label", "hf"), ("random", "hf"), ("mixtral", "mixtral")]
+)
+@torch.no_grad()
+def test_the_difference_is_that_of_the_weights_as_written(
+    design: str, to: str, dtype: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    model = model_of(design)
+    before = probe(model, None, None)
+    folder = export_model(model, tokenizer, ExportSettings(to, dtype=dtype), tmp_path / "out")
+    recorded = json.loads((folder / "export.json").read_text())["max_logit_difference"]
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert loaded.dtype == getattr(torch, dtype)
+    assert recorded == pytest.approx(before.difference(loaded), rel=1e-6)
+    assert recorded > 1e-4, "far above that of float32, as rounding is"
+    said = f"was {recorded:.1e} ({dtype}, the model in float32)"
+    assert (said in (folder / "README.md").read_text()) == (to != "hf")
+
+
+@pytest.mark.parametrize("to", ["hf", "mixtral"])
+def test_float32_logits_differ_by_rounding_alone(
+    to: str, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    settings = ExportSettings(to, dtype="float32")
+    folder = export_model(model_of("mixtral"), tokenizer, settings, tmp_path / "out")
+    recorded = json.loads((folder / "export.json").read_text())["max_logit_difference"]
+    assert recorded == 0.0 if to == "hf" else recorded < 1e-4
+
+
+def test_logits_that_are_not_finite_are_refused(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of("mixtral")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1e4)
+        assert model.lm_head.weight.abs().max() < 60_000
+        model.model.norm.weight.fill_(1e3)
+    for to in ("hf", "mixtral"):
+        with pytest.raises(InputError, match="--dtype float16: the logits are not finite; choose bfloat16"):
+            export_model(
+                copy.deepcopy(model), tokenizer, ExportSettings(to, dtype="float16"), tmp_path / "out"
+            )
+    with torch.no_grad():
+        model.model.norm.weight.fill_(3e38)
+    with pytest.raises(InputError, match="the model's logits are not finite: the model diverged"):
+        export_model(model, tokenizer, ExportSettings("mixtral"), tmp_path / "out")
+    broken = model_of("mixtral")
+    with torch.no_grad():
+        broken.lm_head.weight[0] = torch.nan
+    monkeypatch.setattr(export, "convert", lambda *_: broken)
+    with pytest.raises(RuntimeError, match="the exported model's logits differ by nan"):
+        export_model(model_of("mixtral"), tokenizer, ExportSettings("mixtral"), tmp_path / "out")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["to an empty folder", "to nothing"])
+def test_a_link_leads_to_the_export(exists: bool, tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    link, place = tmp_path / "link", tmp_path / "elsewhere" / "there"
+    if exists:
+        place.mkdir(parents=True)
+    link.symlink_to(place)
+    assert export_model(model_of("lory"), tokenizer, ExportSettings("hf"), link) == link
+    assert link.is_symlink()
+    assert (place / "config.json").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "elsewhere"}
+
+
 @pytest.mark.parametrize(
     ("design", "settings", "reason"),
     [
@@ -111,6 +183,23 @@ def test_what_cannot_be_exported_is_refused_and_leaves_nothing(
     with pytest.raises(InputError, match=reason):
         export_model(model, tokenizer, settings, tmp_path / "out")
     assert not any(tmp_path.iterdir())
+
+
+def test_what_a_gguf_file_needs_is_missed_before_the_work(
+    tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "convert", lambda *_: pytest.fail("converted"))
+    model, settings = model_of("mixtral"), ExportSettings("gguf")
+    monkeypatch.setitem(sys.modules, "gguf", types.ModuleType("gguf"))
+    with pytest.raises(InputError, match="its tokenizer is not a byte-level BPE"):
+        export_model(model, tokenizer, settings, tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(InputError, match="--to gguf needs the gguf package"):
+        export_model(model, byte_tokenizer(), settings, tmp_path / "out")
+    folder = trained(tiny_run(steps=2), tmp_path)
+    monkeypatch.setattr(export, "load_model", lambda *_: pytest.fail("loaded"))
+    with pytest.raises(InputError, match="--to gguf needs the gguf package"):
+        export_run(folder, settings, tmp_path / "out")
 
 
 def test_options_without_effect_are_refused() -> None:

@@ -34,7 +34,7 @@ class PromptCollator:
         """
         ids = [torch.as_tensor(example["input_ids"], dtype=torch.long) for example in examples]
         lengths_B = torch.tensor([prompt_length(example) for example in examples])
-        labels = [labels_of(example, self.train_on_prompt) for example in examples]
+        labels = [targets_of(example, self.train_on_prompt) for example in examples]
         mask_BL = pad_sequence([torch.ones_like(i) for i in ids], batch_first=True)
         input_ids = pad_sequence(ids, batch_first=True, padding_value=self.pad_token_id)
         return {
@@ -60,7 +60,7 @@ def prompt_length(example: Mapping[str, Any]) -> int:
     return length
 
 
-def labels_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
+def targets_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
     """An example's labels (L,), IGNORED where its fields, or its prompt, leave a token out of the loss.
 
     ValueError where fields differ in length.

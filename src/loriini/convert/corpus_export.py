@@ -1,5 +1,6 @@
 """Corpora to Megatron's indexed data sets and to Hugging Face data sets."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,8 +39,9 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
     """
     if out.exists():
         raise InputError(f"{out}: exists already; choose another --out")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(out) as folder:
+    target = Path(os.path.realpath(out))  # a link cannot be replaced by a folder
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(target) as folder:
         folder.mkdir()
         if form == "megatron":
             _write_megatron(corpus.instances, folder / "instances")

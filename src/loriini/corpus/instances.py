@@ -7,6 +7,8 @@ Axes: N documents, M ordered documents, I instances, P pieces (the parts of docu
 L = length + 1 tokens.
 """
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from loriini.corpus.array_types import Ids
 from loriini.corpus.tokens import TOKEN_FILE, map_ids, open_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, link_or_copy, run_tasks
 from loriini.progress import Advance
 
@@ -58,8 +60,9 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Instances:
-    """Finished instances, mapped from disk."""
+    """Finished instances, mapped from disk; a pickle holds the folder, from which they are mapped again."""
 
+    folder: Path
     tokens_IL: NDArray[np.unsignedinteger]
     pieces: Pieces
     domains_I: NDArray[np.uint16]
@@ -67,6 +70,9 @@ class Instances:
     domain_names: tuple[str, ...]
     vocab_size: int
     eos_token_id: int
+
+    def __reduce__(self) -> tuple[Callable[[Path], "Instances"], tuple[Path]]:
+        return _reopen, (Path(os.path.abspath(self.folder)),)  # numpy would copy what is mapped
 
     def __len__(self) -> int:
         return len(self.tokens_IL)
@@ -85,8 +91,8 @@ class Instances:
         largest = int(tokens_BL.max(initial=0))
         if largest >= self.vocab_size:
             raise InputError(
-                f"{getattr(self.tokens_IL, 'filename', INSTANCE_FILE)}: holds the id {largest} of "
-                f"{self.vocab_size}; the corpus is damaged, check it with `loriini inspect --verify`"
+                f"{self.folder / INSTANCE_FILE}: holds the id {largest} of {self.vocab_size}; "
+                "the corpus is damaged, check it with `loriini inspect --verify`"
             )
         return tokens_BL
 
@@ -114,7 +120,7 @@ def write_instances(
 
     Raises:
         InputError: `length` is not positive, or the corpus is shorter than one instance.
-        RuntimeError: a document is in the order twice (our fault).
+        ValueError: a document is in the order twice (our fault, or damage).
     """
     if length < 1:
         raise InputError(f"length {length} is not positive; choose for example 1024")
@@ -142,7 +148,13 @@ def open_instances(artifact: Artifact) -> Instances:
     if sizes != (count, count, len(pieces.lengths_P), len(pieces.lengths_P)):
         raise ValueError(f"{artifact.folder}: its arrays are not of one length")
     names, vocab_size, eos_token_id = (counts[key] for key in ("domains", "vocab_size", "eos_token_id"))
-    return Instances(tokens.reshape(count, width), pieces, domains_I, tuple(names), vocab_size, eos_token_id)
+    tokens_IL = tokens.reshape(count, width)
+    return Instances(artifact.folder, tokens_IL, pieces, domains_I, tuple(names), vocab_size, eos_token_id)
+
+
+def _reopen(folder: Path) -> Instances:
+    """The instances that a pickle names."""
+    return open_instances(load_artifact(folder))
 
 
 def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Pieces:
@@ -211,7 +223,7 @@ def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: A
     order_M = np.load(order.path("order.npy"))
     distinct = len(np.unique(order_M))
     if distinct != len(order_M):
-        raise RuntimeError(f"the order holds {len(order_M)} documents, {distinct} of them distinct")
+        raise ValueError(f"the order holds {len(order_M)} documents, {distinct} of them distinct")
     pieces = cut_instances(offsets, order_M, size)
     for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
         np.save(folder / name, np.asarray(array))
@@ -250,7 +262,7 @@ def _read_pieces(
         for begin, size in (np.stack([begins_P, lengths_P], 1) * dtype.itemsize).tolist():
             file.seek(begin)
             if file.readinto(buffer[place : place + size]) != size:
-                raise RuntimeError(f"{path}: shorter than {begin + size} bytes")
+                raise EOFError(f"{path}: shorter than {begin + size} bytes")
             place += size
     return read
 

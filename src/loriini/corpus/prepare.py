@@ -163,7 +163,7 @@ def open_corpus(out: Path) -> Corpus:
     if manifest is None:
         inside = sorted(path.parent.name for path in out.glob(f"*/{MANIFEST}") if _is_corpus(path.parent))
         held = f"give the folder of a corpus in it: {', '.join(inside)}"
-        remedy = held if inside else "run `loriini prepare` on it"
+        remedy = held if inside else "give DIR/NAME of `loriini prepare NAME --out DIR`"
         raise InputError(f"{out}: no finished corpus here ({MANIFEST} is absent); {remedy}")
     names = ("tokenizer", "tokens", "instances")
     tokenizer, tokens, instances = (load_artifact(out / name) for name in names)

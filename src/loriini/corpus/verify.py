@@ -1,19 +1,46 @@
 """Whether a corpus is still what was written."""
 
-import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
+
+import zstandard
 
 from loriini.corpus.stages import STAGES, imbalances
 from loriini.errors import InputError, OneLineError, is_out_of_memory
-from loriini.jobs.artifact import MANIFEST, Artifact, check_unused, load_artifact, read_manifest
-from loriini.progress import Advance, no_progress, progress
+from loriini.jobs.artifact import (
+    BYTES_AT_ONCE,
+    MANIFEST,
+    Artifact,
+    check_unused,
+    file_hash,
+    load_artifact,
+    read_manifest,
+)
+from loriini.progress import Advance, no_progress, progress, warn
 
-BYTES_AT_ONCE = 1 << 20
 CORPUS_PARTS = ("settings", "stages", "shared_instance_cosine")
 """Keys of a corpus's manifest that are objects."""
+DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    EOFError,
+    FileNotFoundError,
+    IsADirectoryError,
+    zstandard.ZstdError,
+)
+"""What reading a damaged file raises. Other errors, as of rights or of the network, are not its fault."""
+FROM_WORKER = re.compile(
+    r"^[\w.]*((Value|Decode|Type|Index|Key|Lookup|Overflow|ZeroDivision|EOF|FileNotFound|IsADirectory|Zstd)"
+    r"Error|ArrowInvalid)\b.*",
+    re.MULTILINE,
+)
+"""The same in the traceback of a task, which is all that a worker process sends of its error."""
 
 
 def verify(out: Path) -> int:
@@ -75,13 +102,27 @@ def check_recorded(out: Path, recorded: Mapping[str, Any]) -> None:
 
 @contextmanager
 def explained_damage(out: Path) -> Iterator[None]:
-    """Turn an error that a damaged file of the corpus `out` caused into the InputError of `verify`."""
+    """Turn an error that a damaged file of the corpus `out` caused into the InputError of `verify`.
+
+    Reading every file can take hours, so it follows only an error that damage causes, and a warning of it.
+    """
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OneLineError) and not is_out_of_memory(error):
+        if reason := _sign_of_damage(error):
+            warn(f"{out}: checking whether its files are damaged, because of {shorten(reason, 200)}")
             verify(out)
         raise
+
+
+def _sign_of_damage(error: Exception) -> str | None:
+    """The error's name and message where a damaged file can be its cause."""
+    if isinstance(error, OneLineError) or is_out_of_memory(error):
+        return None
+    if isinstance(error, DAMAGE):
+        return f"{type(error).__name__}: {error}"
+    found = FROM_WORKER.search(str(error)) if type(error) is RuntimeError else None
+    return found and found[0]
 
 
 def damaged(out: Path, name: str, what: str) -> InputError:
@@ -95,12 +136,7 @@ def damaged(out: Path, name: str, what: str) -> InputError:
 
 def _hash(path: Path, advance: Advance) -> str | None:
     """SHA-256 of a file's bytes; None when it cannot be read."""
-    hashed = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
-            while block := file.read(BYTES_AT_ONCE):
-                hashed.update(block)
-                advance()
+        return file_hash(path, advance)
     except OSError:
         return None
-    return hashed.hexdigest()

@@ -1,6 +1,8 @@
 """Export of a run or a model folder: convert, compare, write."""
 
 import json
+import math
+import os
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -15,9 +17,9 @@ from loriini.errors import InputError
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.converting import Decision, convert, decide
 from loriini.export.formats import FORMATS
-from loriini.export.gguf_file import FILE, write_gguf
+from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_a_llama
-from loriini.export.weights import logit_difference
+from loriini.export.weights import Probe, cast, probe
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
@@ -65,6 +67,8 @@ def export_run(run: Path, settings: ExportSettings, out: Path, device: str | Non
     there = {**asdict(settings), "source": source}
     if _is_exported(out, there):
         return _written(out, settings)
+    if settings.to == "gguf":
+        import_gguf()
     if settings.step is None:
         model, tokenizer = load_model(run, device)
         folder = model_folder(run).parent
@@ -96,21 +100,18 @@ def export_model(
         decision = decide(model, tokenizer, settings.prompt, settings.label)
     elif settings.prompt or settings.label:
         raise InputError("--prompt, --label: this model routes every token by itself; leave them out")
-    exported = convert(model, settings.to, decision)
-    difference = 0.0 if exported is model else compare(model, exported, decision)
-    if settings.dtype:
-        exported = exported.to(getattr(torch, settings.dtype))
-        try:
-            check_weights(exported)  # float16 ends at 65,504
-        except ValueError as error:
-            raise InputError(f"--dtype {settings.dtype}: {error}; choose bfloat16 or float32") from error
-    card = model_card(model.config, record, _origin(exported, model, settings, difference))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(out) as folder:
+    if settings.to == "gguf":
+        check_gguf(tokenizer)
+    trained_in, exported = model.dtype, convert(model, settings.to, decision)
+    difference = _finish(exported, model, decision, settings.dtype)
+    how = None if exported is model else _origin(exported, trained_in, settings, difference)
+    card = model_card(model.config, record, how)
+    target = Path(os.path.realpath(out))  # a link cannot be replaced by a folder
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(target) as folder:
         if settings.to == "gguf":
             folder.mkdir()
-            dtype = settings.dtype or str(exported.dtype).removeprefix("torch.")
-            write_gguf(exported, tokenizer, dtype, folder / FILE)
+            write_gguf(exported, tokenizer, _name(exported.dtype), folder / FILE)
             (folder / CARD).write_text(card, encoding="utf-8")
         else:
             save_model_folder(exported, tokenizer, card, folder)
@@ -120,26 +121,56 @@ def export_model(
     return _written(out, settings)
 
 
-def compare(model: LoriiniForCausalLM, exported: PreTrainedModel, decision: Decision) -> float:
-    """The largest difference of a logit between model and export. RuntimeError if in float32 it is large."""
-    difference, scale = logit_difference(model, exported, decision.prompt_BL, decision.labels_B)
-    if model.dtype == torch.float32 and difference > TOLERANCE * max(1.0, scale):
+def _finish(
+    exported: PreTrainedModel, model: LoriiniForCausalLM, decision: Decision, dtype: str | None
+) -> float:
+    """Compare an export with the model, then cast it; returns its largest difference of a logit, as written.
+
+    InputError where the numbers of `dtype` cannot hold its weights or what it computes.
+    """
+    casts = dtype is not None and getattr(torch, dtype) != exported.dtype
+    if exported is model and not casts:
+        return 0.0
+    expected = probe(model, decision.prompt_BL, decision.labels_B)
+    difference = 0.0 if exported is model else compare(expected, exported)
+    if casts:
+        cast(exported, getattr(torch, str(dtype)))
+        refused, remedy = f"--dtype {dtype}", "choose bfloat16 or float32"
+        try:
+            check_weights(exported)  # float16 ends at 65,504
+        except ValueError as error:
+            raise InputError(f"{refused}: {error}; {remedy}") from error
+        difference = expected.difference(exported)
+        if not math.isfinite(difference):
+            raise InputError(f"{refused}: the logits are not finite; {remedy}")
+    return difference
+
+
+def compare(expected: Probe, exported: PreTrainedModel) -> float:
+    """The largest difference of a logit. RuntimeError if it is not finite, or large in float32."""
+    difference = expected.difference(exported)
+    exact = expected.logits_BLV.dtype == torch.float32
+    large = exact and difference > TOLERANCE * max(1.0, expected.scale)
+    if large or not math.isfinite(difference):
         raise RuntimeError(f"the exported model's logits differ by {difference:.1e}; nothing was written")
     return difference
 
 
 def _origin(
-    exported: PreTrainedModel, model: LoriiniForCausalLM, settings: ExportSettings, difference: float
-) -> Exported | None:
-    """What the model card says of the export; None for the model as it is."""
-    if exported is model:
-        return None
+    exported: PreTrainedModel, trained_in: torch.dtype, settings: ExportSettings, difference: float
+) -> Exported:
+    """What the model card says of the export."""
     how = f"as {type(exported).__name__.removesuffix('ForCausalLM')}"
     if chosen_by := settings.prompt or settings.label:
         quoted = json.dumps(shorten(chosen_by, 80), ensure_ascii=False)
         how += f", of the experts that the {'prompt' if settings.prompt else 'label'} {quoted} chose"
-    how += f"; the largest difference of a logit to the model's was {difference:.1e} ({model.dtype})"
+    how += f"; the largest difference of a logit to the model's was {difference:.1e} "
+    how += f"({_name(exported.dtype)}, the model in {_name(trained_in)})"
     return Exported(how, FILE if settings.to == "gguf" else None)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _source(run: Path, step: int | None) -> str:

@@ -68,15 +68,27 @@ FLOAT32_ONLY = ("norm", "ffn_gate_inp", "bias")
 """Parts of the names of tensors that are float32 whatever the file's type."""
 
 
+def check_gguf(tokenizer: PreTrainedTokenizerBase) -> None:
+    """InputError where no GGUF file can be written: for a tokenizer, or for want of the `gguf` package."""
+    import_gguf()
+    gguf_vocabulary(tokenizer, 0)
+
+
+def import_gguf() -> Any:
+    """The `gguf` package; InputError where it is missing."""
+    try:
+        import gguf
+    except ModuleNotFoundError:
+        raise InputError("--to gguf needs the gguf package: pip install 'loriini[gguf]'") from None
+    return gguf
+
+
 def write_gguf(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, path: Path) -> None:
     """Write a model of ARCHITECTURES and its tokenizer into one file, with matrices of `dtype`.
 
     InputError where llama.cpp has no such model or tokenizer, or the `gguf` package is missing.
     """
-    try:
-        import gguf
-    except ModuleNotFoundError:
-        raise InputError("--to gguf needs the gguf package: pip install 'loriini[gguf]'") from None
+    gguf = import_gguf()
     config = model.config
     if reason := not_gguf(config):
         raise InputError(reason)

@@ -1,6 +1,7 @@
 """Models of transformers built from the weights of ours, and compared with them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from transformers import PreTrainedModel
 
 from loriini.errors import InputError
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.loading import check_finite
 
 NOT_SHARED = frozenset({"model_type", "architectures", "dtype", "transformers_version", "num_experts"})
 """Settings that configurations share by name only."""
@@ -65,19 +67,56 @@ def _difference(given: Mapping[str, Sequence[int]], expected: Mapping[str, Seque
 
 
 @torch.no_grad()
-def logit_difference(
-    model: LoriiniForCausalLM, exported: PreTrainedModel, prompt_BL: Tensor | None, labels_B: Tensor | None
-) -> tuple[float, float]:
-    """The largest difference of a logit, over the prompt and random tokens after it, and the largest logit.
+def cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Cast what is saved of a model; what is not, as rotary frequencies, keeps its type, as in loading."""
+    computed = [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in module._non_persistent_buffers_set
+    ]
+    model.to(dtype)
+    for module, name, buffer in computed:
+        setattr(module, name, buffer)
 
-    With a prompt the model is routed by it, as in generation.
+
+@dataclass(frozen=True)
+class Probe:
+    """What a model makes of some ids, to compare exports with: logits (B, L, V) of ids (B, L)."""
+
+    ids_BL: Tensor
+    routing: Mapping[str, Any]
+    """What routed the model; an export without its routers needs none of it."""
+    logits_BLV: Tensor
+
+    @property
+    def scale(self) -> float:
+        """The largest logit."""
+        return float(self.logits_BLV.abs().max())
+
+    @torch.no_grad()
+    def difference(self, exported: PreTrainedModel) -> float:
+        """The largest difference of a logit; NaN or infinity where one of them is not finite."""
+        routing = self.routing if isinstance(exported, LoriiniForCausalLM) else {}
+        return float((self.logits_BLV - exported(self.ids_BL, **routing).logits).abs().max())
+
+
+@torch.no_grad()
+def probe(model: LoriiniForCausalLM, prompt_BL: Tensor | None, labels_B: Tensor | None) -> Probe:
+    """The model's logits over a prompt and random tokens after it; InputError where they are not finite.
+
+    With a prompt the model is routed by it, as in generation; one that routes by label, without one, by each.
     """
     vocab_size, context = model.config.vocab_size, model.config.max_position_embeddings
     generator = torch.Generator().manual_seed(0)
     ids_BL = torch.randint(vocab_size, (1, min(context, 32)), generator=generator).to(model.device)
+    if model.config.routed_by_label and labels_B is None:
+        labels_B = torch.arange(model.config.num_experts, device=model.device)
+        ids_BL = ids_BL.expand(len(labels_B), -1)
     routing: dict[str, Any] = {"routing_labels": labels_B}
     if prompt_BL is not None:
         ids_BL = torch.cat([prompt_BL, ids_BL], dim=1)[:, :context]
         routing["prompt_lengths"] = torch.tensor([prompt_BL.shape[1]])
-    ours, theirs = model(ids_BL, **routing).logits, exported(ids_BL).logits
-    return float((ours - theirs).abs().max()), float(ours.abs().max())
+    logits_BLV = model(ids_BL, **routing).logits
+    check_finite(logits_BLV, "the model's logits")
+    return Probe(ids_BL, routing, logits_BLV)

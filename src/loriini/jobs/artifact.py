@@ -26,11 +26,13 @@ from typing import Any
 
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
+from loriini.progress import Advance, no_progress
 
 MANIFEST = "manifest.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
 """The messages of numpy and of Rust libraries for these errors, which carry no number."""
+BYTES_AT_ONCE = 1 << 20
 DIGITS = 16
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
@@ -210,10 +212,14 @@ def _unreadable(path: Path, reason: object) -> InputError:
     )
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+def file_hash(path: Path, advance: Advance = no_progress) -> str:
+    """SHA-256 of a file's bytes; `advance` counts blocks of BYTES_AT_ONCE, the last may be shorter."""
+    hashed = hashlib.sha256()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(BYTES_AT_ONCE):
+            hashed.update(block)
+            advance()
+    return hashed.hexdigest()
 
 
 def file_hashes(folder: Path, names: Iterable[str]) -> dict[str, str]:
