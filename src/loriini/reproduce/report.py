@@ -189,15 +189,25 @@ def how(results: Results) -> Html:
 
 
 def trained_for(results: Results) -> str:
-    """The seeds of an item's trainings, and how long these are."""
-    settings = (c["settings"] for c in results["cells"])
-    lengths = sorted({(s["steps"], s["batch_size"] * s["length"]) for s in settings})
-    if not lengths:
+    """The seeds of an item's trainings, and how long these are; those of reasons apart from its own."""
+    further = EXPERIMENTS[results["item"]].further_runs
+    own: set[tuple[int, int]] = set()
+    of_reasons: set[tuple[int, int]] = set()
+    for cell in results["cells"]:
+        settings = cell["settings"]
+        length = (settings["steps"], settings["batch_size"] * settings["length"])
+        (of_reasons if cell["row"] in further else own).add(length)
+    if not own:
         counts = {c["seeds"] for c in results["claims"] if c["seeds"] > 1}
         repeated = f", {listing([str(count) for count in sorted(counts)])} repetitions" if counts else ""
         return f"no training of a language model{repeated}"
-    steps = " or ".join(f"{steps:,} steps of {tokens:,} tokens" for steps, tokens in lengths)
-    return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {steps}"
+    also = f"; to test likely reasons, {lengths_text(of_reasons - own)}" if of_reasons - own else ""
+    return f"{results['seeds']} seed{'s' * (results['seeds'] != 1)}, {lengths_text(own)}{also}"
+
+
+def lengths_text(lengths: Collection[tuple[int, int]]) -> str:
+    """Steps and tokens of each."""
+    return " or ".join(f"{steps:,} steps of {tokens:,} tokens" for steps, tokens in sorted(lengths))
 
 
 def command(results: Results) -> str:
