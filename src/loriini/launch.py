@@ -148,6 +148,7 @@ def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
     if choice.total is not None:
         found, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
         text = f"micro_batch_size {found}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
+        text += " (without --document_mask, whose units of short documents need more)" * run.document_mask
         (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
     return run.chosen_as(choice.run)
 

@@ -172,6 +172,23 @@ def test_skip_loss_leaves_segment_one_out_of_the_training_loss_only() -> None:
     torch.testing.assert_close(model.train()(ids, shift_labels=targets).loss, per_token[:, SEGMENT:].mean())
 
 
+@pytest.mark.parametrize("inference_routing", ["prompt", "segment"])
+def test_skip_loss_counts_what_follows_a_prompt(inference_routing: str) -> None:
+    model, ids = tiny_model(VARIANTS["lory skip_loss"]), random_ids(2, SEGMENT)
+    lengths = torch.tensor([1, 2])  # shorter than a segment
+    labels = ids.masked_fill(torch.arange(SEGMENT) < lengths[:, None], -100)
+    arguments = {"labels": labels, "prompt_lengths": lengths, "inference_routing": inference_routing}
+    evaluated = model(ids, **arguments).loss
+    torch.testing.assert_close(model.train()(ids, **arguments).loss, evaluated)
+
+
+def test_skip_loss_counts_its_share_of_a_batchs_items() -> None:
+    model, ids = tiny_model(VARIANTS["lory skip_loss"]).train(), random_ids()
+    items = ids[:, 1:].numel()  # as transformers' Trainer counts the targets of a batch of one call
+    given = model(ids, labels=ids, num_items_in_batch=items).loss
+    torch.testing.assert_close(given, model(ids, labels=ids).loss)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_skip_loss_counts_tokens_without_padding(side: str) -> None:
     model = tiny_model(VARIANTS["lory skip_loss"]).train()

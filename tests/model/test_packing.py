@@ -132,3 +132,39 @@ def test_which_position_ids_are_of_packed_rows() -> None:
 def test_what_packed_rows_cannot_have_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="one document a row"):
         tiny_model("lory")(random_ids(3, 17), position_ids=positions(LENGTHS), **arguments)
+
+
+@pytest.mark.parametrize("name", ["sequence-top2", "ec-segment"])
+@torch.no_grad()
+def test_units_of_one_token_are_in_the_order_of_tokens(name: str) -> None:
+    model = tiny_model(replace(DESIGNS[name], segment_length=1), num_experts=4)
+    ids, places = random_ids(2, 4), (2, 0)
+    rows = positions([[1, 1, 1, 1]] * 2)
+    expected = run(model, ids, position_ids=rows).logits
+    mask = pad(torch.ones_like(ids), places)
+    padded = run(model, pad(ids, places), attention_mask=mask, position_ids=pad(rows, places)).logits
+    torch.testing.assert_close(padded[:, 2:], expected, **CLOSE)
+
+
+@torch.no_grad()
+def test_packed_rows_under_flash_attention_are_refused_but_for_one() -> None:
+    model, ids = tiny_model("lory"), random_ids(3, 17)
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="attn_implementation='sdpa'"):
+        model(ids, position_ids=positions(LENGTHS))
+
+
+@torch.no_grad()
+def test_a_mask_of_all_pairs_is_kept_in_packed_rows() -> None:
+    model, ids = tiny_model("mixtral"), random_ids(1, 17)
+    itself = torch.eye(17, dtype=torch.bool)[None, None]  # no token sees another
+    arguments = {"position_ids": positions(LENGTHS[:1])}
+    assert not torch.equal(
+        model(ids, attention_mask=itself, **arguments).logits, model(ids, **arguments).logits
+    )
+
+
+@torch.no_grad()
+def test_continuous_batching_is_refused_where_routing_would_be_lost() -> None:
+    with pytest.raises(ValueError, match="use generate"):
+        tiny_model("lory").model(random_ids(), cache=object())

@@ -66,6 +66,17 @@ def routing_context(
     return context if cache is None else replace(context, **_decided(config.routing, context, cache))
 
 
+def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
+    """ValueError for calls in which attention or routing would mix sequences."""
+    if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
+        raise ValueError(
+            "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
+            "the model with attn_implementation='sdpa'"
+        )
+    if paged and config.effective_routing.pooled:
+        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
+
+
 def segment_problem(config: LoriiniConfig) -> str | None:
     """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
     design = config.effective_routing

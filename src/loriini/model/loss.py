@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from loriini.model.configuration import LoriiniConfig
+from loriini.routing.unit import RoutingContext
 
 IGNORED = -100
 """The target of positions that the loss leaves out, as in transformers."""
@@ -23,6 +24,28 @@ def skipped_positions(config: LoriiniConfig) -> int:
     design = config.effective_routing
     skips = design.segmented and design.first_segment == "skip_loss"
     return design.segment_length if skips else 0
+
+
+def unseen_targets(targets_BL: Tensor, context: RoutingContext, config: LoriiniConfig) -> Tensor:
+    """The targets of a training call; with `skip_loss`, those of segment 1 ignored, which routed it.
+
+    A prompt routes in its place: of its call, only targets inside it were seen.
+    """
+    seen: Tensor | int = skipped_positions(config)
+    if not seen:
+        return targets_BL
+    if (lengths_B := context.prompt_lengths_B) is not None:
+        lengths_B = lengths_B if context.prompt_routed else lengths_B.clamp(max=seen)
+        seen = lengths_B[:, None] - 1
+    return targets_BL.masked_fill(context.new_positions() < seen, IGNORED)
+
+
+def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int | None:
+    """A batch's `items`, of which a call ignores as large a share as of its `given` targets."""
+    if items is None or targets_BL is given_BL:
+        return items
+    left, given = ((each != IGNORED).sum().clamp(min=1) for each in (targets_BL, given_BL))
+    return items * (left / given)
 
 
 def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
@@ -44,8 +67,10 @@ def fused_loss(
 ) -> Tensor:
     """Cross-entropy of next tokens, summed and divided by `num_items`, without holding the logits (B, L, V).
 
-    Its naive twin is the head, with its bias, followed by transformers' loss.
+    Its naive twin is the head, with its bias, followed by transformers' loss. ValueError before torch 2.13.
     """
+    if not has_fused_loss():
+        raise ValueError("skip_logits=True needs torch 2.13; leave it out to compute the logits")
     options = torch.nn.LinearCrossEntropyOptions()  # type: ignore[attr-defined, unused-ignore]
     fused: Any = nn.functional.linear_cross_entropy  # type: ignore[attr-defined, unused-ignore]
     device = states_BLD.device.type

@@ -100,7 +100,7 @@ class Mixture(nn.Module):
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
             y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
-        if layout.slots_per_unit > 1:
+        if layout.slots_BL is not None:  # units are not in the order of tokens, even where each is of one
             gates_BUSE = gates_NE.view(-1, layout.units, 1, gates_NE.shape[-1])
             gates_BUSE = gates_BUSE.expand(-1, -1, layout.slots_per_unit, -1)
             gates_NE = layout.ungroup(gates_BUSE, length).flatten(0, 1)

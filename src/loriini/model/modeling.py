@@ -15,16 +15,17 @@ from transformers.pytorch_utils import Conv1D
 from loriini.model.block import BLOCKS
 from loriini.model.cache import prepare_cache
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import routing_context
+from loriini.model.context import check_attention, routing_context
 from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.loss import (
     IGNORED,
+    counted_items,
     fused_loss,
     next_tokens,
     share_of_batch,
-    skipped_positions,
     token_losses,
+    unseen_targets,
 )
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput, LoriiniOutput
@@ -179,13 +180,15 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inference_routing=inference_routing,
             draw=self._draw(routing_draws),
         )
+        check_attention(self.config, context, paged=kwargs.get("cache") is not None)
         layout = unit_layout(design, context)
         if position_ids is None:
             position_ids = context.position_ids()
+        drops_mask = context.packed and (attention_mask is None or attention_mask.dim() == 2)
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
-            attention_mask=None if context.packed else attention_mask,
+            attention_mask=None if drops_mask else attention_mask,
             past_key_values=past_key_values,
             # of one document a row transformers would ask the device whether they are several
             position_ids=context.position_ids() if context.packed else None,
@@ -304,11 +307,14 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         logits = None if skips else self.lm_head(states)
         loss = auxiliary = None
         if shift_labels is not None:
-            targets = self._targets(shift_labels, out.context)
+            targets = shift_labels = shift_labels.contiguous()
+            if self.training:
+                targets = unseen_targets(targets, out.context, self.config)
+            items = counted_items(shift_labels, targets, num_items_in_batch)
             if reduction == "none":
                 loss = token_losses(states, self.lm_head, targets, self.vocab_size)
             else:
-                loss = self._cross_entropy(states, logits, targets, num_items_in_batch)
+                loss = self._cross_entropy(states, logits, targets, items)
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             if auxiliary is not None and self.training and reduction == "mean":
@@ -335,9 +341,3 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
         )
         return loss
-
-    def _targets(self, targets_BL: Tensor, context: RoutingContext) -> Tensor:
-        """The targets, those of segment 1 ignored where the design leaves it out of the training loss."""
-        if self.training and (skipped := skipped_positions(self.config)):
-            targets_BL = targets_BL.masked_fill(context.new_positions() < skipped, IGNORED)
-        return targets_BL.contiguous()
