@@ -10,12 +10,21 @@ from loriini.published.items import ITEMS
 from loriini.reproduce.aoe_experiments import AT_CHANCE, ONE_MODEL
 from loriini.reproduce.assignment import EACH_TEXT
 from loriini.reproduce.claims import HOLDS, UNDECIDED, overall
-from loriini.reproduce.design_choices_experiments import RECOVERED
+from loriini.reproduce.design_choices_experiments import RECOVERED, WIDTHS_ALIKE
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.lory_experiments import UNLIKE_TEXT
 from reproduce.conftest import SOME, results_of
 
-NOT_TESTED = (RECOVERED, ONE_MODEL, EACH_TEXT, UNLIKE_TEXT)
+NOT_TESTED = (
+    RECOVERED,
+    ONE_MODEL,
+    EACH_TEXT,
+    UNLIKE_TEXT,
+    AT_CHANCE,
+    WIDTHS_ALIKE,
+    "experts that are active",  # compared with the paper only in windows of as many segments
+)
+"""Parts of the quantities that a scale, or what was measured at it, may leave unmeasured."""
 
 
 def test_every_item_of_the_papers_has_a_row() -> None:
@@ -41,7 +50,7 @@ def check(reproduced: Path, item: str) -> None:
     found = results_of(reproduced, item)
     assert found["claims"], "a finding without a claim"
     unmeasured = [claim["quantity"] for claim in found["claims"] if claim["mean"] is None]
-    assert all(AT_CHANCE in quantity or quantity in NOT_TESTED for quantity in unmeasured)
+    assert all(any(part in quantity for part in NOT_TESTED) for quantity in unmeasured)
     assert found["verdict"] == overall([claim["verdict"] for claim in found["claims"]])
     if EXPERIMENTS[item].trains:
         repeated = EXPERIMENTS[item].timed  # in rounds, which may decide
