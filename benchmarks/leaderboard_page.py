@@ -7,10 +7,11 @@ from typing import Any
 
 from loriini.analyze.wording import duration, large, listing
 from loriini.compare.report import verdict_of
-from loriini.compare.results import EQUAL_ACTIVE
+from loriini.compare.results import EQUAL_ACTIVE, unequal_warmups
 from loriini.compare.sections import difference_cells, estimate, first_segments, signed
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
+from loriini.recipes.small import quickstart_run
 from loriini.routing import DESIGNS
 from pages import (
     between,
@@ -40,8 +41,6 @@ COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
-NONE = ("", "", "")
-"""In place of a difference and its two intervals."""
 MEASURES = {
     "perplexity": "equal active parameters and equal tokens, by held-out perplexity",
     "flops": "equal FLOPs, by training loss",
@@ -61,8 +60,7 @@ def body(results: Row) -> Iterable[str]:
     return (
         measured(results),
         made_with(results),
-        *(f"- {remark}\n" for remark in results.get("remarks", ())),
-        dense_warmups(results["variants"]),
+        *(f"- {remark}\n" for remark in remarks(results)),
         chosen_rates(results),
         "## Leaders of this comparison\n",
         told_labels(results["variants"]),
@@ -190,17 +188,11 @@ def self_routed(results: Row) -> str:
     return f"{said} {length} Held-out perplexity does not count it.\n" if said else ""
 
 
-def dense_warmups(variants: Iterable[Row]) -> str:
-    """Which mixtures began as a dense model, and which cannot."""
-    names = [v["design"] for v in variants if v["design"] != "dense"]
-    warmed = [name for name in names if DESIGNS[name].preserves_dense]
-    cold = [name for name in names if name not in warmed]
-    if not warmed or not cold:
-        return ""
-    return (
-        f"- {listing(warmed)} begin with a [dense warm-up](lory.md#warm-up). {listing(cold)} cannot: copies "
-        "of a trained FFN would not compute what it does. They may be worse by this alone.\n"
-    )
+def remarks(results: Row) -> list[str]:
+    """What makes designs unequal. Results from before runs recorded their dense warm-up lack that remark."""
+    designs = [v["design"] for v in results["variants"] if v["design"] != "dense"]
+    cells = [{"name": d, "dense_share": quickstart_run(d, "small").warmup.dense_share} for d in designs]
+    return list(dict.fromkeys([*results.get("remarks", ()), *unequal_warmups(cells)]))
 
 
 def told_labels(variants: Sequence[Row]) -> str:
@@ -233,23 +225,27 @@ def perplexity_table(results: Row, among: Sequence[Row]) -> str:
     """Designs by held-out perplexity, with differences to the first and to the leader."""
     to_leader = results["leaders"]["perplexity"]["differences"]
     leader = results["leaders"]["perplexity"]["design"]
-    rows = []
-    for v in by_perplexity(among):
-        rows.append(
-            [
-                v["design"],
-                estimate(v["perplexity"][OVERALL]),
-                *(difference_cells(v["difference"][OVERALL]) if "difference" in v else NONE),
-                *(difference_cells(to_leader[v["design"]]) if v["design"] in to_leader else NONE),
-                large(v["parameters"]["active"]),
-                large(v["parameters"]["total"]),
-            ]
-        )
+    rows = [
+        [
+            v["design"],
+            estimate(v["perplexity"][OVERALL]),
+            *cells_of(v.get("difference", {}).get(OVERALL)),
+            *cells_of(to_leader.get(v["design"])),
+            large(v["parameters"]["active"]),
+            large(v["parameters"]["total"]),
+        ]
+        for v in by_perplexity(among)
+    ]
     base = baseline(results)
     head = ["", "perplexity"]
     for name in (base, leader):
         head += [f"to {name}", "over seeds", "over held-out text"]
     return markdown([*head, "active", "parameters"], rows)
+
+
+def cells_of(difference: Row | None) -> Sequence[str]:
+    """A difference and its two intervals, or as many empty cells."""
+    return difference_cells(difference) if difference else ("", "", "")
 
 
 def apart(results: Row) -> list[str]:
@@ -297,7 +293,7 @@ def domain_table(results: Row) -> str:
 def narrowed(results: Row) -> list[str]:
     """Soft mixtures that keep fewer experts of a unit."""
     rows = [
-        [design, str(v["experts"]), estimate(v["perplexity"]), *narrowed_difference(v)]
+        [design, str(v["experts"]), estimate(v["perplexity"]), *cells_of(v.get("difference"))]
         for design, variants in results.get("narrowed", {}).items()
         for v in variants
     ]
@@ -311,10 +307,6 @@ def narrowed(results: Row) -> list[str]:
         "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "
         "training. Compare with top-k designs trained as such, above.\n",
     ]
-
-
-def narrowed_difference(variant: Row) -> Sequence[str]:
-    return difference_cells(variant["difference"]) if "difference" in variant else NONE
 
 
 def budget_table(results: Row) -> str:

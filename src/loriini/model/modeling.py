@@ -184,11 +184,12 @@ class LoriiniModel(LoriiniPreTrainedModel):
         layout = unit_layout(design, context)
         if position_ids is None:
             position_ids = context.position_ids()
-        drops_mask = context.packed and (attention_mask is None or attention_mask.dim() == 2)
+        if context.packed and attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = None  # positions tell padding and documents apart
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=x_BLD,
-            attention_mask=None if drops_mask else attention_mask,
+            attention_mask=attention_mask,
             past_key_values=past_key_values,
             # of one document a row transformers would ask the device whether they are several
             position_ids=context.position_ids() if context.packed else None,
