@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from loriini.cli import main
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 from loriini.estimate.choice import Choice
 from loriini.launch import check_sizes, resume, train_recipe
 from loriini.recipes import RECIPES
@@ -169,6 +170,27 @@ def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
     (tmp_path / "run" / "model").rename(tmp_path / "elsewhere")  # measured again
     monkeypatch.chdir("/")
     resume(tmp_path / "run")
+
+
+def test_a_run_whose_text_was_moved_is_resumed(corpus: Path, heldout: Path, tmp_path: Path) -> None:
+    was, now = tmp_path / "was", tmp_path / "now"
+    shutil.copytree(corpus, was / "corpus")
+    shutil.copy(heldout, was)
+    out, name = tmp_path / "run", heldout.name
+    with pytest.raises(Unfinished):
+        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, [str(was / name)], minutes=0)
+    was.rename(now)
+    with pytest.raises(InputError, match="was"):
+        resume(out)
+    with pytest.raises(InputError, match="was"):
+        resume(out, corpora=[now / "corpus"])
+    (now / "other.jsonl").write_text(heldout.read_text().replace("three", "four"))
+    with pytest.raises(InputError, match=r"different: heldout_digest"):
+        resume(out, corpora=[now / "corpus"], heldout=[f"web={now / 'other.jsonl'}"])
+    resume(out, corpora=[now / "corpus"], heldout=[str(now / name)])
+    assert [entry["step"] for entry in metrics(out)] == [1, 2, 3, 4]
+    recorded = read_run(out / "run.json")[0]
+    assert (recorded.corpus, recorded.evaluate.heldout) == ((now / "corpus",), (str(now / name),))
 
 
 @pytest.mark.parametrize("given", ["override", "file"])

@@ -13,7 +13,14 @@ from loriini.errors import InputError
 from loriini.estimate.choice import as_computed_here, choose, memory_here
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GIB, GpuCluster, check_memory
-from loriini.evaluate.perplexity import HeldOut, check_lengths, evaluate, first_segment, tokenize_by_domain
+from loriini.evaluate.perplexity import (
+    HeldOut,
+    check_lengths,
+    evaluate,
+    first_segment,
+    heldout_digest,
+    tokenize_by_domain,
+)
 from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.fields import as_argument
 from loriini.hardware import autocast, machine_memory, resolve_precision
@@ -107,13 +114,23 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
     return replace(run, evaluate=evaluate)
 
 
-def resume(out: Path, overrides: Sequence[str] = (), minutes: float = math.inf) -> Path:
-    """Resume the run in `out`; InputError for overrides that would change what it trains, or nothing."""
+def resume(
+    out: Path,
+    overrides: Sequence[str] = (),
+    minutes: float = math.inf,
+    corpora: Sequence[Path] = (),
+    heldout: Sequence[str] = (),
+) -> Path:
+    """Resume the run in `out`; `corpora` and `heldout` say where its text is now, if it was moved.
+
+    InputError for overrides that would change what it trains, or nothing, and for other text.
+    """
     path = out / RUN
     if not path.exists():
         raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
     before, _ = read_run(path)
-    run = override(before, overrides)
+    run = with_heldout(override(before, overrides), heldout)
+    run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
     if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
@@ -206,7 +223,9 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
     skip = first_segment(config) if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip")
     perplexity = partial(_perplexity, run, texts, skip)
-    return Measure("evaluation.jsonl", settings.every, perplexity, score="mean_perplexity")
+    return Measure(
+        "evaluation.jsonl", settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)
+    )
 
 
 def _perplexity(

@@ -74,8 +74,6 @@ def test_the_real_entry_point() -> None:
         ("train bad.jsonl --out run", "no recipe is named 'bad.jsonl'"),
         ("train tiny-lory --resume RUN", "tiny-lory: --resume keeps the run as it is; leave this out"),
         ("train --resume RUN --out run", "--out: --resume keeps"),
-        ("train --resume RUN --corpus CORPUS", "--corpus: --resume keeps"),
-        ("train --resume RUN --heldout DOCUMENTS", "--heldout: --resume keeps"),
         ("train --resume RUN --steps 30", "a resumed run keeps its steps; leave the override out, or start"),
         (
             "train --resume RUN --parallel.experts 2",

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from loriini.errors import InputError
+from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import warn_of_order
 from loriini.train.guard import GuardConfig
 from loriini.train.loop import start_or_resume, train
+from loriini.train.measures import EvaluateConfig, Measure
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import Run
+from loriini.train.run import Run, read_run
 from loriini.train.speed import SpeedConfig
 from loriini.train.watch import WatchConfig
 from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
@@ -49,6 +50,22 @@ def test_a_corpus_may_have_moved(corpus: TrainingCorpus, tmp_path: Path) -> None
         assert Run.from_dict(json.loads((tmp_path / "run.json").read_text())) == run.chosen(0, False)
     with pytest.raises(InputError, match="different: corpus_digest"):
         train(run, replace(corpus, digest="other"), tmp_path)
+
+
+def test_held_out_text_may_have_moved_but_not_changed(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    def measure(digest: str) -> list[Measure]:
+        return [Measure("evaluation.jsonl", 1, lambda _: {"mean_perplexity": 1.0}, digest=digest)]
+
+    before, after, gone = (
+        tiny_run(steps=2, evaluate=EvaluateConfig(heldout=(path,))) for path in ("before", "after", "gone")
+    )
+    with pytest.raises(Unfinished):
+        train(before, corpus, tmp_path, measure("text"), minutes=0)
+    with pytest.raises(InputError, match=r"different: heldout_digest\); give the text that it began with"):
+        train(after, corpus, tmp_path, measure("other text"))
+    train(after, corpus, tmp_path, measure("text"))
+    assert read_run(tmp_path / "run.json")[0].evaluate.heldout == ("after",)
+    assert train(gone, corpus, tmp_path) == tmp_path / "model"  # finished, so nothing is measured
 
 
 def test_a_folder_where_another_process_is_at_work_is_refused(corpus: TrainingCorpus, tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def train_arguments(add: Add) -> None:
     add("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="corpora to train on")
     init = "start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)"
     add("--init", metavar="MODEL", help=init)
-    add("--resume", type=Path, metavar="RUN", help="resume the run in this folder")
+    resumed = "resume the run in this folder; --corpus and --heldout say where its text is now, if moved"
+    add("--resume", type=Path, metavar="RUN", help=resumed)
     heldout = "documents to evaluate on while training, as for `loriini evaluate`"
     add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
     on_error_option(add, " of --heldout")
@@ -115,7 +116,8 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         _dry_run(arguments)
     elif arguments.resume:
-        print_once(resume(arguments.resume, arguments.overrides, arguments.max_minutes))
+        moved = (arguments.corpus, arguments.heldout)
+        print_once(resume(arguments.resume, arguments.overrides, arguments.max_minutes, *moved))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     elif (arguments.out / "manifest.json").exists():
@@ -129,7 +131,7 @@ def train(arguments: argparse.Namespace) -> None:
 def _refuse_ignored(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
     of_a_new_run, of_an_estimate, of_a_training = (
-        ("recipe", "out", "corpus", "heldout", "on_error", "init"),
+        ("recipe", "out", "on_error", "init"),
         ("gpus", "memory", "vocab_size", "json"),
         ("on_error", "max_minutes"),
     )

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,6 +82,14 @@ def tokenize_by_domain(
         begun_in = np.searchsorted(ends[domain], starts, side="right")
         heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(begun_in.tolist()))
     return heldout
+
+
+def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
+    """A digest of the domains' names and tokens."""
+    found = sha256()
+    for name, text in sorted(heldout.items()):
+        found.update(f"{name} {tuple(text.ids.shape)} ".encode() + text.ids.numpy().tobytes())
+    return found.hexdigest()
 
 
 def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:

@@ -17,11 +17,12 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run, run_of_json
 
-CHANGEABLE = frozenset({"parallel", "speed", "watch", "guard", "order", "corpus"})
+CHANGEABLE = ("parallel", "speed", "watch", "guard", "order", "corpus", "evaluate.heldout")
 """Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding.
 
-The corpora may be elsewhere; their content is compared by its digest.
+Corpora and held-out documents may be elsewhere; their content is compared by its digest.
 """
+MAY_CHANGE = tuple(f"{name}." for name in CHANGEABLE)
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
@@ -46,26 +47,30 @@ def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
+def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:
     """Write `run.json`, or check that it is this run's; returns whether the run is finished already.
 
     Raises InputError for another run's folder. Settings in CHANGEABLE may have changed; `run.json` then
     follows (once it is finished, only in the paths of its corpora). A value that is `auto` on one side is
-    taken from the other. To train the run, lock the folder first.
+    taken from the other, and so is the digest of held-out text. To train the run, lock the folder first.
     """
-    path, data = out / RUN, {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size}
+    path = out / RUN
+    data = {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size, "heldout_digest": heldout_digest}
     if not path.exists():
         write_json(path, {**run.to_dict(), **data})
         return False
     before, written = read_run(path)
     run = run.chosen_as(before)
+    data_before = {name: written.get(name) for name in data}
+    data["heldout_digest"] = heldout_digest or data_before["heldout_digest"]
+    data_before["heldout_digest"] = data_before["heldout_digest"] or heldout_digest
     settings = {**run.to_dict(), **data}
-    settings_before = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
+    settings_before = {**before.chosen_as(run).to_dict(), **data_before}
     if changed := changed_settings(settings_before, settings):
-        raise InputError(
-            f"{path}: this folder holds another run (different: {changed}); "
-            "choose another --out, or remove the folder"
-        )
+        only_text = all(name.endswith("_digest") for name in changed.split(", "))
+        another = "choose another --out, or remove the folder"
+        remedy = "give the text that it began with" if only_text else another
+        raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
     finished = has_model(out)
     if finished:
         settings = {**written, "corpus": settings["corpus"]}
@@ -76,7 +81,7 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path) -> bool:
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The dotted names of the settings that differ, but for those that may change."""
-    return ", ".join(differing({name: now[name] for name in now.keys() - CHANGEABLE}, before))
+    return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(MAY_CHANGE))
 
 
 def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:

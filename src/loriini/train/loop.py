@@ -78,7 +78,8 @@ def train(
             on_first_rank(lambda: check_initial(initial, run, corpus, out))
         on_first_rank(lambda: make_folder(run, corpus, out))
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
-        if on_first_rank(lambda: claim_run(run, corpus, out)):
+        heldout_digest = next((each.digest for each in measures if each.digest), None)
+        if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
             return out / "model"
         keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial)

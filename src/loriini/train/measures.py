@@ -53,6 +53,8 @@ class Measure:
     of: Callable[[LoriiniForCausalLM], dict[str, Any]]
     score: str | None = None
     """The entry of the result by which the best checkpoint is chosen, the lower the better."""
+    digest: str | None = None
+    """Of the held-out text that is measured; a resumed run must be measured on the same."""
 
     def due(self, step: int, steps: int) -> bool:
         """Whether to measure after `step` of `steps`."""
