@@ -95,7 +95,7 @@ def test_a_corpus_goes_to_other_formats_and_back(
     assert ended == Ended(0, f"{there}\n", "")
     for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
         unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
-        assert_refused(unused, f"{option[0]} has no effect with --to {form}; leave it out")
+        assert_refused(unused, f"{option[0]}: has no effect with --to {form}; leave it out")
     to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
     assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
     assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0

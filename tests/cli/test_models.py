@@ -126,8 +126,11 @@ def test_an_interrupt_ends_one_continuation(
         (("--prompt", "a", "--interactive"), "give --prompt TEXT or --interactive, one of them"),
         (("--prompt", "a", "--temperature", 0), "--temperature 0.0: give more than 0, or --greedy"),
         (("--prompt", "the owl " * 99), "tokens, the context 64; shorten it"),
-        (("--prompt", "a", "--greedy", "--top-p", 0.5), "--top-p is for sampling; leave it out, or --greedy"),
-        (("--prompt", "a", "--greedy", "--seed", 0), "--seed is for sampling; leave it out, or --greedy"),
+        (
+            ("--prompt", "a", "--greedy", "--top-p", 0.5),
+            "--top-p: is for sampling; leave it out, or --greedy",
+        ),
+        (("--prompt", "a", "--greedy", "--seed", 0), "--seed: is for sampling; leave it out, or --greedy"),
         (("--prompt", "a", "--label", "z"), "--label z: this model does not route by label; leave it out"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, document_fields, document_options, given, output_path
+from loriini.cli.parser import Add, document_fields, document_options, given, output_path, refuse_given
 from loriini.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from loriini.compare.sizes import Ladder
 
 
+OF_A_TRAINING = (
+    *("--corpus", "--recipe", "--seeds", "--grid", "--jobs", "--ladder", "--ladder-tokens"),
+    *("--dry-run", "--commands"),
+)
 COMMANDS = "train nothing here: print a command for each training that is not done, to run anywhere"
 
 
@@ -68,8 +72,7 @@ def compare(arguments: argparse.Namespace) -> None:
     training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
     runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
     if runs:
-        _check_runs(arguments, runs, [*training, *ladder])
-        _refuse_without_heldout(arguments)
+        _check_runs(arguments, runs)
         print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
         return
     for name in arguments.names:
@@ -110,19 +113,15 @@ def _ladder(ladder: int | None = None, ladder_tokens: str = "proportional") -> "
     return Ladder(ladder, ladder_tokens)  # type: ignore[arg-type]
 
 
-def _refuse_without_heldout(arguments: argparse.Namespace) -> None:
-    """InputError for options of an evaluation where there is none."""
-    for name in ("skip", "instances", "on_error", "text_field", "domain_field"):
-        if not arguments.heldout and getattr(arguments, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is for --heldout; give that too, or leave this out")
-
-
-def _check_runs(arguments: argparse.Namespace, runs: list[Path], training: list[str]) -> None:
-    """InputError for designs among runs, and for options that only train."""
+def _check_runs(arguments: argparse.Namespace, runs: list[Path]) -> None:
+    """InputError for designs among runs, for options of trainings, and for those of --heldout without it."""
     others = [name for name in arguments.names if Path(name) not in runs]
     if others:
         raise InputError(f"{others[0]}: give designs or folders of runs, not both")
-    flags = [name for name in ("dry_run", "commands") if getattr(arguments, name)]
-    options = [f"--{name.replace('_', '-')}" for name in [*training, *flags]]
-    for option in options + arguments.overrides:
-        raise InputError(f"{option.partition('=')[0]}: these runs are trained already; leave it out")
+    trained = "these runs are trained already; leave it out"
+    refuse_given(arguments, OF_A_TRAINING, trained)
+    for override in arguments.overrides:
+        raise InputError(f"{override.partition('=')[0]}: {trained}")
+    if not arguments.heldout:
+        of_heldout = ("--skip", "--instances", "--on-error", "--text-field", "--domain-field")
+        refuse_given(arguments, of_heldout, "is for --heldout; give that too, or leave this out")

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, on_error_option, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_path, refuse_given
 from loriini.errors import InputError
 
 
@@ -88,8 +88,8 @@ def convert(arguments: argparse.Namespace) -> None:
 
     of_import = given(arguments, ("tokenizer", "length"))
     if arguments.to in CORPUS_FORMATS:
-        for name in of_import:
-            raise InputError(f"--{name} has no effect with --to {arguments.to}; leave it out")
+        why = f"has no effect with --to {arguments.to}; leave it out"
+        refuse_given(arguments, ("--tokenizer", "--length"), why)
         with explained_damage(arguments.source):
             print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
     elif not of_import.get("tokenizer"):

@@ -17,6 +17,7 @@ from loriini.cli.parser import (
     output_file,
     output_path,
     read_text_file,
+    refuse_given,
     text_argument,
 )
 from loriini.errors import InputError
@@ -56,9 +57,14 @@ def evaluate_arguments(add: Add) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> None:
     """Measure perplexity on held-out text, by domain, or run downstream tasks."""
-    _check_only(arguments, "tasks", "documents", ("tasks_data", "limit", "num_fewshot", "label"))
-    of_documents = ("length", "skip", "domain_field", "text_field", "on_error")
-    _check_only(arguments, "documents", "tasks", of_documents)
+    if bool(arguments.documents) == bool(arguments.tasks):
+        raise InputError("give --documents PATH… or --tasks NAME…, one of them")
+    if arguments.documents:
+        of_tasks = ("--tasks-data", "--limit", "--num-fewshot", "--label")
+        refuse_given(arguments, of_tasks, "is for --tasks; leave it out")
+    else:
+        of_documents = ("--length", "--skip", "--domain-field", "--text-field", "--on-error")
+        refuse_given(arguments, of_documents, "is for --documents; leave it out")
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
     if arguments.out:
@@ -70,15 +76,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
     summary = _table(results) if arguments.tasks else "\n".join(_differences(results))
     if summary:
         print(summary, file=sys.stderr)
-
-
-def _check_only(arguments: argparse.Namespace, wanted: str, other: str, options: Sequence[str]) -> None:
-    """InputError without `--wanted` or `--other`, with both, and for options that need `--wanted`."""
-    if bool(getattr(arguments, wanted)) == bool(getattr(arguments, other)):
-        raise InputError("give --documents PATH… or --tasks NAME…, one of them")
-    for option in options:
-        if getattr(arguments, option) is not None and not getattr(arguments, wanted):
-            raise InputError(f"--{option.replace('_', '-')} is for --{wanted}; leave it out")
 
 
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -238,7 +235,9 @@ def generate(arguments: argparse.Namespace) -> None:
         raise InputError("give --prompt TEXT or --interactive, one of them")
     settings = given(arguments, [field.name for field in fields(Generation)])
     how = Generation(**settings)
-    _refuse_sampling(settings)
+    if "greedy" in settings:
+        of_sampling = ("--temperature", "--top-k", "--top-p", "--seed")
+        refuse_given(arguments, of_sampling, "is for sampling; leave it out, or --greedy")
     model, tokenizer = load_model(arguments.model, arguments.device)
     refuse_unused_label(how.label, model.config)
     check_generation(model, how)
@@ -257,13 +256,6 @@ def generate(arguments: argparse.Namespace) -> None:
         _say_each_line(say)
     else:
         say(sys.stdin.read() if arguments.prompt == "-" else arguments.prompt)
-
-
-def _refuse_sampling(settings: Mapping[str, Any]) -> None:
-    """InputError for options of sampling beside --greedy."""
-    for name in ("temperature", "top_k", "top_p", "seed"):
-        if "greedy" in settings and name in settings:
-            raise InputError(f"--{name.replace('_', '-')} is for sampling; leave it out, or --greedy")
 
 
 def _say_each_line(say: Callable[[str], None]) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -128,6 +128,19 @@ def document_fields(arguments: argparse.Namespace) -> "Fields":
 def given(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
     """Those of the named arguments that were given, where their default is `argparse.SUPPRESS`."""
     return {name: value for name, value in vars(arguments).items() if name in names}
+
+
+def refuse_given(arguments: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """InputError for the first of these arguments that was given, because it would have no effect.
+
+    `names` are as a user types them: `--on-error`, or the name of a positional argument.
+    """
+    for name in names:
+        value = getattr(arguments, name.strip("-").replace("-", "_"), None)
+        if value is None or value is False or value == []:
+            continue
+        typed = " ".join(value) if isinstance(value, list) else value
+        raise InputError(f"{name if name.startswith('--') else typed}: {why}")
 
 
 def make_parser(commands: Mapping[Command, Arguments]) -> Parser:

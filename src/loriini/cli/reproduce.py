@@ -7,7 +7,7 @@ from typing import Any
 
 from loriini.cli.compare import COMMANDS, print_commands
 from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, on_error_option, output_file, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_file, output_path, refuse_given
 from loriini.errors import InputError
 
 IN_OUT = Path("findings.md")
@@ -37,7 +37,7 @@ def reproduce_arguments(add: Add) -> None:
 def reproduce(arguments: argparse.Namespace) -> None:
     """Reproduce figures and tables of the four papers: train, measure, plot, and say which findings hold."""
     settings = given(arguments, ("scale", "text", "on_error", "seeds", "jobs", "reasons"))
-    _refuse_ignored(arguments)
+    _refuse_unused(arguments)
     if arguments.list:
         _list(arguments, settings)
         return
@@ -66,30 +66,27 @@ def reproduce(arguments: argparse.Namespace) -> None:
     print(reproduce_items(wanted, arguments.out))
 
 
-def _refuse_ignored(arguments: argparse.Namespace) -> None:
+def _refuse_unused(arguments: argparse.Namespace) -> None:
     """InputError for arguments that would have no effect."""
-    values = {name: v for name, v in vars(arguments).items() if v not in (None, []) and v is not False}
-    prints = values.get("scale") == "paper" and "text" not in values
-    for ignored, names, remedy in (
-        (
-            arguments.list,
-            ("items", "text", "on_error", "jobs", "page", "reasons", "commands"),
-            "--list trains nothing",
-        ),
+    of_a_training = ("items", "--text", "--on-error", "--jobs", "--reasons", "--commands")
+    for unused, names, why in (
+        (arguments.list, (*of_a_training, "--page"), "--list trains nothing"),
         (
             arguments.page is not None,
-            ("items", "scale", "text", "on_error", "seeds", "jobs", "reasons", "commands"),
+            (*of_a_training, "--scale", "--seeds"),
             "--page is made from the results in --out alone",
         ),
-        (prints, ("reasons", "commands"), "--scale paper only prints commands unless there is a --text"),
-        (arguments.commands, ("reasons",), "findings are judged only after the trainings of --commands"),
-        (not arguments.list, ("json",), "is only for --list"),
-        ("text" not in values, ("on_error",), "is only for --text"),
+        (
+            getattr(arguments, "scale", "") == "paper" and "text" not in arguments,
+            ("--reasons", "--commands"),
+            "--scale paper only prints commands unless there is a --text",
+        ),
+        (arguments.commands, ("--reasons",), "findings are judged only after the trainings of --commands"),
+        (not arguments.list, ("--json",), "is only for --list"),
+        ("text" not in arguments, ("--on-error",), "is only for --text"),
     ):
-        for name in names if ignored else ():
-            if name in values:
-                argument = " ".join(values[name]) if name == "items" else f"--{name.replace('_', '-')}"
-                raise InputError(f"{argument}: {remedy}; leave this out")
+        if unused:
+            refuse_given(arguments, names, f"{why}; leave this out")
 
 
 def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:

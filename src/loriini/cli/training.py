@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, given, on_error_option, output_file, output_path
+from loriini.cli.parser import Add, given, on_error_option, output_file, output_path, refuse_given
 from loriini.errors import InputError
 
 
@@ -97,7 +97,7 @@ def train_arguments(add: Add) -> None:
     add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
     on_error_option(add, " of --heldout")
     minutes = "save and stop after this time (none)"
-    add("--max-minutes", type=float, default=math.inf, metavar="MINUTES", help=minutes)
+    add("--max-minutes", type=float, metavar="MINUTES", help=minutes)
     estimate = "only estimate memory, computation and communication; --out and --corpus are ignored"
     add("--dry-run", action="store_true", help=estimate)
     add("--gpus", type=int, metavar="N", help="GPUs of the estimate (1)")
@@ -110,41 +110,35 @@ def train(arguments: argparse.Namespace) -> None:
     """Train a recipe or the run of a file, resume a run, or estimate a run's memory and cost."""
     from loriini.launch import resume, train_recipe
 
-    if not arguments.max_minutes > 0:
-        raise InputError(f"--max-minutes {arguments.max_minutes:g}: give more than 0")
-    _refuse_ignored(arguments)
+    minutes = math.inf if arguments.max_minutes is None else arguments.max_minutes
+    if not minutes > 0:
+        raise InputError(f"--max-minutes {minutes:g}: give more than 0")
+    _refuse_unused(arguments)
     if arguments.dry_run:
         _dry_run(arguments)
     elif arguments.resume:
         moved = (arguments.corpus, arguments.heldout)
-        print_once(resume(arguments.resume, arguments.overrides, arguments.max_minutes, *moved))
+        print_once(resume(arguments.resume, arguments.overrides, minutes, *moved))
     elif not arguments.recipe or not arguments.out:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     elif (arguments.out / "manifest.json").exists():
         raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        more = (arguments.heldout, arguments.max_minutes, arguments.init, arguments.on_error)
+        more = (arguments.heldout, minutes, arguments.init, arguments.on_error)
         print_once(train_recipe(*run, *more))
 
 
-def _refuse_ignored(arguments: argparse.Namespace) -> None:
-    """InputError for arguments that would have no effect."""
-    of_a_new_run, of_an_estimate, of_a_training = (
-        ("recipe", "out", "on_error", "init"),
-        ("gpus", "memory", "vocab_size", "json"),
-        ("on_error", "max_minutes"),
-    )
-    for ignored, names, remedy in (
-        (arguments.resume is not None, of_a_new_run, "--resume keeps the run as it is; leave this out"),
-        (not arguments.dry_run, of_an_estimate, "is only for estimates; add --dry-run or leave it out"),
-        (arguments.dry_run, of_a_training, "--dry-run trains nothing; leave this out"),
-    ):
-        for name in names if ignored else ():
-            value = getattr(arguments, name)
-            if value not in (None, [], math.inf) and value is not False:
-                argument = str(value) if name == "recipe" else f"--{name.replace('_', '-')}"
-                raise InputError(f"{argument}: {remedy}")
+def _refuse_unused(arguments: argparse.Namespace) -> None:
+    of_an_estimate = ("--gpus", "--memory", "--vocab-size", "--json")
+    if arguments.resume is not None:
+        why = "--resume keeps the run as it is; leave this out"
+        refuse_given(arguments, ("recipe", "--out", "--on-error", "--init"), why)
+    if arguments.dry_run:
+        why = "--dry-run trains nothing; leave this out"
+        refuse_given(arguments, ("--on-error", "--max-minutes"), why)
+    else:
+        refuse_given(arguments, of_an_estimate, "is only for estimates; add --dry-run or leave it out")
 
 
 def _dry_run(arguments: argparse.Namespace) -> None:
