@@ -8,7 +8,17 @@ from typing import Any
 
 from loriini.analyze.wording import large, listing
 from loriini.compare import figures
-from loriini.compare.ladder import LAW, LAW_NOTE, answer, laws_table, sizes_note, sizes_table
+from loriini.compare.ladder import (
+    GAIN_CAPTION,
+    LAW,
+    LAW_NOTE,
+    LOSS_CAPTION,
+    answer,
+    any_gain,
+    laws_table,
+    sizes_note,
+    sizes_table,
+)
 from pages import (
     between,
     command_line,
@@ -36,8 +46,8 @@ sizes.
 COMMAND = "python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/results/ladder.json"
 OPTIONS = "`--width`, `--sizes`, `--designs`, `--rates` and `--steps` ask other questions."
 PICTURES = {
-    "ladder_loss": "Held-out loss over training FLOPs: means and intervals over seeds; lines: fitted laws.",
-    "ladder_gain": "The ratio of the fitted laws at equal compute; bars: its interval at the largest size.",
+    "ladder_loss": f"Held-out loss over training FLOPs. {LOSS_CAPTION}",
+    "ladder_gain": GAIN_CAPTION,
 }
 
 
@@ -56,7 +66,7 @@ def body(results: Results) -> Iterable[str]:
         *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
         "",
         *too_short(designs),
-        *(f"![{caption}](pictures/{name}.svg)\n\n{caption}\n" for name, caption in PICTURES.items()),
+        *(f"![{PICTURES[name]}](pictures/{name}.svg)\n\n{PICTURES[name]}\n" for name in shown(designs)),
         "## Every size\n",
         markdown(*sizes_table(results, designs)),
         "",
@@ -80,11 +90,16 @@ def ladder_pictures(path: Path) -> dict[str, str]:
         return {}
     results = json.loads(path.read_text(encoding="utf-8"))
     designs = measured(results)
-    drawn = (
-        figures.loss_over_compute(designs),
-        figures.gain_over_compute(designs, results["ladder"]["baseline"]),
-    )
-    return dict(zip(PICTURES, drawn, strict=True))
+    drawn = {
+        "ladder_loss": lambda: figures.loss_over_compute(designs),
+        "ladder_gain": lambda: figures.gain_over_compute(designs, results["ladder"]["baseline"]),
+    }
+    return {name: drawn[name]() for name in shown(designs)}
+
+
+def shown(designs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the pictures that there is something to draw in."""
+    return [name for name in PICTURES if name != "ladder_gain" or any_gain(designs)]
 
 
 def measured(results: Results) -> list[Mapping[str, Any]]:
@@ -100,7 +115,7 @@ def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
         for (narrow, before), (wide, after) in pairwise(zip(design["widths"], design["loss"], strict=True))
         if after["mean"] >= before["mean"]
     ]
-    said = f"{listing(worse)}: these trainings are too short for the wider models, and the laws say little.\n"
+    said = f"{listing(worse)}: these trainings are too short for the wider models.\n"
     return [said[0].upper() + said[1:]] if worse else []
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -60,3 +61,30 @@ def test_nothing_changes_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware.sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("asked for a C library"))
     keep_freed_memory()
+
+
+def test_memory_is_limited_by_every_control_group_around_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a job in a slice of a node: version 2 above, version 1 with its controllers below."""
+    unified, memory = tmp_path / "unified", tmp_path / "memory"
+    for folder, file, limit in (
+        (unified, "memory.max", "max"),
+        (unified / "slurm", "memory.max", "3000"),
+        (unified / "slurm/job/step", "memory.max", "max"),
+        (memory, "memory.limit_in_bytes", "9000"),
+        (memory / "job", "memory.limit_in_bytes", "4000"),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(f"{limit}\n")
+    monkeypatch.setattr(
+        hardware,
+        "CGROUP_LIMITS",
+        {"": (unified, "memory.max"), "memory": (memory, "memory.limit_in_bytes")},
+    )
+    groups = tmp_path / "cgroup"
+    groups.write_text("0::/slurm/job/step\n4:memory,cpu:/job\n3:cpuset:/job\n")
+    assert sorted(hardware.cgroup_limits(groups)) == [3000, 4000, 9000]
+    groups.write_text("0::/not/seen/in/here\n")
+    assert hardware.cgroup_limits(groups) == []
+    assert hardware.cgroup_limits(tmp_path / "absent") == []

@@ -1,5 +1,7 @@
 """Errors whose message the command line prints in one line, and text from outside made safe to print."""
 
+import errno
+
 
 def printable(text: object) -> str:
     r"""Text as one line that a terminal shows as it is, for names, ids and messages from outside.
@@ -10,6 +12,8 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+FAILING = (errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Of an OSError that says nothing about a file's contents."""
 MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
 """Parts of messages by which libraries report that no memory is left."""
 
@@ -17,6 +21,11 @@ MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segm
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that no memory is left."""
     return isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES)
+
+
+def is_the_machines(error: BaseException) -> bool:
+    """Whether an error is of the machine, not of the files that were read: no memory, a failing disk."""
+    return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in FAILING)
 
 
 class OneLineError(Exception):

@@ -6,7 +6,7 @@ import platform
 import re
 import resource
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,11 @@ import torch
 Precision = Literal["auto", "bf16", "fp32"]
 """bf16 computes in bfloat16 over float32 weights; auto: bf16 where the hardware has it."""
 
-CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-"""Files with the memory limit of a control group, of version 2 and 1."""
+CGROUP_LIMITS = {
+    "": (Path("/sys/fs/cgroup"), "memory.max"),
+    "memory": (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+}
+"""Where control groups of version 2 and 1 are, and the file of their memory limit, by controller."""
 
 
 def pick_device() -> torch.device:
@@ -114,10 +114,26 @@ def machine_memory() -> float:
     limits = [float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     limits += [] if soft == resource.RLIM_INFINITY else [float(soft)]
-    for file in CGROUP_LIMITS:
-        if file.exists() and (text := file.read_text().strip()).isdigit():
-            limits.append(float(text))
-    return min(limits)
+    return min([*limits, *cgroup_limits()])
+
+
+def cgroup_limits(of_process: Path = Path("/proc/self/cgroup")) -> list[float]:
+    """The memory limits in bytes of this process's control group and of those that it is in.
+
+    Within a container the named group may not be visible; the one of the container then is the root.
+    """
+    limits = []
+    lines = of_process.read_text().splitlines() if of_process.exists() else []
+    for controllers, group in (line.split(":", 2)[1:] for line in lines if line.count(":") > 1):
+        for controller in set(controllers.split(",")) & CGROUP_LIMITS.keys():
+            root, name = CGROUP_LIMITS[controller]
+            own = Path(root, group.lstrip("/"))
+            for folder in (own, *own.parents):
+                with suppress(OSError):
+                    limits += [float(text)] if (text := (folder / name).read_text().strip()).isdigit() else []
+                if folder == root:
+                    break
+    return limits
 
 
 def describe_machine() -> dict[str, Any]:

@@ -45,7 +45,9 @@ def test_the_page_says_what_was_trained_and_what_it_showed(made: Path, tmp_path:
     text = page.ladder_page(made)
     assert "Widths 32 and 64, 4 layers, " in text
     assert "2 seeds, weights of standard deviation 0.64/√width, learning rate rising for 20 %" in text
-    assert re.search(r"^- lory: at the compute of the largest size its fitted loss is", text, re.MULTILINE)
+    assert re.search(
+        r"^- lory: at the compute of the largest size of both its fitted loss is", text, re.MULTILINE
+    )
     for row in ("dense width=32", "lory width=64"):
         assert f"| {row} |" in text
     assert "--width 64" in text

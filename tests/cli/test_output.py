@@ -21,6 +21,10 @@ def test_numbers_are_aligned_at_the_right() -> None:
     assert format_table(["a", "bb"], [["long", "1"]], align_right=True) == "a     bb\nlong   1"
 
 
+def test_names_from_other_peoples_files_are_made_printable() -> None:
+    assert format_table(["a"], [["evil\x1b]0;owned\x07"]]).endswith(r"evil\x1b]0;owned\x07")
+
+
 @pytest.mark.parametrize(
     ("rank", "local_rank", "every_node", "printed"),
     [

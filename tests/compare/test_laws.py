@@ -13,7 +13,7 @@ from scipy.stats import linregress
 
 from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides
-from loriini.compare.ladder import answer
+from loriini.compare.ladder import BENT, answer, any_gain
 from loriini.compare.laws import (
     LadderPoints,
     fit_with_floor,
@@ -141,12 +141,12 @@ def test_moving_a_law_to_other_compute_widens_its_interval() -> None:
     assert alike.low > 0  # what both laws miss alike cancels in their difference
 
 
-def test_a_design_without_the_largest_size_is_judged_at_that_size_all_the_same() -> None:
+def test_a_design_without_the_largest_size_is_judged_at_the_largest_of_both() -> None:
     dense, lory = measured("dense", 20.0, 0.05), measured("lory", 21.0, 0.052, flops=FLOPS[:3])
     compared = trend(lory, dense)
     assert compared is not None
-    assert compared.last == pytest.approx(math.log(FLOPS[-1]))
-    gain = 21.0 * FLOPS[-1] ** -0.052 / (20.0 * FLOPS[-1] ** -0.05) - 1
+    assert compared.last == pytest.approx(math.log(FLOPS[2]))
+    gain = 21.0 * FLOPS[2] ** -0.052 / (20.0 * FLOPS[2] ** -0.05) - 1
     assert compared.to_dict()["at_largest"]["mean"] == pytest.approx(gain)
 
 
@@ -156,7 +156,7 @@ def test_a_crossing_between_two_looks_is_possible() -> None:
     assert found.to_dict()["vanishes"]["possible"]
 
 
-def test_points_that_bend_give_no_crossing() -> None:
+def test_nothing_is_read_from_a_law_whose_points_bend() -> None:
     """Two laws with one floor never cross; the power laws of their points do, by their intervals."""
     noise = (0.0011, -0.0009, 0.0)
     dense, lory = (
@@ -166,9 +166,11 @@ def test_points_that_bend_give_no_crossing() -> None:
     assert compared is not None
     found = compared.to_dict()
     assert (found["bends"], found["vanishes"], found["doubles"]) == (True, None, None)
-    assert answer({"name": "lory", "trend": found}, "dense").endswith("no crossing is claimed.")
+    assert answer({"name": "lory", "trend": found}, "dense") == f"lory: {BENT}."
+    assert not any_gain([{"name": "dense"}, {"name": "lory", "trend": found}])
     as_if_straight = replace(compared, bends=False).to_dict()
     assert "the gain shrinks and vanishes at" in answer({"name": "lory", "trend": as_if_straight}, "dense")
+    assert any_gain([{"name": "lory", "trend": as_if_straight}])
 
 
 @pytest.mark.parametrize("bent", ["lory", "dense", "difference"])

@@ -131,6 +131,22 @@ def test_unequal_runs_are_named_by_what_differs(compared: Compared, tmp_path: Pa
     ]
 
 
+def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_path: Path) -> None:
+    """A scaling of rotary positions is a table in some runs and absent in others."""
+    folder = compared.folder("lory", 0)
+    scaled = tmp_path / "scaled"
+    shutil.copytree(folder, scaled)
+    written = json.loads((scaled / "run.json").read_text())
+    written["model"]["rope_scaling"] = {"rope_type": "linear", "factor": 2.0}
+    (scaled / "run.json").write_text(json.dumps(written))
+    for order in ([folder, scaled], [scaled, folder]):
+        trials = existing_trials(order)
+        names = {trial.folder: trial.cell.variant for trial in trials}
+        assert "factor=2.0" in names[scaled]
+        assert "factor=none" in names[folder]
+        assert len({trial.cell for trial in trials}) == 2
+
+
 def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:
     cells = [
         {"name": "dense"},

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_the_last_step_is_the_final_model(unfinished: Path, tmp_path: Path) -> N
     assert model.config.eos_token_id == final.config.eos_token_id
     for name, weight in final.state_dict().items():
         assert torch.equal(model.state_dict()[name], weight), name
+
+
+def test_a_checkpoint_is_exported_where_its_corpus_was_moved(unfinished: Path, tmp_path: Path) -> None:
+    run, _ = read_run(unfinished / "run.json")
+    corpus = tmp_path / "corpus"
+    shutil.copytree(run.corpus[0], corpus)
+    train(replace(run, corpus=(corpus,)), read_corpora([corpus]), tmp_path / "run")
+    before = load_checkpoint(tmp_path / "run", 10)[0]
+    shutil.rmtree(corpus)
+    after, _ = load_checkpoint(tmp_path / "run", 10)
+    assert after.config.to_dict() == before.config.to_dict()
+    shutil.rmtree(tmp_path / "run" / "model")
+    with pytest.raises(InputError, match=r"its tokenizer is not where its corpora were.*--resume"):
+        load_checkpoint(tmp_path / "run", 10)
 
 
 def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path: Path) -> None:

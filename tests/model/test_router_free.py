@@ -118,6 +118,7 @@ def test_router_free_keeps_the_experts_and_survives_saving(tmp_path: Path) -> No
         ("mixtral", "llama", "hidden", 3, "routing.norm is 3"),
         ("mixtral", "gpt2", "gate", 2, "need experts with a gate"),
         ("lory", "llama", "hidden", 2, "it needs unit=token"),
+        ("relu", "llama", "hidden", 2, "every norm is above 0"),
     ],
 )
 def test_router_free_refuses_what_does_not_fit(

@@ -181,7 +181,7 @@ CORE = (
     Mutation(
         "the load of one process stands for all",
         "routing/losses.py",
-        "f = f if average is None else average(f)",
+        "counted = counted if average is None else average(counted)",
         "pass",
         "tests/routing/test_losses.py tests/parallel/test_sharding.py",
     ),

@@ -26,8 +26,8 @@ EXPORTS = (
     ),
     Mutation(
         "a checkpoint of the dense phase is exported as a mixture",
-        "export/checkpoints.py",
-        "num_experts=1 if run.is_dense_at(step) else None",
+        "train/checkpoint_model.py",
+        "num_experts=1 if dense else None",
         "num_experts=None",
         "tests/export/test_checkpoints.py",
     ),

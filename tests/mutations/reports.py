@@ -90,8 +90,8 @@ REPORTS = (
     Mutation(
         "a moved corpus makes another run",
         "train/folder.py",
-        '"order", "corpus"}',
-        '"order"}',
+        '"corpus", "evaluate.heldout")',
+        '"evaluate.heldout")',
         "tests/train/test_folder.py",
     ),
 )

@@ -7,9 +7,10 @@ import pytest
 
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.aoe_experiments import AT_CHANCE, ONE_MODEL
+from loriini.reproduce.aoe_experiments import ONE_MODEL
 from loriini.reproduce.assignment import EACH_TEXT
 from loriini.reproduce.claims import HOLDS, UNDECIDED, overall
+from loriini.reproduce.common import AT_CHANCE
 from loriini.reproduce.design_choices_experiments import RECOVERED, WIDTHS_ALIKE
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.lory_experiments import UNLIKE_TEXT

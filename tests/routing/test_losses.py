@@ -87,10 +87,14 @@ def test_padding_is_left_out(name: str) -> None:
 
 
 def test_averaged_shares_make_load_balance_that_of_all_processes() -> None:
-    shards = [torch.randn(6, 4), torch.randn(6, 4)]
-    f = torch.stack([(routing_of(logits).gates > 0).float().mean(0) for logits in shards]).mean(0)
-    of_each = [losses.load_balance(routing_of(logits), lambda _: f) for logits in shards]
-    torch.testing.assert_close(sum(of_each) / 2, losses.load_balance(routing_of(torch.cat(shards))))
+    """Those with few units, as where documents are units, weigh less than those with many."""
+    shards = [torch.randn(units, 4) for units in (2, 11, 0)]
+    counted: list[Tensor] = []
+    for logits in shards:
+        losses.load_balance(routing_of(logits), lambda own: counted.append(own) or own)
+    mean = torch.stack(counted).mean(0)
+    of_each = [losses.load_balance(routing_of(logits), lambda _: mean) for logits in shards]
+    torch.testing.assert_close(sum(of_each) / 3, losses.load_balance(routing_of(torch.cat(shards))))
 
 
 def test_auxiliary_loss_weighs_and_averages_over_layers() -> None:

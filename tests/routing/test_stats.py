@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from loriini import Routing
-from loriini.routing import stats
+from loriini.routing import DESIGNS, stats
+from loriini.routing.selection import GATES, SELECTIONS
 
 STATISTICS = (
     stats.units,
@@ -34,6 +35,19 @@ def test_gate_entropy_by_hand() -> None:
     gates = torch.tensor([[0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     routing = Routing(torch.zeros(2, 4), gates, (1, 2))
     assert stats.gate_entropy(routing).item() == pytest.approx(math.log(2) / 2)
+
+
+@pytest.mark.parametrize("name", ["switch", "sequence-top1", "ec-token", "relu", "deepseek-v3", "lory"])
+def test_the_gates_entropy_counts_experts_whatever_the_gates_sum_to(name: str) -> None:
+    """It is 0 where each unit chose one expert, and at most the logarithm of how many it chose."""
+    torch.manual_seed(0)
+    design, logits = DESIGNS[name], 9 * torch.randn(32, 8)
+    mask = SELECTIONS[design.selection](logits, design, None, False)
+    gates = GATES[design.gates](logits, mask, design)
+    chosen = mask.sum(-1).float()
+    found = stats.gate_entropy(Routing(logits, gates, (2, 16))).item()
+    assert -1e-6 <= found <= chosen.clamp(min=1).log().mean().item() + 1e-6
+    assert found > 0 or chosen.max() == 1
 
 
 @pytest.mark.parametrize("statistic", STATISTICS, ids=lambda statistic: statistic.__name__)

@@ -28,7 +28,11 @@ def test_the_micro_batches_of_a_step_share_its_draw(
         scorer, "standard_normal", lambda d, *shape: drawn.append(int(d)) or standard_normal(d, *shape)
     )
     loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
-    assert drawn == [step for step in range(1, STEPS + 1) for _ in range(MICRO_BATCHES * LAYERS)]
+    first = drawn[0]
+    assert first > 1 << 32  # sequences are evaluated with draws from 0 on
+    assert drawn == [first + step for step in range(STEPS) for _ in range(MICRO_BATCHES * LAYERS)]
+    loop.train(replace(run, seed=1), tiny_corpus(tmp_path / "tokenizer"), tmp_path / "another")
+    assert not set(drawn[len(drawn) // 2 :]) & set(drawn[: len(drawn) // 2])
 
 
 def test_a_resumed_run_draws_what_the_uninterrupted_one_does(run: Run, tmp_path: Path) -> None:

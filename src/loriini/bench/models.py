@@ -29,6 +29,10 @@ from loriini.train.upcycle import WarmupConfig
 
 INSTANCES = 64
 """Distinct random instances that steps read."""
+WARMUP_STEPS = 3
+"""Steps before the measured ones. The first makes the optimizer's state among memory that the case before it
+freed, so that the second may still need new memory: with one step, a case was up to twice as fast after itself
+as after another."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,10 @@ def step_seconds(run: Run, machine: Machine) -> float:
 
 
 def build_steps(run: Run, steps: int, dtype: torch.dtype = torch.float32) -> Work:
-    """A new model's training steps, after a step of one micro-batch that makes the optimizer's state."""
+    """A new model's training steps, after `WARMUP_STEPS` of one micro-batch."""
     state, read = start(run, dtype)
     small = replace(run, batch_size=instances_at_once(run))
-    for _ in range(2 if run.speed.compile else 1):
+    for _ in range(WARMUP_STEPS):
         training_step(state, small, reader(small))
 
     def work() -> None:
@@ -193,7 +197,8 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
         optimizer.zero_grad(set_to_none=True)
         loss.item()
 
-    step()
+    for _ in range(WARMUP_STEPS):
+        step()
     return step
 
 

@@ -27,7 +27,8 @@ class BenchSize:
     """Segment lengths measured besides `segment_length`, with the fewest experts."""
     swept_micro_batches: tuple[int, ...] = ()
     """Micro-batches measured besides `micro_batch_sizes`."""
-    rounds: int = 7
+    rounds: int = 8
+    """An even number: each case is measured before and after the others equally often."""
     steps: int = 1
     """Training steps measured in a round."""
     experts: tuple[int, ...] = (8, 16, 32)

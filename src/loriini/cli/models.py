@@ -20,7 +20,7 @@ from loriini.cli.parser import (
     refuse_given,
     text_argument,
 )
-from loriini.errors import InputError
+from loriini.errors import InputError, printable
 
 MODEL = "a run's folder, or a Hugging Face model folder"
 DEVICE = "cpu, cuda or cuda:N (the GPU if there is one)"
@@ -132,7 +132,8 @@ def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for result in results[1:]:
         for domain, values in result["difference"].items():
             difference = Difference.from_dict(values)
-            yield f"  {result['run']}  {domain}: {percent(difference.change)} ({interval(difference)})"
+            name = f"{printable(result['run'])}  {printable(domain)}"
+            yield f"  {name}: {percent(difference.change)} ({interval(difference)})"
 
 
 def analyze_arguments(add: Add) -> None:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from loriini.errors import printable
+
 WIDEST = 60
 """Longest cell, in characters, of every column but the last."""
 
@@ -24,10 +26,14 @@ def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...], as_json: bo
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], align_right: bool = False) -> str:
-    """Aligned columns; `align_right` is for numbers and leaves the first column at the left."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    """Aligned columns; `align_right` is for numbers and leaves the first column at the left.
+
+    Cells are made printable: they may be names from other people's files.
+    """
+    shown = [[printable(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = []
-    for row in (head, *rows):
+    for row in shown:
         cells = zip(row, widths, strict=True)
         aligned = (c.rjust(w) if align_right and i else c.ljust(w) for i, (c, w) in enumerate(cells))
         lines.append("  ".join(aligned).rstrip())

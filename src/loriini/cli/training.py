@@ -167,7 +167,7 @@ def bench_arguments(add: Add) -> None:
     add("--quick", action="store_true", help="smaller models and fewer rounds")
     only = "measure this part alone; --out keeps the rows of other parts (default: all but sweep)"
     add("--only", choices=("train", "sweep", "sparse", "ffn", "decode", "memory"), help=only)
-    add("--rounds", type=int, metavar="N", help="how often each case is measured (7)")
+    add("--rounds", type=int, metavar="N", help="how often each case is measured (8)")
 
 
 def bench(arguments: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def existing_trials(folders: Sequence[Path]) -> list[Trial]:
     trials = []
     for one in found:
         varying = _varying([other.settings for other in by_name[one.run.name]])
-        settings = {name: one.settings[name] for name in varying}
+        settings = {name: one.settings.get(name, "none") for name in varying}
         trials.append(Trial(Cell(variant_name(one.run.name, settings), one.run, settings), one.folder))
     seen = dict[tuple[str, int], Path]()
     for trial in trials:
@@ -68,7 +68,8 @@ def _find(folder: Path) -> _Found:
 
 def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
     """The names whose values are not all the same."""
-    return [name for name in settings[0] if len({each.get(name) for each in settings}) > 1]
+    names = dict.fromkeys(name for each in settings for name in each)
+    return [name for name in names if len({each.get(name, "none") for each in settings}) > 1]
 
 
 def _check_vocabulary(first: _Found, other: _Found) -> None:

@@ -92,7 +92,10 @@ def differences(variants: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
 
 @picture
 def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
-    """Held-out loss at every size over training FLOPs, and each design's power law, on logarithmic axes."""
+    """Held-out loss at every size over training FLOPs, on logarithmic axes, with each design's power law.
+
+    Thin lines join the points of a design without a law, and of one whose points bend.
+    """
     figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
     for i, design in enumerate(designs):
@@ -103,9 +106,12 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
             for key in ("mean", "low", "high")
         )
         axes.errorbar(flops, mean, (mean - low, high - mean), fmt="o", color=color, ms=4.5, lw=1.2)
-        line = np.geomspace(flops.min(), flops.max(), 50)
-        loss = design["law"]["a"] * line ** -design["law"]["b"]["mean"] if "law" in design else line * np.nan
-        axes.plot(line, loss, dash, color=color, linewidth=1.8, label=design["name"])
+        if "law" in design and not design["bends"]:
+            line = np.geomspace(flops.min(), flops.max(), 50)
+            loss = design["law"]["a"] * line ** -design["law"]["b"]["mean"]
+            axes.plot(line, loss, dash, color=color, linewidth=1.8, label=design["name"])
+        else:
+            axes.plot(flops, mean, dash, color=color, linewidth=0.8, label=design["name"])
     _log_flops(axes)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(10, (1, 1.5, 2, 3, 4, 5, 6, 7, 8)))
@@ -120,17 +126,19 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
 def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
     """Loss of the fitted laws relative to the baseline's, from the smallest size to the largest, in per cent.
 
-    `designs` are the ladder's, the baseline first. Beside the line, its interval at the largest size.
+    `designs` are the ladder's, the baseline first; those whose points bend are left out. Beside a line, its
+    interval at the largest size.
     """
     figure = Figure(figsize=(FIGURE_WIDTH, 3.4), layout="constrained")
     axes = figure.subplots()
-    flops = np.array(designs[0]["flops"])
-    line = np.geomspace(flops.min(), flops.max(), 50)
     axes.axhline(0, color=INK, linewidth=1)
     for i, design in enumerate(designs):
-        if "trend" not in design:
+        if "trend" not in design or design["trend"]["bends"]:
             continue
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
+        by_width = dict(zip(designs[0]["widths"], designs[0]["flops"], strict=True))
+        flops = np.array([by_width[width] for width in design["widths"] if width in by_width])
+        line = np.geomspace(flops.min(), flops.max(), 50)
         last, tenfold = design["trend"]["at_largest"], design["trend"]["per_tenfold"]["mean"]
         change = np.expm1(np.log1p(last["mean"]) + np.log10(line / flops.max()) * np.log1p(tenfold))
         axes.plot(line, 100 * change, dash, color=color, linewidth=1.8, label=design["name"])
@@ -146,6 +154,7 @@ def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Fi
 def _log_flops(axes: Axes) -> None:
     """Training FLOPs on a logarithmic axis, labelled without mathematical text."""
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(10, (1, 3)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0e}".replace("e+", "e")))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(AXIS_TITLES["flops"])

@@ -17,16 +17,18 @@ Found = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]
 """A header and rows."""
 BENT = (
-    "The points bend, so that a power law fits them badly: read the measured difference of each size; no "
-    "crossing is claimed"
+    "the points bend, so that a power law fits them badly and nothing is read from it; see the measured "
+    "differences of each size"
 )
+LOSS_CAPTION = "Means and intervals over seeds. Thick lines: fitted laws; thin ones join points that bend."
+GAIN_CAPTION = "The ratio of the fitted laws at equal compute; bars: its interval at the largest size."
 LAW = "Loss = a · FLOPs^(−b)"
 LAW_NOTE = (
     "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there are four "
     "sizes or more and loss falls. The interval of b spans that over seeds and that of the regression; those "
     "of the law with a floor are over seeds alone. Residual: root mean square of log loss. The sentences use "
     "the law without a floor, and extrapolate beyond the largest size by at most the log FLOPs of the whole "
-    "ladder. Points bend where a parabola's interval excludes a straight line; then no crossing is claimed."
+    "ladder. Points bend where a parabola's interval excludes a straight line; nothing is read from them."
 )
 
 
@@ -38,13 +40,12 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
         return None
     baseline = found["baseline"]
     compared = [design for design in measured if "trend" in design]
-    drawn = [p.figure(figures.loss_over_compute(measured), "Means and intervals over seeds; lines: laws.")]
-    if compared:
-        text = "The ratio of the fitted laws at equal compute; bars: its interval at the largest size."
-        drawn.append(p.figure(figures.gain_over_compute(measured, baseline), text))
+    drawn = [p.figure(figures.loss_over_compute(measured), LOSS_CAPTION)]
+    if any_gain(measured):
+        drawn.append(p.figure(figures.gain_over_compute(measured, baseline), GAIN_CAPTION))
     return p.join(
         p.items([answer(design, baseline) for design in compared]) if compared else "",
-        p.pair(*drawn),
+        p.pair(*drawn) if len(drawn) > 1 else drawn[0],
         p.element("h3", "Every size"),
         p.table(*sizes_table(results, measured)),
         p.note(sizes_note(baseline)),
@@ -52,6 +53,11 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
         p.table(*laws_table(measured)),
         p.note(f"{LAW_NOTE} Settings are the same at every size unless a sweep chose them."),
     )
+
+
+def any_gain(designs: Sequence[Design]) -> bool:
+    """Whether there is a gain over compute to draw: one whose points do not bend."""
+    return any("trend" in design and not design["trend"]["bends"] for design in designs)
 
 
 def sizes_note(baseline: str) -> str:
@@ -63,14 +69,19 @@ def sizes_note(baseline: str) -> str:
 
 
 def answer(design: Design, baseline: str) -> str:
-    """A sentence on a design's gain: its size, its trend, and where it would vanish or double."""
+    """A sentence on a design's gain: its size, its trend, and where it would vanish or double.
+
+    Where the points bend, that they do.
+    """
     found = design["trend"]
+    if found["bends"]:
+        return f"{design['name']}: {BENT}."
     last, slope = found["at_largest"], found["per_tenfold"]
     ahead = last["mean"] < 0
     side = "below" if ahead else "above"
     gain = "gain" if ahead else "deficit"
     now = (
-        f"{design['name']}: at the compute of the largest size its fitted loss is "
+        f"{design['name']}: at the compute of the largest size of both its fitted loss is "
         f"{percent(abs(last['mean'])).lstrip('+')} {side} that of {baseline} ({span(last)})"
     )
     if not is_decided(last):
@@ -79,8 +90,6 @@ def answer(design: Design, baseline: str) -> str:
     towards = f"With ten times the compute the difference changes by {change}"
     if slope["low"] is None:
         return f"{now}. {towards}; one seed and two sizes give no interval."
-    if found["bends"]:
-        return f"{now}. Ten times the compute changes this by {change}. {BENT}."
     if not is_decided(slope):
         return f"{now}. {towards}: the interval does not say whether it grows or shrinks, nor where it ends."
     if not is_decided(last):

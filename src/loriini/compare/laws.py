@@ -54,8 +54,8 @@ class Trend:
     """The trend of log(loss / loss of the baseline) of a design over compute.
 
     It is computed from the fitted laws at equal compute, a straight line over log FLOPs. `first` and `last`
-    are the log FLOPs of the baseline's smallest and largest size. The line is extrapolated beyond the largest
-    by at most last - first, and not at all where points bend.
+    are the baseline's log FLOPs at the smallest and the largest size of both. The line is extrapolated beyond
+    the largest by at most last - first, and not at all where points bend.
     """
 
     lines: Lines
@@ -259,9 +259,9 @@ def trend(points: LadderPoints, baseline: LadderPoints) -> Trend | None:
     widths = [width for width in points.widths if width in baseline.widths]
     if not seeds or len(widths) < 2:
         return None
-    first, *_, last = baseline.flops_SW.mean(0)
     bent = any(bends(each.flops_SW, each.loss_SW) for each in (points, baseline))
     points, baseline = points.only(seeds, widths), baseline.only(seeds, widths)
+    first, *_, last = baseline.flops_SW.mean(0)
     mine, base = lines_of(points.flops_SW, points.loss_SW), lines_of(baseline.flops_SW, baseline.loss_SW)
     shift = base.center - mine.center
     lines = Lines(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
-from loriini.errors import InputError
+from loriini.errors import InputError, is_the_machines
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import console
 
@@ -125,10 +125,10 @@ def _readable(name: str) -> Iterator[None]:
     """Turn what the libraries raise for a damaged or foreign folder into an InputError of one line."""
     try:
         yield
-    except (InputError, MemoryError):
+    except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        if "memory" in str(error):  # of the machine, not of the folder
+        if is_the_machines(error):
             raise
         raise InputError(
             f"encoder {name!r} cannot be used ({shorten(str(error), 300)}); "
@@ -136,10 +136,11 @@ def _readable(name: str) -> Iterator[None]:
         ) from None
 
 
+@torch.no_grad()
 def check_weights(model: nn.Module) -> None:
     """ValueError for a weight that is NaN or infinite."""
     for name, weight in model.named_parameters():
-        if not weight.isfinite().all():
+        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):
             raise ValueError(f"{name} holds NaN or infinity")
 
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from loriini.progress import progress
 from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
-ROUTINGS: tuple[str, ...] = get_args(EvaluationRouting)
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 """How a tokenizer is called: what spells a special token is text."""
 

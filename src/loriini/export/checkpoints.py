@@ -8,33 +8,33 @@ from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
 from loriini.train.checkpoint import read_weights
+from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoint_state import STATE, checkpoints_in, damage_of, step_of
-from loriini.train.corpora import read_corpora
-from loriini.train.run import RUN, read_run
+from loriini.train.run import RUN
 
 
 def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
-    """The model of a run after `step`, in `eval()` on the CPU, and the tokenizer of its corpus.
+    """The model of a run after `step`, in `eval()` on the CPU, and its tokenizer.
 
-    InputError for a folder that is no run, a step without a checkpoint and a damaged checkpoint.
+    InputError for a folder that is no run, a step without a checkpoint, a damaged checkpoint, and a tokenizer
+    that is neither in the run's model nor in its corpora.
     """
     if not (run_folder / RUN).exists():
         raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
-    run, _ = read_run(run_folder / RUN)
     folder = checkpoint_folder(run_folder, step)
     if damage := damage_of(folder):
         raise InputError(f"{folder}: damaged checkpoint ({damage}); choose another --step")
-    corpus = read_corpora(run.corpus, run.corpus_weights)
-    config = run.config(
-        corpus.vocab_size,
-        corpus.eos_token_id,
-        num_experts=1 if run.is_dense_at(step) else None,
-        label_names=run.label_names(corpus.instances),
-    )
-    model = LoriiniForCausalLM(config)
+    found = checkpoint_tokenizer(folder)
+    if found is None:
+        raise InputError(
+            f"{run_folder}: its tokenizer is not where its corpora were, and it has no model yet; say where "
+            f"they are now with `loriini train --resume {run_folder} --corpus DIR`"
+        )
+    tokenizer = tokenizer_in(found)
+    model = LoriiniForCausalLM(checkpoint_config(folder, tokenizer.eos_token_id))
     with readable(folder):
         read_weights(folder, model)
-    return model.eval(), tokenizer_in(corpus.tokenizer)
+    return model.eval(), tokenizer
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:

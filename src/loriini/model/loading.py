@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from loriini.errors import InputError
+from loriini.errors import InputError, is_the_machines
 from loriini.fields import Count, mismatch
 from loriini.hardware import Precision, pick_device
 from loriini.json_file import read_object
@@ -190,9 +190,11 @@ def readable(folder: Path, what: str = "model") -> Iterator[None]:
     logging.set_verbosity(logging.CRITICAL)
     try:
         yield
-    except (InputError, MemoryError):
+    except InputError:
         raise
     except Exception as error:  # each library has its own
+        if is_the_machines(error):
+            raise
         reason = " ".join(str(error).split())
         raise InputError(
             f"{folder}: the {what} cannot be read ({shorten(reason, 300)}); give another, or make it again"

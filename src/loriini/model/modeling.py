@@ -129,6 +129,10 @@ class LoriiniModel(LoriiniPreTrainedModel):
         """The MoE layers, first to last."""
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
+    def start_draws(self, seed: int) -> None:
+        """Let random routers draw what they do with no other seed below 2^15, nor in evaluation."""
+        self.draws.fill_((1 + seed % (1 << 15)) << 32)
+
     def begin_step(self) -> None:
         """Redraw random routers; call it once before each optimizer step."""
         self.draws += 1

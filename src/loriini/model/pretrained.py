@@ -244,7 +244,10 @@ def router_free(
         raise ValueError("a dense model has no routers to replace; leave it out")
     if node == "low_rank":
         raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")
-    design = replace(model.config.routing, scorer="activation_norm", node=node, norm=norm, gates=gates)
+    routing = model.config.routing
+    if routing.selection == "positive":
+        raise ValueError("every norm is above 0, so that selection=positive takes all experts; leave it out")
+    design = replace(routing, scorer="activation_norm", node=node, norm=norm, gates=gates, balance_bias=0.0)
     LoriiniConfig(**{**model.config.to_dict(), "routing": design})  # raises where they do not go together
     model.config.routing = design
     for layer, mixture in enumerate(model.model.mixtures):

@@ -14,13 +14,11 @@ from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
 from loriini.reproduce.claims import (
     CLOSE,
-    HOLDS,
     Claim,
     Values,
     above,
     below,
     close,
-    combined,
     difference,
     extreme,
     mean_of,
@@ -28,11 +26,10 @@ from loriini.reproduce.claims import (
 )
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
-from loriini.reproduce.measures import CHOICES, ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.throughput import ROUNDS, forward_seconds, timed_run
 
-AT_CHANCE = "with routers it is not clearly above chance"
 ONE_MODEL = "whether the best node differs between models: here is one"
 ARC = {value.row: value.value for value in published_values("aoe-table1", column="ARC-C, Phi-3.5")}
 KEPT = (ARC["SiLU(xW_g)"] - 25) / (ARC["router"] - 25)
@@ -62,8 +59,7 @@ def node_loss(m: Measured, row: str, norm: str) -> Values:
 
 def above_chance(m: Measured, row: str) -> Values:
     """The accuracy of questions with experts ranked at a row's node, above that of guessing."""
-    found = c.accuracy_of(m, "router", questions_at_node(row))
-    return combined(lambda one: one[0] - 1 / CHOICES, (found,))
+    return c.above_chance(c.accuracy_of(m, "router", questions_at_node(row)))
 
 
 def best_node(m: Measured) -> Iterator[Claim]:
@@ -76,9 +72,9 @@ def best_node(m: Measured) -> Iterator[Claim]:
     if losses:
         best = min(losses, key=losses.__getitem__)
         quantity = f"share of the accuracy above chance that is kept at {best}, the node of the lowest loss"
-        clear = Claim("", routed, low=0.0).verdict == HOLDS
+        clear = c.is_above_chance(c.accuracy_of(m, "router"))
         kept = ratio(above_chance(m, best), routed) if clear else {}
-        yield Claim(quantity if clear else f"{quantity}; {AT_CHANCE}", kept, low=KEPT)
+        yield Claim(quantity if clear else f"{quantity}; with routers {c.AT_CHANCE}", kept, low=KEPT)
     yield Claim(ONE_MODEL, {})
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
     quantity = "seconds at the fastest node over those with routers"

@@ -87,7 +87,7 @@ def draw_lines(chart: Chart) -> Figure:
     axes.set_title(chart["title"])
     axes.set_xlabel(chart["x"])
     axes.set_ylabel(chart["y"])
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     legend(figure, axes)
     return figure

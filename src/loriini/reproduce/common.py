@@ -6,11 +6,13 @@ import numpy as np
 
 from loriini.published.values import OUR_NAMES
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.reproduce.claims import Values, combined
+from loriini.reproduce.claims import HOLDS, Claim, Values, combined
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.measures import CHOICES
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
 MEAN = "mean"
+AT_CHANCE = "it is not clearly above chance"
 
 
 def exp(values: Values) -> dict[int, float]:
@@ -48,6 +50,16 @@ def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
 def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean accuracy over the domains' questions, between 0 and 1."""
     return m.on_text(row, *measure.split("/"), "right")
+
+
+def above_chance(accuracy: Values) -> Values:
+    """An accuracy minus that of guessing."""
+    return combined(lambda one: one[0] - 1 / CHOICES, (accuracy,))
+
+
+def is_above_chance(accuracy: Values) -> bool:
+    """Whether an accuracy is clearly above that of guessing."""
+    return Claim("", above_chance(accuracy), low=0.0).verdict == HOLDS
 
 
 def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:

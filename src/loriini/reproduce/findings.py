@@ -37,6 +37,8 @@ MOST_PICTURES = 4
 """Pictures of an item; more are left out, the report has them."""
 MOST_CLAIMS = 6
 """Claims that are shown without a click."""
+PAPERS_DEVIATION = 0.02
+"""Of initial weights, in the papers' recipes."""
 GREY = "#7d8590"
 """Legible on white and on black: a picture has no page around it whose colour it could take."""
 REMEDY = "give the --out of `loriini reproduce`"
@@ -113,8 +115,13 @@ def charts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
 
 def picture(chart: Chart) -> str:
     """A chart as a file of its own, which ends with the digest of what it is drawn from."""
-    svg = re.sub(r"(\.\d\d)\d+", r"\1", draw(chart)).replace("currentColor", GREY)
+    svg = re.sub(r"<[^>]*>", shortened, draw(chart)).replace("currentColor", GREY)
     return f"{svg.rstrip()}\n<!-- {digest(chart)} -->\n"
+
+
+def shortened(tag: re.Match[str]) -> str:
+    """A tag of SVG with two decimals in its numbers."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", tag.group())
 
 
 def digest(chart: Chart) -> str:
@@ -152,7 +159,7 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    yield f"{headline(items)}.{shapes(items)}{rates(items)}"
+    yield f"{headline(items)}.{shapes(items)}{deviations(items)}{rates(items)}"
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -166,16 +173,34 @@ def _overview(items: Items) -> Iterator[str]:
 
 def shapes(items: Items) -> str:
     """The shapes of the models that stand for the papers'."""
-    models = {
+    named = [
+        f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
+        for name, model in models(items).items()
+    ]
+    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
+
+
+def models(items: Items) -> dict[str, Mapping[str, Any]]:
+    """The settings of the models that stand for the papers', by name."""
+    found = {
         trained["run"].partition("-")[0]: trained["settings"]["model"]
         for item in items.values()
         for trained in item["cells"]
     }
-    named = [
-        f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
-        for name, model in sorted(models.items())
-    ]
-    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
+    return dict(sorted(found.items()))
+
+
+def deviations(items: Items) -> str:
+    """The standard deviations of initial weights, where they are not of one rule."""
+    found = {name: model["initializer_range"] for name, model in models(items).items()}
+    unscaled = [name for name, deviation in found.items() if deviation == PAPERS_DEVIATION]
+    if not unscaled or len(unscaled) == len(found):
+        return ""
+    return (
+        f" Weights of {listing(unscaled)} start with the standard deviation {PAPERS_DEVIATION:g}, from which "
+        "models this narrow leave the first plateau of their loss by chance, so that seeds differ and less "
+        "is decided; those of the others with a larger one, 0.64/√width."
+    )
 
 
 def rates(items: Items) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.atomic import write_json
-from loriini.compare.running import DONE, Trial, available_cores, run_state, threads_of, train_trials
+from loriini.compare.running import DONE, Trial, available_cores, run_state, train_trials
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
@@ -219,11 +219,8 @@ class _Job:
             "scale": settings.scale,
             "seeds": settings.seeds,
             "text": [Path(path).name for path in settings.text],
-            "machine": {
-                **{name: value for name, value in describe_machine().items() if name != "precision"},
-                "jobs": settings.jobs,
-                "threads": threads_of(settings.jobs),
-            },  # the precision is the runs', not what the machine has
+            # the precision is the runs', not what the machine has
+            "machine": {name: value for name, value in describe_machine().items() if name != "precision"},
             "date": time.strftime("%Y-%m-%d"),
         }
         extra = self._computed(plan)

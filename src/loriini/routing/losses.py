@@ -22,13 +22,14 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
     f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
-    transformers; P_i is the mean softmax of the logits. With f_i averaged over processes, the mean of their
-    losses is the loss of all units together.
+    transformers; P_i is the mean softmax of the logits. With f_i and the number of units averaged over
+    processes, the mean of their losses is the loss of all units together, however many each has.
     """
     logits, gates = without_padding(routing)
-    f = _mean((gates > 0).float())
-    f = f if average is None else average(f)
-    return logits.shape[-1] * (f * _mean(logits.softmax(-1))).sum()
+    counted = torch.cat([(gates > 0).float().sum(0), logits.new_full((1,), len(logits))])
+    counted = counted if average is None else average(counted)
+    f, units = counted[:-1], counted[-1].clamp(min=torch.finfo(counted.dtype).tiny)
+    return logits.shape[-1] * (f / units * (logits.softmax(-1).sum(0) / units)).sum()
 
 
 def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:

@@ -42,9 +42,12 @@ def mean_gates(routing: Routing) -> Tensor:
 
 
 def gate_entropy(routing: Routing) -> Tensor:
-    """Mean entropy, in nats, of the units' gates: log E when all weigh the same; scalar."""
+    """Mean entropy, in nats, of the units' gates as shares of their sum; scalar.
+
+    0 where one expert has all the weight, whatever it is, and log E where all weigh the same.
+    """
     _, gates = without_padding(routing)
-    return entropy(gates).mean()
+    return entropy(shares(gates)).mean()
 
 
 def mean_logits(routing: Routing) -> Tensor:

@@ -132,7 +132,15 @@ def warn_of_order(run: Run, corpus: TrainingCorpus) -> None:
 
 
 def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> None:
-    """Write the final model of the run in `out` as the Hugging Face folder `out/model`, atomically."""
+    """Write the final model of the run in `out` as the Hugging Face folder `out/model`, atomically.
+
+    Records that were damaged are left out of its card: they do not keep a trained model from being saved.
+    """
     tokenizer = tokenizer_in(corpus.tokenizer)
-    card = model_card(model.config, training_record(out))
+    try:
+        record = training_record(out)
+    except InputError as error:
+        warn(f"{error}; the model card leaves the training out")
+        record = None
+    card = model_card(model.config, record)
     save_model_folder(model.eval(), tokenizer, card, out / "model")

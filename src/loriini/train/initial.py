@@ -17,11 +17,12 @@ from loriini.model.loading import model_folder, read_config, read_model, readabl
 from loriini.progress import inform
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder
 from loriini.train.checkpoint import read_weights
-from loriini.train.checkpoint_state import STATE, damage_of, newest_checkpoint, read_progress, read_state
-from loriini.train.corpora import TrainingCorpus, read_corpora
+from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
+from loriini.train.checkpoint_state import STATE, damage_of, newest_checkpoint, read_state
+from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.override import override
-from loriini.train.run import RUN, ModelShape, Run, read_run, recorded_corpus
+from loriini.train.run import RUN, ModelShape, Run
 
 CHANGEABLE_SHAPE = frozenset(
     {
@@ -138,11 +139,10 @@ class InitialModel:
 
     @property
     def tokenizer_folder(self) -> Path | None:
-        """The folder of the model's tokenizer, for a checkpoint that of its corpus; None without one."""
-        folders = [self.folder]
+        """The folder of the model's tokenizer; None without one."""
         if self.is_checkpoint:
-            folders = [path / "tokenizer" for path in read_run(run_file(self.folder))[0].corpus]
-        return next((folder for folder in folders if holds_tokenizer(folder)), None)
+            return checkpoint_tokenizer(self.folder)
+        return self.folder if holds_tokenizer(self.folder) else None
 
 
 def weights_folder(name: str) -> Path:
@@ -164,21 +164,6 @@ def weights_folder(name: str) -> Path:
             )
         return found[0]
     return model_folder(path)
-
-
-def run_file(checkpoint: Path) -> Path:
-    """The `run.json` of the run that wrote a checkpoint."""
-    return checkpoint.resolve().parent.parent / RUN
-
-
-def checkpoint_config(folder: Path) -> LoriiniConfig:
-    """The configuration of the model in a run's checkpoint."""
-    run, values = read_run(run_file(folder))
-    dense = run.is_dense_at(read_progress(folder).step)
-    vocab_size = recorded_corpus(values, run_file(folder)).vocab_size
-    by_label = run.routing.scorer == "label"
-    names = run.label_names(read_corpora(run.corpus).instances) if by_label else ()
-    return run.config(vocab_size, 0, num_experts=1 if dense else None, label_names=names)
 
 
 def start_from(run: Run, name: str, overrides: Sequence[str], keep_design: bool = True) -> Run:

@@ -177,6 +177,8 @@ def start_or_resume(
     optimizer = make_optimizer(model, run.optimizer)
     if found:
         restore(found[0], model, optimizer, parallel)
+    else:
+        model.model.start_draws(run.seed)
     return TrainingState(model, optimizer, at, parallel)
 
 

@@ -83,7 +83,7 @@ class ModelShape:
     """Bias of the output head."""
     rope_theta: Positive = 10_000.0
     """Base of the rotary positions' wavelengths."""
-    rope_scaling: dict | None = None
+    rope_scaling: dict | None = field(default=None, hash=False)
     """Scaling of rotary positions, as transformers' rope_parameters without rope_theta: linear, dynamic,
     yarn, longrope or llama3, for example {"rope_type": "linear", "factor": 4.0}; with block=phimoe
     longrope, with short_mscale and long_mscale; none: not scaled."""

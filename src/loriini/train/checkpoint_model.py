@@ -1,0 +1,40 @@
+"""What a checkpoint's model is: from the run's final model if there is one, and else from its corpora.
+
+Corpora may be elsewhere by the time a checkpoint is exported or trained further.
+"""
+
+from pathlib import Path
+
+from loriini.model import LoriiniConfig
+from loriini.model.loading import load_config
+from loriini.snapshot import holds_tokenizer
+from loriini.train.checkpoint_state import read_progress
+from loriini.train.corpora import read_corpora
+from loriini.train.folder import has_model
+from loriini.train.run import RUN, read_run, recorded_corpus
+
+
+def run_file(checkpoint: Path) -> Path:
+    """The `run.json` of the run that wrote a checkpoint."""
+    return checkpoint.resolve().parent.parent / RUN
+
+
+def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
+    """The configuration of the model in a run's checkpoint."""
+    run, values = read_run(run_file(checkpoint))
+    dense = run.is_dense_at(read_progress(checkpoint).step)
+    vocab_size = recorded_corpus(values, run_file(checkpoint)).vocab_size
+    names: tuple[str, ...] = ()
+    if run.routing.scorer == "label":
+        final = run_file(checkpoint).parent
+        finished = has_model(final)
+        found = load_config(final).label_names if finished else read_corpora(run.corpus).instances.label_names
+        names = tuple(found or ())
+    return run.config(vocab_size, eos_token_id, num_experts=1 if dense else None, label_names=names)
+
+
+def checkpoint_tokenizer(checkpoint: Path) -> Path | None:
+    """The folder of the tokenizer that a checkpoint's tokens are of; None where it is not found."""
+    run, _ = read_run(run_file(checkpoint))
+    folders = [run_file(checkpoint).parent / "model", *(corpus / "tokenizer" for corpus in run.corpus)]
+    return next((folder for folder in folders if holds_tokenizer(folder)), None)
