@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +26,8 @@ CASES = [(1, "default"), *((2, waiting) for waiting in WAITING)]
 SIZES = {"small": (64, 2, 2), "medium": (128, 4, 2)}
 """Hidden size, layers and instances of a step of the models that are trained."""
 SPIN = "while True: pass"
+IDLE = 0.5
+"""Greatest load of a machine that is called idle."""
 
 
 def measure(seconds: float) -> dict[str, Any]:
@@ -74,26 +77,33 @@ def measured_beside(others: int, threads: int, waiting: str, seconds: float) -> 
     return {"others": others, "threads": threads, "waiting": waiting, **json.loads(done.stdout)}
 
 
+def summary(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A case's median over rounds, and its least and greatest seconds."""
+    found = {name: [row[name] for row in rounds] for name in SIZES}
+    medians = {name: round(median(seconds), 4) for name, seconds in found.items()}
+    ranges = {f"{name}_range": [round(min(s), 4), round(max(s), 4)] for name, s in found.items()}
+    return {**rounds[0], **medians, **ranges}
+
+
 def main() -> None:
-    """Measure every case in turn, several times, and write the medians."""
+    """Measure every case in turn, several times, and write medians and ranges."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--results", type=Path)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--child", action="store_true")
     given = parser.parse_args()
     if given.child:
         print(json.dumps(measure(given.seconds)))
         return
+    if (load := os.getloadavg()[0]) > IDLE:
+        parser.error(f"the machine is busy already (load {load:.2f}); stop what runs, and wait a minute")
     cases = [(others, *case) for others in (0, 2) for case in CASES]
     rounds = [[measured_beside(*case, given.seconds) for case in cases] for _ in range(given.rounds)]
-    rows = [
-        {**of_case[0], **{name: round(median(row[name] for row in of_case), 4) for name in SIZES}}
-        for of_case in zip(*rounds, strict=True)
-    ]
+    rows = [summary(of_case) for of_case in zip(*rounds, strict=True)]
     print("\n".join(map(json.dumps, rows)))
     if given.results:
-        write_results(given.results, unit="seconds a step", rows=rows)
+        write_results(given.results, unit="seconds a step", rounds=given.rounds, rows=rows)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,9 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
 def curves(experiment: dict[str, Any]) -> Figure:
     """Training loss, held-out perplexity, and the mixture's relative difference by domain, over steps.
 
-    Thin lines are seeds, thick ones their means; differences are means over seeds.
+    Thin lines are seeds, thick ones their means; bands of differences go from the lowest seed to the highest.
     """
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained")
+    figure = Figure(figsize=(9.6, 3.6), layout="constrained")
     loss, perplexity, difference = figure.subplots(1, 3)
     rows = defaultdict(list)
     for row in experiment["results"]:
@@ -85,18 +85,20 @@ def curves(experiment: dict[str, Any]) -> Figure:
             np.array([[m["perplexity"][domain] for m in row["evaluation"]] for row in rows[name]])
             for name in ("dense", "lory")
         )
-        difference.plot(steps, 100 * (lory / dense - 1).mean(0), lw=1, label=domain)
+        relative = 100 * (lory / dense - 1)
+        (line,) = difference.plot(steps, relative.mean(0), lw=1.4, label=domain)
+        difference.fill_between(steps, relative.min(0), relative.max(0), color=line.get_color(), alpha=0.12)
     difference.axhline(0, color=GREY, lw=1)
     perplexity.set_yscale("log")
     perplexity.minorticks_off()
-    perplexity.set_yticks(ticks := [50, 100, 200, 400, 800], map(str, ticks))
+    perplexity.set_yticks(ticks := [50, 100, 200], map(str, ticks))
     loss.set_title("training loss")
     perplexity.set_title("held-out perplexity")
     difference.set_title("lory relative to dense, %")
     for axes in (loss, perplexity, difference):
         axes.set_xlabel("step")
         axes.grid(alpha=0.2)
-        axes.legend(fontsize=7, loc="lower left" if axes is difference else "upper right")
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3)
     return figure
 
 

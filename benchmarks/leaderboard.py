@@ -26,12 +26,11 @@ from loriini.evaluate.runs import EvaluationSettings
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow
-from ranking import contenders
+from ranking import of_equal_size
 from tuning import FIRST_SEED, RATE, Tried, add_options, for_few_steps, sweep, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
 RATES = ("2e-3", "4e-3", "8e-3")
-BUDGETS = ("flops", "seconds")
 """At which designs are compared by training loss; at equal tokens it is by perplexity."""
 KEPT = (
     "design",
@@ -82,14 +81,11 @@ def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.cell.variant != design)
 
 
-def leaders(variants: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The best design by held-out perplexity at equal tokens, and by training loss at FLOPs and seconds."""
-    scored = contenders(variants, "perplexity")
-    found = {"perplexity": min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]}
-    return found | {
-        axis: min(contenders(variants, axis), key=lambda v: v["equal"][axis]["loss"]["mean"])["design"]
-        for axis in BUDGETS
-    }
+def leader(variants: Sequence[Mapping[str, Any]]) -> str:
+    """The design of lowest held-out perplexity among those of equal active size."""
+    scored = [v for v in of_equal_size(variants) if "perplexity" in v]
+    name: str = min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]
+    return name
 
 
 def by_design(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
@@ -101,14 +97,11 @@ def by_design(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 
 
 def against(
-    trials: Sequence[Trial], leader: str, measure: str, evaluation: EvaluationSettings, cache: Path
+    trials: Sequence[Trial], leader: str, evaluation: EvaluationSettings, cache: Path
 ) -> dict[str, Any]:
-    """Every design's difference to a leader."""
+    """Every design's difference of perplexity to a leader."""
     variants = measure_trials(with_first(trials, leader), evaluation, {}, cache)["variants"]
-    if measure == "perplexity":
-        return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
-    own = {v["design"]: v["equal"][measure] for v in variants if "equal" in v}
-    return {name: equal["difference"] for name, equal in own.items() if "difference" in equal}
+    return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
 
 
 def main() -> None:
@@ -134,14 +127,12 @@ def main() -> None:
     evaluation = experiment.evaluation(arguments.instances)
     found = measure_trials(trials, evaluation, {}, cache)
     print(write_comparison({**found, **experiment.about}, experiment.out))
+    best_design = leader(found["variants"])
     results = {
         "experiment": "leaderboard",
         **tuned_results(experiment, found, KEPT, arguments.rates, tried, cells[0].run),
         "causal": list(CAUSAL),
-        "leaders": {
-            measure: {"design": name, "differences": against(trials, name, measure, evaluation, cache)}
-            for measure, name in leaders(found["variants"]).items()
-        },
+        "leader": {"design": best_design, "differences": against(trials, best_design, evaluation, cache)},
         "narrowed": {
             design: narrow(own, evaluation) for design, own in by_design(filter(is_soft, trials)).items()
         },

@@ -26,7 +26,7 @@ from pages import (
     tried_rates_text,
     whole_page,
 )
-from ranking import contenders, is_counted, of_equal_size, of_other_size, size_over_first
+from ranking import is_counted, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
 
@@ -41,11 +41,10 @@ COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
-MEASURES = {
-    "perplexity": "equal active parameters and equal tokens, by held-out perplexity",
-    "flops": "equal FLOPs, by training loss",
-    "seconds": "equal seconds, by training loss",
-}
+BUDGETS_DECIDE_NOTHING = (
+    "- At equal FLOPs and at equal seconds no leader is named: a design that spends more a step is compared "
+    "before its learning rate has fallen. [Below](#equal-tokens-flops-and-seconds) are the training losses."
+)
 
 
 def leaderboard_page(path: Path) -> str:
@@ -64,7 +63,8 @@ def body(results: Row) -> Iterable[str]:
         chosen_rates(results),
         "## Leaders of this comparison\n",
         told_labels(results["variants"]),
-        *(f"- {advice(results, measure)}" for measure in MEASURES),
+        f"- {advice(results)}",
+        BUDGETS_DECIDE_NOTHING,
         "",
         caution(results),
         self_routed(results),
@@ -146,15 +146,16 @@ def made_with(results: Row) -> str:
     )
 
 
-def advice(results: Row, measure: str) -> str:
-    """Who leads at a budget, and whom the intervals do not tell apart from it."""
-    found = results["leaders"][measure]
-    names = [v["design"] for v in contenders(results["variants"], measure)]
-    leader = found["design"]
+def advice(results: Row) -> str:
+    """Who has the lowest perplexity, and whom the intervals do not tell apart from it."""
+    found = results["leader"]
+    names = [v["design"] for v in of_equal_size(results["variants"])]
     differences = {name: each for name, each in found["differences"].items() if name in names}
-    worse = [name for name, each in differences.items() if is_worse(each, measure)]
+    worse = [
+        name for name, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "worse"
+    ]
     unclear = [name for name in differences if name not in worse]
-    said = f"At {MEASURES[measure]}: **{leader}**"
+    said = f"At equal active parameters and equal tokens, by held-out perplexity: **{found['design']}**"
     if not differences:
         return f"{said}, alone."
     if not unclear:
@@ -163,19 +164,14 @@ def advice(results: Row, measure: str) -> str:
     return f"{said}; the intervals do not tell it apart from {listing(unclear)}; {told}."
 
 
-def is_worse(difference: Row, measure: str) -> bool:
-    """Whether the interval over seeds, and that over held-out text where there is one, lies above 0."""
-    if measure == "perplexity":
-        return verdict_of({"difference": {OVERALL: difference}}) == "worse"
-    return difference["low"] is not None and difference["low"] > 0
-
-
 def caution(results: Row) -> str:
     """What the sentences rest on."""
     return (
-        "A design counts as worse where its 95 % interval over seeds, paired with the leader's, lies above "
-        "0, and for perplexity that over held-out text as well. Each interval stands for itself: of "
-        "many comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
+        "A design counts as worse where its 95 % interval over seeds, paired with the leader's, and that "
+        "over held-out text lie above 0. Each interval stands for itself: of many comparisons some exclude 0 "
+        "by chance, and the leader is the best of several by chance too. Where documents are long, the "
+        "held-out instances of a domain begin in few of them, of few books or repositories: the interval "
+        "over held-out text does not cover another choice of these. "
         "Trainings are short and models small: the order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
     )
@@ -223,8 +219,8 @@ def by_perplexity(variants: Sequence[Row]) -> list[Row]:
 
 def perplexity_table(results: Row, among: Sequence[Row]) -> str:
     """Designs by held-out perplexity, with differences to the first and to the leader."""
-    to_leader = results["leaders"]["perplexity"]["differences"]
-    leader = results["leaders"]["perplexity"]["design"]
+    to_leader = results["leader"]["differences"]
+    leader = results["leader"]["design"]
     rows = [
         [
             v["design"],
@@ -312,7 +308,7 @@ def narrowed(results: Row) -> list[str]:
 def budget_table(results: Row) -> str:
     """Training loss at the budgets that all spent."""
     variants = ranked(
-        contenders(results["variants"], "seconds"), lambda v: v["equal"]["flops"]["loss"]["mean"]
+        [v for v in results["variants"] if "equal" in v], lambda v: v["equal"]["flops"]["loss"]["mean"]
     )
     rows = []
     for v in sorted(variants, key=is_counted, reverse=True):

@@ -1,4 +1,4 @@
-"""Which designs of a leaderboard are ranked at equal active parameters, FLOPs and seconds."""
+"""Which designs of a leaderboard are ranked: those of equal active size."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,14 +9,6 @@ from loriini.routing import DESIGNS
 Row = Mapping[str, Any]
 LEFT_OPEN = ("top_p", "positive")
 """Selections of any number of experts: active parameters and FLOPs count all of them."""
-
-
-def contenders(variants: Sequence[Row], measure: str) -> list[Row]:
-    """Those ranked by `perplexity` at equal size, or by training loss at equal `flops` or `seconds`."""
-    if measure == "perplexity":
-        return [v for v in of_equal_size(variants) if "perplexity" in v]
-    equal = [v for v in variants if "equal" in v]
-    return [v for v in equal if is_counted(v)] if measure == "flops" else equal
 
 
 def of_equal_size(variants: Sequence[Row]) -> list[Row]:

@@ -240,7 +240,9 @@ def _gib(sizes: dict[str, int], parts: Sequence[str]) -> list[str]:
 
 
 PARTS = {
-    "steps": Part("bench", step_text, "speed_ratios", "Speed relative to dense by E, T and N", ratios),
+    "steps": Part(
+        "bench", step_text, "speed_ratios", "Speed relative to dense by the number of experts", ratios
+    ),
     "others": Part("bench", other_text),
     "machines": Part("bench_others", machines_text),
     "memory": Part("bench", memory_table, "speed_memory", "Memory of a step by part", memory),

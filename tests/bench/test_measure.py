@@ -140,7 +140,8 @@ def test_a_measured_step_is_the_training_loops(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(models, "training_step", training_step)
     build_steps(models.bench_run(TINY, "lory", 2), steps=2)()
-    assert batches == [(TINY.micro_batch_sizes[0], True), (TINY.batch_size, True), (TINY.batch_size, True)]
+    warmup = [(TINY.micro_batch_sizes[0], True)] * models.WARMUP_STEPS
+    assert batches == [*warmup, (TINY.batch_size, True), (TINY.batch_size, True)]
 
 
 def test_compared_models_are_of_equal_size() -> None:

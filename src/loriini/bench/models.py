@@ -31,7 +31,7 @@ INSTANCES = 64
 """Distinct random instances that steps read."""
 WARMUP_STEPS = 3
 """Steps before the measured ones. The first makes the optimizer's state among memory that the case before it
-freed, so that the second may still need new memory: with one step, a case was up to twice as fast after itself
+freed, so that the second may still need new memory: with one step, a case could be twice as fast after itself
 as after another."""
 
 
