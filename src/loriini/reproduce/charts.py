@@ -75,10 +75,12 @@ def draw_lines(chart: Chart) -> Figure:
         color = COLORS[i % len(COLORS)]
         x, y = (np.array(line[key], np.float64) for key in ("x", "y"))
         axes.plot(x, y, DASHES[i % len(DASHES)], color=color, linewidth=1.6, label=name)
+        drawn = [y]
         if "low" in line:
             low, high = (np.array(line[key], np.float64) for key in ("low", "high"))
             axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
-        shown.append(y[int(INITIAL_SHARE * len(y)) :])
+            drawn += [low, high]
+        shown += [values[int(INITIAL_SHARE * len(y)) :] for values in drawn]
     if chart.get("loss"):
         values = np.concatenate(shown)
         values = values[np.isfinite(values)]
