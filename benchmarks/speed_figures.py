@@ -106,8 +106,18 @@ def memory(rows: list[Row]) -> Figure:
 
 
 def step_text(rows: list[Row]) -> str:
-    """The table of training steps, and where they were measured."""
-    return f"{step_table(rows)}\n\n{measured_on(trained(rows))}"
+    """The table of training steps, where they were measured, and what MFU is a share of."""
+    peaks = listing(list(dict.fromkeys(f"{peak(row, rows) / 1e12:.2f}" for row in trained(rows))))
+    said = f"MFU is a share of {peaks} TFLOP/s, the fastest matrix product that any part measured there."
+    return f"{step_table(rows)}\n\n{measured_on(trained(rows))} {said}"
+
+
+def peak(row: Row, rows: Iterable[Row]) -> float:
+    """The greatest matrix peak measured on a row's machine: shared machines do not always reach it."""
+    about = row["machine"]
+    same = ("processor", "cores", "precision", "torch")
+    alike = [r["machine"] for r in rows if all(r["machine"].get(key) == about.get(key) for key in same)]
+    return float(max(machine["matrix_flops"] for machine in alike))
 
 
 def measured_on(rows: Iterable[Row]) -> str:
@@ -146,11 +156,11 @@ def step_table(rows: list[Row]) -> str:
                 range_text(row),
                 f"{row['bound']:.3f}",
                 f"{row['published']:.3f}" if row["published"] else "",
-                f"{row['mfu']:.2f}",
-                f"{row['baseline_mfu']:.2f}",
+                *(f"{row[of] * row['machine']['matrix_flops'] / best:.2f}" for of in ("mfu", "baseline_mfu")),
                 f"{row['tokens_per_second']:,.0f}",
             ]
             for row in trained(rows)
+            for best in [peak(row, rows)]
         ],
     )
 

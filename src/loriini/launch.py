@@ -89,6 +89,7 @@ def train_recipe(
     and a corpus or model that does not fit.
     """
     with process_group():
+        on_first_rank(lambda: refuse_others(out))
         run = on_first_rank(lambda: recipe(name, overrides, init, out))
         if not (corpora or run.corpus or (not run.init and on_first_rank(lambda: is_tiny(name)))):
             raise InputError(f"{name} needs a corpus: make one with `loriini prepare`, give --corpus DIR")
@@ -100,6 +101,14 @@ def train_recipe(
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
         run = replace(run, corpus=tuple(path.resolve() for path in corpora))
         return train_run(run, out, minutes)
+
+
+def refuse_others(out: Path) -> None:
+    """InputError for a folder of something else than a run."""
+    if not out.is_dir() or (out / RUN).exists():
+        return
+    if visible := [path.name for path in out.iterdir() if not path.name.startswith(".")]:
+        raise InputError(f"{out}: exists and holds {min(visible)}, but no run; choose another --out")
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:

@@ -30,12 +30,14 @@ def is_hub_id(name: str | Path) -> bool:
 
 
 def folder_of(model: Path, option: str) -> Path:
-    """A model's own folder, to write into. InputError that names the `option` to give where it is of the Hub.
+    """A run's folder, to write a page into. InputError that names the `option` to give for other models.
 
-    A folder made with the name of an id would hide the model.
+    A folder made with the name of a Hub id would hide the model, and a model's own folder is to be uploaded.
     """
     if is_hub_id(model):
         raise InputError(f"{model}: no such folder here; for a model of the Hub, give {option} for the page")
+    if (model / "config.json").exists():
+        raise InputError(f"{model}: a model's folder, not a run's; give {option} for the page")
     return model
 
 

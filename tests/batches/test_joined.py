@@ -120,7 +120,7 @@ def test_a_mixture_does_not_depend_on_the_number_of_ranks() -> None:
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [
-        ((1.0,), "1 weights for 3 sources"),
+        ((1.0,), "3 corpora need as many weights, not 1"),
         ((1.0, 0.0, 1.0), "must be positive numbers"),
         ((1.0, 1e15, 1.0), "make epochs of over 1e\\+15 instances; lower them"),
     ],

@@ -144,7 +144,7 @@ def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_
         names = {trial.folder: trial.cell.variant for trial in trials}
         assert "factor=2.0" in names[scaled]
         assert "factor=none" in names[folder]
-        assert len({trial.cell for trial in trials}) == 2
+        assert len({trial.cell.run for trial in trials}) == 2  # and each is hashed
 
 
 def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:

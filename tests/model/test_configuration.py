@@ -298,6 +298,12 @@ class CountedProducts(TorchDispatchMode):
 def test_designs_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="routing is 'rory'; it must be one of: dense, lory"):
         LoriiniConfig(routing="rory")
+    with pytest.raises(ValueError, match="routing is 7; it must be one of"):
+        LoriiniConfig(routing=7)
+    with pytest.raises(ValueError, match="routing has no field 'unti'; it has: unit, "):
+        LoriiniConfig(routing={"unti": "token"})
+    with pytest.raises(ValueError, match="rope_theta is nan"):
+        LoriiniConfig(rope_theta=float("nan"))
     with pytest.raises(ValueError, match=r"routing\.top_k is 3; it must be at most num_experts, which is 2"):
         LoriiniConfig(num_experts=2, routing=RoutingConfig(selection="top_k", top_k=3, combination="outputs"))
 
@@ -310,3 +316,8 @@ def test_json_round_trip(name: str, tmp_path) -> None:  # type: ignore[no-untype
     assert loaded.routing == config.routing
     assert isinstance(loaded.routing, RoutingConfig)
     assert json.loads(loaded.to_json_string()) == json.loads(config.to_json_string())
+
+
+def test_a_design_may_be_named_with_fields_that_differ() -> None:
+    routing = LoriiniConfig(routing={"design": "mixtral", "top_k": 1}).routing
+    assert routing == replace(DESIGNS["mixtral"], top_k=1)

@@ -136,7 +136,7 @@ def test_local_patterns(tmp_path: Path) -> None:
     assert matching_paths(f"{tmp_path}/br*") == [f"{tmp_path}/broken"]
     assert files_at(tmp_path / "broken") is None
     for absent in ("c*", "broken"):
-        with pytest.raises(InputError, match="no such file"):
+        with pytest.raises(InputError, match=r"no such file|no file matches the pattern"):
             matching_paths(f"{tmp_path}/{absent}")
 
 

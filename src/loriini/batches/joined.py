@@ -57,7 +57,7 @@ class JoinedInstances:
 
     def __post_init__(self) -> None:
         if self.weights and len(self.weights) != len(self.parts):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.parts)} sources; give each one")
+            raise ValueError(f"{len(self.parts)} corpora need as many weights, not {len(self.weights)}")
         if any(not 0 < weight < math.inf for weight in self.weights):
             raise ValueError(f"weights {self.weights} must be positive numbers")
         if sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=False)) > LARGEST:

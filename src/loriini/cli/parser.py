@@ -100,7 +100,9 @@ def read_text_file(path: Path) -> str:
         if path.exists() and path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not valid UTF-8 (byte {error.start}); save it as UTF-8") from error
+    except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(f"{path}: not a readable text file ({reason}); check the path") from error
 

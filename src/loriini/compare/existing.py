@@ -7,8 +7,10 @@ from pathlib import Path
 
 from loriini.compare.cells import Cell, variant_name
 from loriini.compare.running import Trial
+from loriini.corpus.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.fields import as_argument, by_dotted_name
+from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
@@ -74,9 +76,9 @@ def _varying(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _check_vocabulary(first: _Found, other: _Found) -> None:
     """InputError where two runs have different tokenizers."""
-    texts = [(one.folder / "model" / "tokenizer.json") for one in (first, other)]
-    both = all(text.exists() for text in texts)
-    if first.vocab_size != other.vocab_size or (both and texts[0].read_bytes() != texts[1].read_bytes()):
+    models = [one.folder / "model" for one in (first, other)]
+    both = all(map(holds_tokenizer, models))
+    if first.vocab_size != other.vocab_size or (both and not same_vocabulary(*models)):
         raise InputError(
             f"{other.folder}: its vocabulary is not that of {first.folder} ({other.vocab_size:,} and "
             f"{first.vocab_size:,} tokens), so their losses do not compare; train both on one tokenizer"

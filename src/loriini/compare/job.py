@@ -12,7 +12,7 @@ from loriini.compare.existing import existing_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.report import write_comparison
 from loriini.compare.results import Results, compare_trials
-from loriini.compare.running import Trial, place_cells, run_state, threads_of, train_trials
+from loriini.compare.running import Trial, check_jobs, place_cells, run_state, threads_of, train_trials
 from loriini.compare.sizes import Ladder
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import (
@@ -60,6 +60,7 @@ class CompareSettings:
     def __post_init__(self) -> None:
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS:,}")
+        check_jobs(self.jobs)
 
     @property
     def has_small_corpus(self) -> bool:

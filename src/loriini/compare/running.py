@@ -84,8 +84,7 @@ def train_trials(
     diverges is no failure. InputError when `jobs` are more than the cores; Interrupted after SIGINT or
     SIGTERM, once every running cell is saved.
     """
-    if not 1 <= jobs <= available_cores():
-        raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
+    check_jobs(jobs)
     left = [trial for trial in trials if run_state(trial.folder) not in DONE]
     inform(f"{len(trials)} cells, {len(left)} of them to train, {jobs} at once")
     with progress("cells", len(trials)) as advance:
@@ -117,6 +116,12 @@ def resuming(folder: Path) -> list[str]:
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_jobs(jobs: int) -> None:
+    """InputError for fewer trainings at once than one, and for more than there are cores."""
+    if not 1 <= jobs <= available_cores():
+        raise InputError(f"--jobs {jobs}: give 1 to {available_cores()}, the cores of this machine")
 
 
 def threads_of(jobs: int) -> int:

@@ -112,6 +112,12 @@ def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
         ) from error
 
 
+def same_vocabulary(one: Path, other: Path) -> bool:
+    """Whether two tokenizers have the same tokens with the same ids, whatever version wrote their files."""
+    ids: dict[str, int] = read_tokenizer(one).get_vocab()
+    return ids == read_tokenizer(other).get_vocab()
+
+
 def _files(path: Path) -> tuple[Path, Path | None]:
     """A tokenizer's file, and the one that is read with it: merges, or CONFIG, which may be absent."""
     if not path.exists():

@@ -94,7 +94,7 @@ def export_model(
         try:
             model = soft_to_top_k(model, settings.top_k, settings.combination or "parameters")
         except ValueError as error:
-            raise InputError(f"--top-k {settings.top_k}: {error}; leave it out") from error
+            raise InputError(f"--top-k {settings.top_k}: {error}") from error
     decision = Decision()
     if FORMATS[settings.to].decided and not not_a_llama(model.config):
         decision = decide(model, tokenizer, settings.prompt, settings.label)

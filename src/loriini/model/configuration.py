@@ -1,14 +1,14 @@
 """The model's configuration: a kind of transformer block, a number of experts and a routing design."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, mismatch, refuse_first
+from loriini.fields import Count, Fraction, FractionBelowOne, Positive, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
@@ -21,12 +21,19 @@ QueryKeyNorm = Literal["head", "all"]
 
 
 def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> RoutingConfig:
-    """A design from itself, its JSON object or its name; ValueError for an unknown name."""
-    if isinstance(routing, str):
-        if routing not in DESIGNS:
-            raise ValueError(f"routing is {routing!r}; it must be one of: {', '.join(DESIGNS)}")
-        return DESIGNS[routing]
-    return routing if isinstance(routing, RoutingConfig) else RoutingConfig(**routing)
+    """A design by its name, or by a JSON object of its fields; `design` in it names one to start from."""
+    if isinstance(routing, RoutingConfig):
+        return routing
+    if isinstance(routing, Mapping):
+        values = dict(routing)
+        design = resolve_routing(values.pop("design")) if "design" in values else RoutingConfig()
+        known = [field.name for field in fields(RoutingConfig)]
+        if unknown := [name for name in values if name not in known]:
+            raise ValueError(f"routing has no field {unknown[0]!r}; it has: {', '.join(known)}")
+        return replace(design, **values)
+    if not isinstance(routing, str) or routing not in DESIGNS:
+        raise ValueError(f"routing is {routing!r}; it must be one of: {', '.join(DESIGNS)}")
+    return DESIGNS[routing]
 
 
 @strict
@@ -80,6 +87,8 @@ class LoriiniConfig(LlamaConfig):
         for name, hint in FIELDS.items():
             if expected := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"{name} is {value!r}; it must be {expected}")
+        if (theta := kwargs.get("rope_theta")) is not None and (expected := mismatch(theta, Positive)):
+            raise ValueError(f"rope_theta is {theta!r}; it must be {expected}")
         refuse_first(conflicts(self), ValueError)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
         if problem := rotary_problem(self.rope_parameters or {}, head_dim, self.block):

@@ -28,8 +28,8 @@ def routing_context(
 ) -> RoutingContext:
     """The context of a call. `cache` has routed layers; `draw` is the random scorer's.
 
-    ValueError for an `inference_routing` that the design does not have, and for packed rows with a cache or a
-    prompt.
+    ValueError for arguments of another shape or type, for an `inference_routing` that the design does not
+    have, and for packed rows with a cache or a prompt.
     """
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
@@ -39,6 +39,7 @@ def routing_context(
     if mask_BH is not None and (mask_BH.dim() != 2 or bool(mask_BH.all())):
         mask_BH = None
     past = 0 if cache is None else cache.get_seq_length()
+    check_shapes(x_BLD, past, mask_BH, routing_labels, prompt_lengths)
     packed_BL = None
     if position_ids is not None:  # those of one row serve all
         packed_BL = packed_positions(position_ids.expand(len(x_BLD), -1), mask_BH)
@@ -64,6 +65,32 @@ def routing_context(
         device=x_BLD.device,
     )
     return context if cache is None else replace(context, **_decided(config.routing, context, cache))
+
+
+def check_shapes(
+    x_BLD: Tensor,
+    past: int,
+    mask_BH: Tensor | None,
+    routing_labels: Tensor | None,
+    prompt_lengths: Tensor | None,
+) -> None:
+    """ValueError for arguments that are not of the input's shape.
+
+    Prompts of no token are refused too; not on a GPU, which would have to be waited for.
+    """
+    batch, tokens = x_BLD.shape[0], past + x_BLD.shape[1]
+    if mask_BH is not None and (len(mask_BH) != batch or mask_BH.shape[1] < tokens):
+        raise ValueError(f"attention_mask is {tuple(mask_BH.shape)}; it must be ({batch}, {tokens})")
+    for name, value in (("routing_labels", routing_labels), ("prompt_lengths", prompt_lengths)):
+        if value is None:
+            continue
+        if not isinstance(value, Tensor) or value.is_floating_point() or value.shape != (batch,):
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name} is {found}; it must be a LongTensor of shape ({batch},)")
+    if prompt_lengths is None or prompt_lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    if bool((prompt_lengths < 1).any()):
+        raise ValueError(f"prompt_lengths are {prompt_lengths.tolist()}; each must be at least 1")
 
 
 def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:

@@ -18,7 +18,7 @@ from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
-from loriini.snapshot import local_folder
+from loriini.snapshot import holds_tokenizer, local_folder
 
 ADAPTER = "adapter_config.json"
 
@@ -112,6 +112,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
 
 def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a Hugging Face folder, of which no code runs."""
+    if not holds_tokenizer(folder) and not (folder / "vocab.json").exists():
+        raise InputError(f"{folder}: no tokenizer here (no tokenizer.json); copy that of the corpus or model")
     with readable(folder, "tokenizer"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if not isinstance(tokenizer.model_max_length, int | float):

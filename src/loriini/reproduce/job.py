@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.atomic import write_json
-from loriini.compare.running import DONE, Trial, available_cores, run_state, train_trials
+from loriini.compare.running import DONE, Trial, check_jobs, run_state, train_trials
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
@@ -61,8 +61,7 @@ class ReproduceSettings:
         find_scale(self.scale)
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise InputError(f"--seeds {self.seeds}: give at least 1 and at most {MOST_SEEDS}")
-        if not 1 <= self.jobs <= available_cores():
-            raise InputError(f"--jobs {self.jobs}: give 1 to {available_cores()}, the cores of this machine")
+        check_jobs(self.jobs)
 
 
 @dataclass

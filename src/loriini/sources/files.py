@@ -62,7 +62,8 @@ def matching_paths(path: str | Path) -> list[str]:
         path = local_path(path)
         found = [path] if os.path.exists(path) else sorted(set(glob.glob(path)) - {path})
         if not found:
-            raise InputError(f"{path}: no such file or folder; check the path")
+            what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
+            raise InputError(f"{path}: {what}; check the path")
         return found
     system, name = _file_system(str(path))
     if "*" not in name:

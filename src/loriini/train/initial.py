@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from loriini.corpus.tokenizer import read_tokenizer
+from loriini.corpus.tokenizer import same_vocabulary
 from loriini.errors import InputError
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -134,7 +134,7 @@ class InitialModel:
                     f"the corpus has {corpus.vocab_size} tokens and {self.name}, which has no tokenizer to "
                     f"compare, embeds {rows}; {remedy}"
                 )
-        elif read_tokenizer(tokenizer).get_vocab() != read_tokenizer(corpus.tokenizer).get_vocab():
+        elif not same_vocabulary(tokenizer, corpus.tokenizer):
             raise InputError(f"the corpus's tokenizer is not that of {self.name}; {remedy}")
 
     @property
