@@ -92,6 +92,15 @@ def test_overrides_that_do_not_fit_each_other_are_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_of_something_else_is_refused(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "slurm-7.out").touch()  # of the job itself
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"holds notes\.txt, but no run; choose another --out"):
+        train_recipe("tiny-dense", tmp_path, [corpus], SMALL)
+    (tmp_path / "notes.txt").unlink()
+    assert train_recipe("tiny-dense", tmp_path, [corpus], SMALL) == tmp_path / "model"
+
+
 def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

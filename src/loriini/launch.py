@@ -42,6 +42,8 @@ from loriini.train.run import RUN, Run, read_run
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
 
+LOGS = (".log", ".out", ".err")
+
 
 def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Path | None = None) -> Run:
     """The run of a recipe or a file with overrides on top, which starts from the model `init` if given.
@@ -104,11 +106,12 @@ def train_recipe(
 
 
 def refuse_others(out: Path) -> None:
-    """InputError for a folder of something else than a run."""
+    """InputError for a folder of something else than a run; a job's logs may be there before it."""
     if not out.is_dir() or (out / RUN).exists():
         return
-    if visible := [path.name for path in out.iterdir() if not path.name.startswith(".")]:
-        raise InputError(f"{out}: exists and holds {min(visible)}, but no run; choose another --out")
+    others = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.suffix not in LOGS]
+    if others:
+        raise InputError(f"{out}: exists and holds {min(others)}, but no run; choose another --out")
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:

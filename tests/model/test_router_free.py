@@ -130,6 +130,10 @@ def test_router_free_refuses_what_does_not_fit(
     assert model.config.routing.scorer == DESIGNS[design].scorer
 
 
+def test_a_balancing_bias_goes_with_the_router() -> None:
+    assert router_free(tiny_model("deepseek-v3"), "hidden").config.routing.balance_bias == 0
+
+
 def test_a_dense_model_has_no_routers_to_replace() -> None:
     with pytest.raises(ValueError, match="a dense model has no routers to replace; leave it out"):
         router_free(tiny_model("mixtral", num_experts=1), "gate")

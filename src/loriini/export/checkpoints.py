@@ -42,6 +42,7 @@ def checkpoint_folder(run_folder: Path, step: int) -> Path:
     found = checkpoints_in(run_folder / "checkpoints")
     complete = {step_of(path): path for path in found if (path / STATE).exists()}
     if step not in complete:
-        there = f"there are: {', '.join(map(str, complete))}" if complete else "the run has none"
+        none = "the run has none (see --checkpoint.every); leave --step out for its final model"
+        there = f"there are: {', '.join(map(str, complete))}" if complete else none
         raise InputError(f"--step {step}: no checkpoint of this step in {run_folder}; {there}")
     return complete[step]
