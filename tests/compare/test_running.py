@@ -29,10 +29,11 @@ STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipp
 FINISH = f"""
 import os
 open('{METRICS}', 'w').write('''{STEP % "false"}''')
-os.mkdir('model')
-open('model/config.json', 'w').write('{{}}')
-open('model/tokenizer_config.json', 'w').write('{{}}')
-open('model/model.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')
+os.mkdir('unfinished')
+open('unfinished/config.json', 'w').write('{{}}')
+open('unfinished/tokenizer_config.json', 'w').write('{{}}')
+open('unfinished/model.safetensors', 'wb').write((2).to_bytes(8, 'little') + b'{{}}')
+os.rename('unfinished', 'model')
 """
 DIVERGE = f"open('{METRICS}', 'w').write('''{STEP % 'true'}''' * 10); raise SystemExit(2)"
 FAIL = "print('loriini: no luck today\\n'); raise SystemExit(3)"
