@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from loriini.published.items import ITEMS, PaperRun
 from loriini.published.items.aoe import NODES
 from loriini.published.items.design_choices import SEQUENCE_TOP2
+from loriini.reproduce.lory_experiments import FROM_SCRATCH
 from loriini.reproduce.reasons import Reason, other_setting, too_few_steps, untuned_rate
 
 Runs = Mapping[str, PaperRun]
@@ -38,9 +39,10 @@ def longer_warmup(runs: Runs) -> Reason:
 
 
 def no_warmup(lory: str, *beside: str) -> ReasonOf:
-    """Lory as a mixture from the first step, like what it is compared with."""
+    """Lory as a mixture from the first step, like what it is compared with; a row of the item itself."""
     name = "Lory has a dense warm-up, and Expert Choice has none"
-    return lambda runs: other_setting(runs, name, "--warmup.dense_share=0", lory, beside=beside)
+    instead = {lory: (FROM_SCRATCH,), **{row: (row,) for row in beside}}
+    return lambda runs: Reason(name, "both without a warm-up", instead, {})
 
 
 def stronger_balancing(runs: Runs) -> Reason:

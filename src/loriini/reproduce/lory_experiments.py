@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from loriini.published.items.lory import DENSE_03, LORY_03
+from loriini.published.items import PaperRun
+from loriini.published.items.lory import DENSE_03, LORY_03, MODEL_03
 from loriini.reproduce import common as c
 from loriini.reproduce import lory_answers as of_answers
 from loriini.reproduce import lory_experts as of_experts
@@ -17,6 +18,7 @@ from loriini.reproduce.measured import Measured
 from loriini.reproduce.texts import SHORT
 
 UNLIKE_TEXT = "whether the gain is largest on unlike text: here every domain is in the training text"
+FROM_SCRATCH = "Lory without warm-up"
 CLOSE_CURVES = 0.05
 """Nats up to which two training losses count as "close" where the paper shows a small gap."""
 
@@ -114,12 +116,11 @@ def batching_charts(m: Measured) -> Iterator[Chart]:
 
 
 def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
-    """Below segment-level Expert Choice, close to token-level."""
-    yield below(
-        "training loss of Lory minus that of EC, segment-level",
-        m.training_loss("Lory"),
-        m.training_loss("EC, segment-level"),
-    )
+    """Below segment-level Expert Choice, also where neither has a dense warm-up; close to token-level."""
+    segment = "EC, segment-level"
+    for row in ("Lory", FROM_SCRATCH):
+        quantity = f"training loss of {row} minus that of {segment}"
+        yield below(quantity, m.training_loss(row), m.training_loss(segment))
     yield close(
         "training loss of Lory minus that of EC, token-level",
         m.training_loss("Lory"),
@@ -131,6 +132,8 @@ def training_against_expert_choice(m: Measured) -> Iterator[Claim]:
 def perplexity_against_expert_choice(m: Measured) -> Iterator[Claim]:
     """Below segment-level in every domain; below, equal to or above token-level by domain."""
     lory, segment, token = ("0.3B/8E (Lory)", "0.3B/8E (EC, seg-level)", "0.3B/8E (EC, tok-level)")
+    quantity = f"mean loss of {FROM_SCRATCH} minus that of EC, segment-level"
+    yield below(quantity, m.loss(FROM_SCRATCH), m.loss(segment))
     for domain in m.domains(lory):
         quantity = f"{domain}: loss of Lory minus that of EC, segment-level"
         yield below(quantity, m.loss(lory, domain), m.loss(segment, domain))
@@ -192,8 +195,9 @@ FIRST_SEGMENT = (
 
 UNEQUAL_WARMUP = (
     "Lory starts as a dense model; Expert Choice cannot, because its gates do not sum to 1, and is a mixture "
-    "from the first step"
+    f"from the first step, as is {FROM_SCRATCH}"
 )
+NO_WARMUP = {FROM_SCRATCH: PaperRun(MODEL_03, overrides=("--warmup.dense_share=0",))}
 NO_NUMBER = "the paper calls prefix routing much worse and prints no number: tested is any gap"
 
 LORY_EXPERIMENTS = (
@@ -237,6 +241,7 @@ LORY_EXPERIMENTS = (
         training_against_expert_choice,
         columns=c.training_columns,
         charts=losses,
+        more_runs=NO_WARMUP,
         note=UNEQUAL_WARMUP,
     ),
     Experiment(
@@ -245,6 +250,7 @@ LORY_EXPERIMENTS = (
         ("heldout",),
         c.perplexity_columns,
         perplexities,
+        more_runs=NO_WARMUP,
         note=UNEQUAL_WARMUP,
     ),
     Experiment(
