@@ -116,8 +116,13 @@ def peak(row: Row, rows: Iterable[Row]) -> float:
     """The greatest matrix peak measured on a row's machine: shared machines do not always reach it."""
     about = row["machine"]
     same = ("processor", "cores", "precision", "torch")
-    alike = [r["machine"] for r in rows if all(r["machine"].get(key) == about.get(key) for key in same)]
-    return float(max(machine["matrix_flops"] for machine in alike))
+    alike = (r for r in rows if all(r["machine"].get(key) == about.get(key) for key in same))
+    return max(map(own_peak, alike))
+
+
+def own_peak(row: Row) -> float:
+    """The matrix peak measured with a row's part, of which its MFU is a share."""
+    return float(row["machine"]["matrix_flops"])
 
 
 def measured_on(rows: Iterable[Row]) -> str:
@@ -156,11 +161,10 @@ def step_table(rows: list[Row]) -> str:
                 range_text(row),
                 f"{row['bound']:.3f}",
                 f"{row['published']:.3f}" if row["published"] else "",
-                *(f"{row[of] * row['machine']['matrix_flops'] / best:.2f}" for of in ("mfu", "baseline_mfu")),
+                *(f"{row[of] * own_peak(row) / peak(row, rows):.2f}" for of in ("mfu", "baseline_mfu")),
                 f"{row['tokens_per_second']:,.0f}",
             ]
             for row in trained(rows)
-            for best in [peak(row, rows)]
         ],
     )
 

@@ -12,8 +12,10 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-FAILING = (errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Of an OSError that says nothing about a file's contents."""
+DISK_FAILS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+MACHINE_IS_FULL = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
+OF_THE_MACHINE = (*DISK_FAILS, *MACHINE_IS_FULL)
+"""Numbers of an OSError that say nothing about a file's contents."""
 MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
 """Parts of messages by which libraries report that no memory is left."""
 
@@ -25,7 +27,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_the_machines(error: BaseException) -> bool:
     """Whether an error is of the machine, not of the files that were read: no memory, a failing disk."""
-    return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in FAILING)
+    return is_out_of_memory(error) or (
+        isinstance(error, OSError) and error.errno in (*DISK_FAILS, *MACHINE_IS_FULL)
+    )
 
 
 class OneLineError(Exception):

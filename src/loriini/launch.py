@@ -43,6 +43,7 @@ from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
 
 LOGS = (".log", ".out", ".err")
+"""Ends of names of files that a scheduler writes into a folder before the run is there."""
 
 
 def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Path | None = None) -> Run:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from loriini.errors import InputError, is_out_of_memory, printable
+from loriini.errors import DISK_FAILS, MACHINE_IS_FULL, InputError, is_out_of_memory, printable
 
 RESUME = "run the same command again to resume"
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
@@ -72,7 +72,7 @@ def _remedy(error: OSError) -> str | None:
         return f"free some space, then {RESUME}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"grant access or choose another place, then {RESUME}"
-    if error.errno in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT):
+    if error.errno in DISK_FAILS:
         return f"the disk or its network fails; check them, then {RESUME}"
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return "choose another path"
@@ -80,7 +80,7 @@ def _remedy(error: OSError) -> str | None:
         return "a file is where a folder must be; choose another place, or remove it"
     if error.errno == errno.EISDIR:
         return "a folder is where a file must be; choose another place"
-    if error.errno in (errno.ENOMEM, errno.EAGAIN, errno.EMFILE):
+    if error.errno in MACHINE_IS_FULL:
         return "the limits of this process or machine are reached; raise them (`ulimit -a`)"
     return None
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, Positive, mismatch, refuse_first
+from loriini.fields import Count, Fraction, FractionBelowOne, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
@@ -87,11 +87,10 @@ class LoriiniConfig(LlamaConfig):
         for name, hint in FIELDS.items():
             if expected := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"{name} is {value!r}; it must be {expected}")
-        if (theta := kwargs.get("rope_theta")) is not None and (expected := mismatch(theta, Positive)):
-            raise ValueError(f"rope_theta is {theta!r}; it must be {expected}")
         refuse_first(conflicts(self), ValueError)
         head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
-        if problem := rotary_problem(self.rope_parameters or {}, head_dim, self.block):
+        rotary = {"rope_theta": kwargs.get("rope_theta"), **(self.rope_parameters or {})}
+        if problem := rotary_problem(rotary, head_dim, self.block):
             raise ValueError(problem)
         if self.block == "olmoe":
             self.qk_norm = "all"

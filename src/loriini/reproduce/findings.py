@@ -192,14 +192,19 @@ def models(items: Items) -> dict[str, Mapping[str, Any]]:
 
 def deviations(items: Items) -> str:
     """The standard deviations of initial weights, where they are not of one rule."""
-    found = {name: model["initializer_range"] for name, model in models(items).items()}
-    unscaled = [name for name, deviation in found.items() if deviation == PAPERS_DEVIATION]
-    if not unscaled or len(unscaled) == len(found):
+    found = models(items)
+    unscaled = [name for name, model in found.items() if model["initializer_range"] == PAPERS_DEVIATION]
+    of_width_1 = {
+        f"{model['initializer_range'] * model['hidden_size'] ** 0.5:.2f}"
+        for name, model in found.items()
+        if name not in unscaled
+    }
+    if not unscaled or not of_width_1:
         return ""
     return (
         f" Weights of {listing(unscaled)} start with the standard deviation {PAPERS_DEVIATION:g}, from which "
         "models this narrow leave the first plateau of their loss by chance, so that seeds differ and less "
-        "is decided; those of the others with a larger one, 0.64/√width."
+        f"is decided; those of the others with a larger one, {listing(sorted(of_width_1))}/√width."
     )
 
 

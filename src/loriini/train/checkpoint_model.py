@@ -27,9 +27,8 @@ def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
     names: tuple[str, ...] = ()
     if run.routing.scorer == "label":
         final = run_file(checkpoint).parent
-        finished = has_model(final)
-        found = load_config(final).label_names if finished else read_corpora(run.corpus).instances.label_names
-        names = tuple(found or ())
+        source = load_config(final) if has_model(final) else read_corpora(run.corpus).instances
+        names = tuple(source.label_names or ())
     return run.config(vocab_size, eos_token_id, num_experts=1 if dense else None, label_names=names)
 
 
