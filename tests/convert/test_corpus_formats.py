@@ -14,7 +14,7 @@ from loriini.corpus.prepare import Corpus, open_corpus
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.jobs.lock import folder_lock
-from runs import prepared
+from runs import prepared, write_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,17 @@ def test_a_folder_that_holds_other_files_is_refused(name: str, corpus: Corpus, t
         import_corpus(tmp_path, mine.parent, str(corpus.tokenizer), 1)
     assert mine.read_bytes() == before
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+
+
+@pytest.mark.parametrize("form", CORPUS_FORMATS)
+def test_another_tokenizer_than_that_beside_the_tokens_is_refused(
+    form: str, corpus: Corpus, tmp_path: Path
+) -> None:
+    folder = export_corpus(corpus, form, tmp_path / "there")
+    other = write_tokenizer(tmp_path / "other")
+    with pytest.raises(InputError, match=r"other: has other tokens than .*there/tokenizer, which encoded"):
+        import_corpus(tmp_path / "back", source(folder, form), str(other), corpus.instances.length)
+    assert not (tmp_path / "back").exists()
 
 
 def test_an_existing_folder_is_not_overwritten(corpus: Corpus, tmp_path: Path) -> None:

@@ -17,13 +17,20 @@ from loriini.convert.megatron import read_megatron
 from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.tokenizer import check_tokenizer, open_tokenizer, write_tokenizer
+from loriini.corpus.tokenizer import (
+    check_tokenizer,
+    local_tokenizer,
+    open_tokenizer,
+    same_vocabulary,
+    write_tokenizer,
+)
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress
+from loriini.snapshot import holds_tokenizer
 from loriini.sources.columns import open_columns
 from loriini.sources.records import TOO_LONG, BadRecord
 
@@ -39,7 +46,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
         source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
             of parquet files, or one such file, with a column `input_ids` and optionally `domain` and
             `piece_lengths`, the tokens of each document in a row.
-        tokenizer: the path of the tokenizer that encoded the tokens.
+        tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
+            `tokenizer` beside them, if there is one, as `export_corpus` writes it.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
 
     Raises:
@@ -53,6 +61,7 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     check_stages(out)
     check_tokenizer(tokenizer)
     files = find_token_files(source)
+    _check_encoded_by(files.root / "tokenizer", tokenizer)
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out):
         stages = _import_stages(out, files, tokenizer, length)
@@ -69,10 +78,15 @@ class TokenFiles:
     form: CorpusFormat
     files: tuple[Path, ...]
 
+    @property
+    def root(self) -> Path:
+        """The folder of the data set."""
+        return self.source if self.source.is_dir() else self.source.parent
+
     def hashes(self) -> dict[str, str]:
         """File names, relative to the folder of the data set, to hashes of their bytes."""
-        root = self.source if self.source.is_dir() else self.source.parent
-        return file_hashes(root, (path.relative_to(root).as_posix() for path in self.files))
+        names = (path.relative_to(self.root).as_posix() for path in self.files)
+        return file_hashes(self.root, names)
 
     def blocks(self) -> Iterator[TokenBlock]:
         return _megatron_blocks(_prefix(self.source)) if self.form == "megatron" else _rows(self.files)
@@ -97,6 +111,12 @@ def find_token_files(source: Path) -> TokenFiles:
 
 def _prefix(source: Path) -> Path:
     return source.with_suffix("") if source.suffix in (".bin", ".idx") else source
+
+
+def _check_encoded_by(beside: Path, tokenizer: str) -> None:
+    """InputError for a tokenizer with other tokens than the one stored beside the tokens."""
+    if holds_tokenizer(beside) and not same_vocabulary(beside, local_tokenizer(tokenizer)):
+        raise InputError(f"{tokenizer}: has other tokens than {beside}, which encoded these; give that one")
 
 
 def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) -> dict[str, Artifact]:

@@ -50,7 +50,7 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
     texts = documents if spec.startswith("bpe:") else None
-    inputs = {"documents": texts.digest} if texts else _identity(folder, _path(spec))
+    inputs = {"documents": texts.digest} if texts else _identity(folder, local_tokenizer(spec))
     settings = {"tokenizer": spec if texts else "path"}
     return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
 
@@ -60,10 +60,11 @@ def check_tokenizer(spec: str) -> None:
     if spec.startswith("bpe:"):
         _bpe_size(spec)
     else:
-        read_tokenizer(_path(spec))
+        read_tokenizer(local_tokenizer(spec))
 
 
-def _path(spec: str) -> Path:
+def local_tokenizer(spec: str) -> Path:
+    """The file or folder of a tokenizer that is given by its path or its id on the Hub."""
     return local_folder(spec, TOKENIZER_FILES)
 
 
@@ -161,7 +162,7 @@ def _digests(file: Path) -> tuple[str | None, ...]:
 
 
 def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
-    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(_path(spec))
+    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(local_tokenizer(spec))
     tokenizer.save_pretrained(folder)
     return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 
