@@ -72,7 +72,9 @@ def _run_stages(settings: Quickstart, identity: Mapping[str, str], out: Path) ->
     check_domains(heldout.counts["domains"])
     with stage("prepare corpus"):
         folder = out / "corpora/train"
-        corpus = prepare_documents(folder, lambda drop: sides()["train"], identity, settings.prepare_settings)
+        corpus = prepare_documents(
+            folder, lambda drop: without(heldout, sides()["train"]), identity, settings.prepare_settings
+        )
     check_labels(runs[settings.design], corpus, heldout)
     for name, run in runs.items():
         with stage(training[name]):
@@ -100,6 +102,15 @@ def read_sides(settings: Quickstart) -> dict[str, list[Document]]:
     return split_documents(
         settings.documents, TRAIN_CHARACTERS, HELDOUT_CHARACTERS, on_error=settings.on_error
     )
+
+
+def without(heldout: Artifact, documents: list[Document]) -> list[Document]:
+    """Documents but for those whose text is held out.
+
+    Text of this machine may have changed sides if packages came or went since an attempt was interrupted.
+    """
+    texts = {document.text for document in stored_documents(heldout)}
+    return [document for document in documents if document.text not in texts]
 
 
 def check_labels(run: Run, corpus: Corpus, heldout: Artifact) -> None:
