@@ -15,11 +15,11 @@ from loriini.compare.sections import budgets, difference_cells
 
 
 def variant(
-    name: str, seeds: tuple[float | None, ...], instances: tuple[float | None, ...]
+    name: str, seeds: tuple[float | None, ...], documents: tuple[float | None, ...]
 ) -> dict[str, Any]:
     intervals = {
         kind: {"change": -0.03, "low": low, "high": high}
-        for kind, (low, high) in (("seeds", seeds), ("instances", instances))
+        for kind, (low, high) in (("seeds", seeds), ("documents", documents))
     }
     return {"name": name, "difference": {"all": {"change": -0.03, **intervals}}}
 
@@ -57,10 +57,10 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
 
 def test_an_interval_that_is_not_known_says_why() -> None:
     known, none = {"change": -0.03, "low": -0.04, "high": -0.02}, {"change": -0.03, "low": None, "high": None}
-    one_seed = {"change": -0.03, "seeds": none, "instances": known}
-    one_instance = {"change": -0.03, "seeds": known, "instances": none}
+    one_seed = {"change": -0.03, "seeds": none, "documents": known}
+    one_document = {"change": -0.03, "seeds": known, "documents": none}
     assert difference_cells(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
-    assert difference_cells(one_instance) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
+    assert difference_cells(one_document) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
 
 
 def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: Compared) -> None:

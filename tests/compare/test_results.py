@@ -68,8 +68,8 @@ def test_differences_have_an_interval_over_seeds_and_one_over_text(compared: Com
         assert found["change"] == pytest.approx(math.expm1(fmean(logs)))
         half = 12.7062 * abs(logs[0] - logs[1]) / 2
         assert found["seeds"]["high"] == pytest.approx(math.expm1(fmean(logs) + half), rel=1e-4)
-        assert found["instances"]["change"] == pytest.approx(found["change"])
-        assert found["instances"]["low"] <= found["change"] <= found["instances"]["high"]
+        assert found["documents"]["change"] == pytest.approx(found["change"])
+        assert found["documents"]["low"] <= found["change"] <= found["documents"]["high"]
     overall = [cells["lory", s]["mean_perplexity"] / cells["dense", s]["mean_perplexity"] for s in (0, 1)]
     assert lory["difference"]["all"]["change"] == pytest.approx(math.sqrt(math.prod(overall)) - 1)
     assert "difference" not in compared.of("dense")

@@ -77,7 +77,7 @@ def differences(variants: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
         difference = variant["difference"][OVERALL]
         color = COLORS[(place + 1) % len(COLORS)]
         _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
-        _interval(axes, place + 0.14, difference["instances"], color, "s", 1.0)
+        _interval(axes, place + 0.14, difference["documents"], color, "s", 1.0)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(variants)), [_wrapped(variant["name"]) for variant in variants])
     axes.set_ylim(len(variants) - 0.5, -0.5)

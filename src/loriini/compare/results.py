@@ -216,9 +216,8 @@ def add_differences(
     mine, theirs = (
         mean_losses({seed: losses[v["name"], seed] for seed in seeds}, seeds) for v in (variant, baseline)
     )
-    instances = differences_by_domain(theirs, mine, documents)
     difference = {}
-    for domain, over_text in instances.items():
+    for domain, over_text in differences_by_domain(theirs, mine, documents).items():
         over_training = paired_by_seed(
             {seed: perplexity_of(other[seed], domain) for seed in seeds},
             {seed: perplexity_of(scores[seed], domain) for seed in seeds},
@@ -226,7 +225,7 @@ def add_differences(
         difference[domain] = {
             "change": over_training.change,
             "seeds": over_training.to_dict(),
-            "instances": over_text.to_dict(),
+            "documents": over_text.to_dict(),
         }
     variant["difference"] = difference
     variant["paired_seeds"] = seeds

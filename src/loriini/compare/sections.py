@@ -14,7 +14,7 @@ Variant = Mapping[str, Any]
 """An object of the results' `variants`."""
 
 NO_VALUE = "–"
-KINDS = ("seeds", "instances")
+KINDS = ("seeds", "documents")
 """The intervals of a difference: over seeds, and over held-out text."""
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
@@ -30,9 +30,9 @@ def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
 
 def difference_cells(difference: Mapping[str, Any]) -> list[str]:
     """The change and both of its intervals."""
-    seeds, instances = (Difference.from_dict(difference[kind]) for kind in KINDS)
+    seeds, documents = (Difference.from_dict(difference[kind]) for kind in KINDS)
     over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
-    return [percent(difference["change"]), over_seeds, interval(instances)]
+    return [percent(difference["change"]), over_seeds, interval(documents)]
 
 
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
