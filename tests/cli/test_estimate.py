@@ -22,7 +22,8 @@ def test_a_dry_run_estimates_and_makes_nothing(
     ended = call(capsys, *dry_run)
     assert (ended.code, ended.err) == (0, "")
     total, active = found["parameters_total"], found["parameters_active"]
-    assert ended.out.startswith(f"tiny-lory on 8 GPUs\nparameters {total:,}, active for a token {active:,}\n")
+    head = f"tiny-lory on 8 GPUs\nparameters {total:,}, active for a token {active:,}, vocabulary 100\n"
+    assert ended.out.startswith(head)
     assert "in 80.00 GiB" in ended.out
     assert ended.out.count("\n\n") == 4
     assert not list(tmp_path.iterdir())

@@ -69,7 +69,7 @@ def recipes_arguments(add: Add) -> None:
 
 
 def recipes(arguments: argparse.Namespace) -> None:
-    """List the recipes with their numbers of parameters."""
+    """List the recipes with their numbers of parameters at their papers' vocabularies."""
     from loriini.progress import warn
     from loriini.recipes import RECIPES, describe, installed_recipes
 

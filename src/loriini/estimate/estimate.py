@@ -52,6 +52,7 @@ class Estimate:
     name: str
     gpus: int
     gpu_memory: float | None
+    vocab_size: int
     parameters_total: int
     parameters_active: int
     flops_per_token: float
@@ -110,6 +111,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
         name=run.name,
         gpus=cluster.gpus,
         gpu_memory=cluster.gpu_memory,
+        vocab_size=config.vocab_size,
         parameters_total=total,
         parameters_active=active,
         flops_per_token=flops,
