@@ -27,7 +27,8 @@ def estimate_text(estimate: Estimate) -> str:
 def _head(e: Estimate) -> str:
     lines = [
         f"{e.name} on {e.gpus} {'GPU' if e.gpus == 1 else 'GPUs'}",
-        f"parameters {e.parameters_total:,}, active for a token {e.parameters_active:,}, vocabulary {e.vocab_size:,}",
+        f"parameters {e.parameters_total:,}, active for a token {e.parameters_active:,}, "
+        f"vocabulary {e.vocab_size:,}",
         f"{e.flops_per_token / 1e9:,.2f} GFLOP a token, {e.flops_per_step / 1e12:,.1f} TFLOP a step of "
         f"{e.tokens_per_step:,} tokens",
     ]

@@ -5,19 +5,16 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
-from transformers.pytorch_utils import Conv1D
 
 from loriini.model.block import BLOCKS
 from loriini.model.cache import prepare_cache
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import check_attention, routing_context
-from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
 from loriini.model.generation import RoutedGenerationMixin
+from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
     IGNORED,
     counted_items,
@@ -31,7 +28,6 @@ from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput, LoriiniOutput
 from loriini.routing import Routing
 from loriini.routing.losses import Average, auxiliary_loss
-from loriini.routing.scorer import ScorerModule
 from loriini.routing.unit import RoutingContext, UnitLayout, unit_layout
 
 
@@ -84,23 +80,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, Experts | ScorerModule | Conv1D):
-            for name, weight in module.named_parameters(recurse=False):
-                if name.endswith("bias"):
-                    init.zeros_(weight)
-                else:
-                    init.normal_(weight, mean=0.0, std=self.config.initializer_range)
-        # GPT-2 scales down what adds to the residual stream: two branches a layer.
-        residual = self.config.initializer_range / (2 * self.config.num_hidden_layers) ** 0.5
-        if isinstance(module, GPT2Attention):
-            init.normal_(module.c_proj.weight, mean=0.0, std=residual)
-        elif isinstance(module, GeluExperts):
-            init.normal_(module.down_proj, mean=0.0, std=residual)
-        elif isinstance(module, FactorizedExperts):
-            # The product of factors of deviation s has √r s²; it is to have a full gate projection's.
-            factor = (self.config.initializer_range / module.low_proj.shape[1] ** 0.5) ** 0.5
-            init.normal_(module.low_proj, mean=0.0, std=factor)
-            init.normal_(module.gate_proj, mean=0.0, std=factor)
+        draw_weights(module, self.config)
 
     def _set_gradient_checkpointing(self, *args: Any, **kwargs: Any) -> None:
         """ValueError for reentrant checkpoints, which drop the gradients of a layer's `Routing`."""
@@ -172,7 +152,6 @@ class LoriiniModel(LoriiniPreTrainedModel):
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache()
         prepare_cache(past_key_values, self.config.num_hidden_layers)
-        design = self.config.routing
         context = routing_context(
             self.config,
             x_BLD,
@@ -185,34 +164,18 @@ class LoriiniModel(LoriiniPreTrainedModel):
             draw=self._draw(routing_draws),
         )
         check_attention(self.config, context, paged=kwargs.get("cache") is not None)
-        layout = unit_layout(design, context)
-        if position_ids is None:
-            position_ids = context.position_ids()
-        if context.packed and attention_mask is not None and attention_mask.dim() == 2:
-            attention_mask = None  # positions tell padding and documents apart
-        mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=x_BLD,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            # of one document a row transformers would ask the device whether they are several
-            position_ids=context.position_ids() if context.packed else None,
-        )
+        mask = self._causal_mask(x_BLD, context, attention_mask, past_key_values)
+        position_ids = context.position_ids() if position_ids is None else position_ids
         x_BLD, position_arguments = self.positions(x_BLD, position_ids)
+        attention = {"attention_mask": mask, "position_ids": position_ids, **position_arguments, **kwargs}
         x_BLD = self.dropout(x_BLD)
+        layout = unit_layout(self.config.routing, context)
         routings: list[Routing] = []
         states, keeps_states = [x_BLD], _given(output_hidden_states, self.config.output_hidden_states)
         for layer in self.layers:
+            first = routings[0] if routings and self.config.routing.scope == "global" else None
             x_BLD, routing = layer(
-                x_BLD,
-                context,
-                layout,
-                routings[0] if routings and design.scope == "global" else None,
-                past_key_values=past_key_values,
-                attention_mask=mask,
-                position_ids=position_ids,
-                **position_arguments,
-                **kwargs,
+                x_BLD, context, layout, first, past_key_values=past_key_values, **attention
             )
             routings.append(routing)
             states = [*states, x_BLD] if keeps_states else states
@@ -225,6 +188,21 @@ class LoriiniModel(LoriiniPreTrainedModel):
             context=context,
         )
         return out if _given(return_dict, self.config.return_dict) else out.to_tuple()
+
+    def _causal_mask(
+        self, x_BLD: Tensor, context: RoutingContext, attention_mask: Tensor | None, cache: Cache | None
+    ) -> Any:
+        """transformers' mask; of packed rows, positions tell padding and documents apart."""
+        if context.packed and attention_mask is not None and attention_mask.dim() == 2:
+            attention_mask = None
+        return create_causal_mask(
+            config=self.config,
+            inputs_embeds=x_BLD,
+            attention_mask=attention_mask,
+            past_key_values=cache,
+            # of one document a row transformers would ask the device whether they are several
+            position_ids=context.position_ids() if context.packed else None,
+        )
 
 
 def _given(argument: bool | None, default: bool) -> bool:
@@ -312,18 +290,17 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         logits = None if skips else self.lm_head(states)
         loss = auxiliary = None
         if shift_labels is not None:
-            targets = shift_labels = shift_labels.contiguous()
-            if self.training:
-                targets = unseen_targets(targets, out.context, self.config)
-            items = counted_items(shift_labels, targets, num_items_in_batch)
-            if reduction == "none":
-                loss = token_losses(states, self.lm_head, targets, self.vocab_size)
-            else:
-                loss = self._cross_entropy(states, logits, targets, items)
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
-            if auxiliary is not None and self.training and reduction == "mean":
-                loss = loss + share_of_batch(auxiliary, shift_labels, num_items_in_batch)
+            loss = self._loss(
+                states,
+                logits,
+                shift_labels.contiguous(),
+                out.context,
+                auxiliary,
+                reduction,
+                num_items_in_batch,
+            )
         output = LoriiniOutput(
             loss=loss,
             logits=logits,
@@ -333,6 +310,26 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             routings=out.routings,
         )
         return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
+
+    def _loss(
+        self,
+        states_BLD: Tensor,
+        logits_BLV: Tensor | None,
+        labels_BL: Tensor,
+        context: RoutingContext,
+        auxiliary: Tensor | None,
+        reduction: str,
+        items: Tensor | int | None,
+    ) -> Tensor:
+        """The loss of a call, as `forward` describes it; in training with the auxiliary losses."""
+        targets_BL = unseen_targets(labels_BL, context, self.config) if self.training else labels_BL
+        if reduction == "none":
+            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size)
+        counted = counted_items(labels_BL, targets_BL, items)
+        loss = self._cross_entropy(states_BLD, logits_BLV, targets_BL, counted)
+        if auxiliary is None or not self.training:
+            return loss
+        return loss + share_of_batch(auxiliary, labels_BL, items)
 
     def _cross_entropy(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None

@@ -1,0 +1,36 @@
+"""Initial weights of experts, scorers and GPT-2's blocks."""
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.pytorch_utils import Conv1D
+
+from loriini.model.configuration import LoriiniConfig
+from loriini.model.experts import Experts, FactorizedExperts, GeluExperts
+from loriini.routing.scorer import ScorerModule
+
+
+@torch.no_grad()
+def draw_weights(module: nn.Module, config: LoriiniConfig) -> None:
+    """Draw the module's own parameters from N(0, `initializer_range`) and set biases to 0.
+
+    What transformers initialises itself is left as it is. Weights that a checkpoint has loaded are kept.
+    """
+    if isinstance(module, Experts | ScorerModule | Conv1D):
+        for name, weight in module.named_parameters(recurse=False):
+            if name.endswith("bias"):
+                init.zeros_(weight)
+            else:
+                init.normal_(weight, mean=0.0, std=config.initializer_range)
+    # GPT-2 scales down what adds to the residual stream: two branches a layer.
+    residual = config.initializer_range / (2 * config.num_hidden_layers) ** 0.5
+    if isinstance(module, GPT2Attention):
+        init.normal_(module.c_proj.weight, mean=0.0, std=residual)
+    elif isinstance(module, GeluExperts):
+        init.normal_(module.down_proj, mean=0.0, std=residual)
+    elif isinstance(module, FactorizedExperts):
+        # The product of factors of deviation s has √r s²; it is to have a full gate projection's.
+        factor = (config.initializer_range / module.low_proj.shape[1] ** 0.5) ** 0.5
+        init.normal_(module.low_proj, mean=0.0, std=factor)
+        init.normal_(module.gate_proj, mean=0.0, std=factor)
