@@ -319,28 +319,6 @@ def test_local_text_with_a_wrong_domain_is_refused_before_training(
     assert not (tmp_path / "job" / "runs").exists()
 
 
-def test_text_that_was_held_out_before_an_interruption_is_not_trained_on(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sides = job.split_documents([str(documents)], 10**9, 10**9)
-    heldout, moved = sides["heldout"], sides["train"][0]
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for text, until in (
-        ({**sides, "heldout": [*heldout, moved]}, "prepare_documents"),
-        (sides, "check_labels"),  # of this machine, where packages were installed since
-    ):
-        monkeypatch.setattr(job, "collect_local_text", lambda text=text: text)
-        with monkeypatch.context() as patch:
-            patch.setattr(job, until, stop)
-            with pytest.raises(KeyboardInterrupt):
-                run_quickstart(Quickstart(), tmp_path / "job")
-    stored = load_artifact(tmp_path / "job/corpora/train/documents")
-    assert stored.counts["documents"] == len(sides["train"]) - 1
-
-
 def test_a_missing_path_is_refused_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cli.calls import call
 from loriini.errors import InputError
+from loriini.jobs.artifact import load_artifact
 from loriini.quickstart import Quickstart, job
 from loriini.quickstart.settings import claim_folder
 from loriini.sources.document import Document
@@ -74,3 +75,26 @@ def test_a_split_of_an_earlier_version_is_kept_once_it_is_stored(tmp_path: Path)
 def test_wrong_settings_are_refused_before_the_folder_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Quickstart(**wrong)
+
+
+def test_text_that_was_held_out_before_an_interruption_is_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "lines.jsonl", 360)
+    sides = job.split_documents([str(tmp_path / "lines.jsonl")], 10**9, 10**9)
+    heldout, moved = sides["heldout"], sides["train"][0]
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for text, until in (
+        ({**sides, "heldout": [*heldout, moved]}, "prepare_documents"),
+        (sides, "check_labels"),  # of this machine, where packages were installed since
+    ):
+        monkeypatch.setattr(job, "collect_local_text", lambda text=text: text)
+        with monkeypatch.context() as patch:
+            patch.setattr(job, until, stop)
+            with pytest.raises(KeyboardInterrupt):
+                job.run_quickstart(Quickstart(), tmp_path / "job")
+    stored = load_artifact(tmp_path / "job/corpora/train/documents")
+    assert stored.counts["documents"] == len(sides["train"]) - 1

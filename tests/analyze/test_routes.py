@@ -204,6 +204,15 @@ def test_the_largest_domains_are_those_of_most_units() -> None:
     assert made().largest(2).choices.tolist() == made().choices.tolist()
 
 
+@pytest.mark.parametrize("left", [0, 100], ids=["empty", "cut"])
+def test_a_damaged_file_is_wrong_input(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "routes.npz"
+    made().save(path)
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(InputError, match=r"routes\.npz: not readable routes .*; run loriini analyze again"):
+        Routes.load(path)
+
+
 def test_a_file_of_something_else_is_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "routes.npz").write_text("not routes")
     with pytest.raises(InputError, match=r"routes\.npz: not readable routes .*; run loriini analyze again"):

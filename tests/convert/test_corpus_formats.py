@@ -179,6 +179,21 @@ def test_a_folder_that_holds_other_files_is_refused(name: str, corpus: Corpus, t
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 
+def test_of_a_data_set_with_splits_the_training_text_is_imported(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pyarrow.table({"input_ids": [[1, 2, 3, 4]]})
+    files = ("data/test-0.parquet", "data/train-0.parquet", "validation/0.parquet")
+    for name in files:
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(rows, tmp_path / "set" / name)
+    back = import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 3)
+    assert (len(back.instances), back.instances.domain_names) == (1, ("train",))
+    assert "2 files beside the split train are left out (test, validation)" in capsys.readouterr().err
+    (tmp_path / "set" / files[1]).unlink()
+    assert len(import_corpus(tmp_path / "rest", tmp_path / "set", str(corpus.tokenizer), 3).instances) == 2
+
+
 @pytest.mark.parametrize("form", CORPUS_FORMATS)
 def test_another_tokenizer_than_that_beside_the_tokens_is_refused(
     form: str, corpus: Corpus, tmp_path: Path

@@ -52,8 +52,12 @@ def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
     [
         (".idx", lambda b: b"PK" + b[2:], "not a Megatron index"),
         (".idx", lambda b: b[:20], "not a Megatron index"),
-        (".idx", lambda b: b[:9] + b"\x02" + b[10:], "version 2 with type 8 cannot be read"),
-        (".idx", lambda b: b[:17] + b"\x07" + b[18:], "version 1 with type 7 cannot be read"),
+        (".idx", lambda b: b[:9] + b"\x02" + b[10:], "version 2 cannot be read; write it as version 1"),
+        (
+            ".idx",
+            lambda b: b[:17] + b"\x07" + b[18:],
+            "tokens of type 7 cannot be read; write",
+        ),
         (".idx", lambda b: b[:-1], "ends before its 2 sequences"),
         (".idx", lambda b: b[:42] + b"\x02" + b[43:], "sequences do not follow one another"),
         (".idx", lambda b: b[:-8] + bytes(8), "bounds do not cover its sequences"),

@@ -60,6 +60,8 @@ def measured(model: LoriiniForCausalLM, dtype: torch.dtype, **arguments: Any) ->
     cast = [
         n for n, p in model.named_parameters() if p.dim() > 1 and "embed" not in n and "positions" not in n
     ]
+    if model.config.tie_word_embeddings:
+        cast.append("model.embed_tokens.weight")  # the head's
     sizes = dict(model.named_parameters())
     copies = 0 if dtype == torch.float32 else sum(sizes[n].numel() * dtype.itemsize for n in cast)
     return saved_bytes(model, forward) - copies
@@ -112,6 +114,15 @@ def assert_counted(
     real = measured(LoriiniForCausalLM(shape).train(), dtype)
     counted = count_activations(shape, BATCH, LENGTH, dtype)
     assert counted.kept(LAYERS) == pytest.approx(real, rel=0.02)
+
+
+@pytest.mark.parametrize("design", ["dense", "lory", "mixtral"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_so_are_those_of_models_whose_head_is_the_embedding(design: str, dtype: torch.dtype) -> None:
+    shape = config(design)
+    shape.tie_word_embeddings = True
+    real = measured(LoriiniForCausalLM(shape).train(), dtype)
+    assert count_activations(shape, BATCH, LENGTH, dtype).kept(LAYERS) == pytest.approx(real, rel=0.02)
 
 
 @pytest.mark.parametrize("design", ["token-top-p", "relu"])

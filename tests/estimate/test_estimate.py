@@ -150,6 +150,9 @@ def test_too_little_memory_is_refused_with_how_many_gpus_would_do() -> None:
     four_share = replace(TINY, parallel=ParallelConfig(experts=4))  # two do not divide this mesh
     with pytest.raises(InputError, match=r"use --gpus 4$"):
         estimate(four_share, 64, GpuCluster(1, least(TINY, 2)))
+    whole = replace(TINY, parallel=ParallelConfig(experts=2, share_experts="whole"))  # merged ones cannot be
+    with pytest.raises(InputError, match=r"more GPUs are not enough"):
+        estimate(whole, 64, GpuCluster(1, least(TINY, 2)))
 
 
 @pytest.mark.parametrize(

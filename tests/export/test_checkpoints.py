@@ -87,7 +87,7 @@ def test_another_step_is_refused_with_those_there_are(unfinished: Path, tmp_path
     with pytest.raises(InputError, match=r"--step 5: no checkpoint .*; there are: 2, 4, 6$"):
         load_checkpoint(unfinished, 5)
     with pytest.raises(InputError, match=r"no run here \(no run\.json\); --step needs the folder of a run"):
-        load_checkpoint(tmp_path, 5)
+        export_run(tmp_path, ExportSettings("hf", step=5), tmp_path / "out")
 
 
 def test_a_step_is_loaded_on_the_device_asked_for(unfinished: Path, tmp_path: Path) -> None:

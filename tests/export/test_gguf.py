@@ -106,6 +106,12 @@ def test_ids_without_a_token_are_filled() -> None:
             {"block": "olmoe"},
             r"llama\.cpp has olmoe with norm_topk_prob=False only, and this has True; use --to hf or olmoe$",
         ),
+        (MIXTRAL, {"qk_norm": "head", "attention_bias": True}, r"qwen3_moe with attention_bias=False only"),
+        (
+            DESIGNS["token-ec2"],
+            {"block": "olmoe", "attention_bias": True},
+            r"olmoe with attention_bias=False only",
+        ),
         (
             replace(MIXTRAL, gates="sparse_mixer"),
             {"block": "phimoe"},

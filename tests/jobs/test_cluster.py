@@ -151,9 +151,10 @@ def test_a_job_is_gone_only_when_squeue_says_so(code: int, out: str, err: str, g
 
 
 def test_options_are_parsed_to_their_types() -> None:
-    options = (*OPTIONS, "requeue=false", "cpus_per_task=2")
+    options = (*OPTIONS, "requeue=false", "cpus_per_task=2", "mem_per_cpu_gb=1.5")
     found = cluster.slurm_executor(1, options).options
     assert (found["requeue"], found["cpus_per_task"], found["time"]) == (False, 2, "00:10:00")
+    assert found["mem_per_cpu_gb"] == 1.5
 
 
 def test_options_of_sbatch_are_passed_on_as_they_are(tmp_path: Path, slurm: Path) -> None:
@@ -176,6 +177,7 @@ def test_options_of_sbatch_are_passed_on_as_they_are(tmp_path: Path, slurm: Path
         (("sbatch_args=x",), "executor option 'sbatch_args=x': give .*sbatch_args.KEY"),
         (("sbatch_args.a=1", "sbatch_args=x"), "executor option 'sbatch_args=x': give"),
         (("srun_args.=x",), "executor option 'srun_args.=x': give"),
+        (("requeue_signals=SIGUSR1",), "executor option 'requeue_signals=SIGUSR1': give KEY=VALUE"),
         (("partition.x=cpu",), "executor option 'partition.x=cpu': give"),
     ],
 )

@@ -236,15 +236,16 @@ def test_a_mesh_that_does_not_divide_is_refused(
         check_mesh(mesh, world_size, 4, config)
 
 
-@pytest.mark.parametrize("design", ["lory", "prefix", "smear"])
-def test_documents_apart_are_refused_where_processes_share_merged_experts(design: str) -> None:
+@pytest.mark.parametrize("design", ["lory", "prefix", "smear", "ec-segment", "sequence-top1", "global-top2"])
+def test_documents_apart_are_refused_where_processes_share_experts_of_long_units(design: str) -> None:
     """Each process has as many units as documents or their segments, and a group gathers equal numbers."""
-    run = tiny_run(design, document_mask=True, parallel=EXPERTS)
+    run = tiny_run(design, document_mask=True, parallel=EXPERTS, warmup=WarmupConfig(dense_share=0))
     with pytest.raises(InputError, match=r"^parallel.experts is 2, and with document_mask .* set parallel"):
         run.check(processes=2)
     run.check(processes=1)
     replace(run, document_mask=False).check(processes=2)
     replace(run, parallel=FSDP).check(processes=2)
+    replace(run, routing=DESIGNS["mixtral"]).check(processes=2)
 
 
 def test_one_process_needs_no_mesh() -> None:

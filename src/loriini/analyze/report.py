@@ -13,6 +13,7 @@ from loriini.analyze.sections import learning, training_cards, use_of_experts, w
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
+from loriini.json_file import UNREADABLE
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
@@ -96,7 +97,7 @@ def read_json(path: Path, default: Any = None) -> Any:
                 f"{path}: missing, so there is nothing to report; finish the run first"
             ) from None
         return default
-    except json.JSONDecodeError as error:
+    except UNREADABLE as error:
         raise InputError(f"{path}: not JSON ({error}); remove it and run the command again") from None
 
 

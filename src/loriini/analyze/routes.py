@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -113,9 +114,9 @@ class Routes:
     def load(cls, path: Path) -> "Routes":
         """Read what `save` wrote. InputError for another file, or one without the counts of choices."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 values = {field.name: arrays[field.name] for field in fields(cls)}
-        except (KeyError, ValueError, OSError) as error:
+        except (KeyError, ValueError, OSError, EOFError, BadZipFile) as error:
             raise InputError(f"{path}: not readable routes ({error}); run loriini analyze again") from None
         return cls(**values | {"domains": tuple(values["domains"].tolist()), "field": str(values["field"])})
 

@@ -1,7 +1,8 @@
 """Corpora from tokens of other programs: Megatron's indexed data sets and Hugging Face data sets."""
 
+import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -27,15 +28,24 @@ from loriini.corpus.tokenizer import (
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
+from loriini.jobs.artifact import (
+    MANIFEST,
+    Artifact,
+    build_artifact,
+    file_hashes,
+    first_few,
+    write_manifest,
+)
 from loriini.jobs.lock import folder_lock
-from loriini.progress import progress
+from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
 from loriini.sources.columns import open_columns
 from loriini.sources.records import TOO_LONG, BadRecord
 
 TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
+
+SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval)(?=[-_./])")
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -44,8 +54,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     Args:
         out: the corpus's folder. Finished stages are not run again.
         source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
-            of parquet files, or one such file, with a column `input_ids` and optionally `domain` and
-            `piece_lengths`, the tokens of each document in a row.
+            of parquet files, of which the split `train` is read, or one such file. They have a column
+            `input_ids` and optionally `domain` and `piece_lengths`, the tokens of each document in a row.
         tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
             `tokenizer` beside them, if there is one, as `export_corpus` writes it.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
@@ -100,13 +110,33 @@ def find_token_files(source: Path) -> TokenFiles:
             raise InputError(
                 f"{source}: no parquet files here; give a data set's folder, or a Megatron prefix"
             )
-        return TokenFiles(source, "dataset", tuple(found))
+        return TokenFiles(source, "dataset", _training_split(source, found))
     if source.suffix == ".parquet" and source.exists():
         return TokenFiles(source, "dataset", (source,))
     prefix = _prefix(source)
     read_megatron(prefix)  # raises InputError
     files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
     return TokenFiles(source, "megatron", files)
+
+
+def _training_split(folder: Path, found: Sequence[Path]) -> tuple[Path, ...]:
+    """The files of the split `train`, by their names; all where none is, or no other split is there."""
+    of_split = {path: _split(path.relative_to(folder).as_posix()) for path in found}
+    kept = tuple(path for path in found if of_split[path] == "train")
+    others = {path: split for path, split in of_split.items() if split not in (None, "train")}
+    if not kept or not others:
+        return tuple(found)
+    warn(
+        f"{folder}: {len(found) - len(kept)} files beside the split train are left out "
+        f"({first_few(sorted(set(others.values())))}); to import one, give its path"
+    )
+    return kept
+
+
+def _split(name: str) -> str | None:
+    """The split of a data set's file, a part of its path, as the Hub names them; None without one."""
+    found = SPLIT.search(name)
+    return found and found[1]
 
 
 def _prefix(source: Path) -> Path:
@@ -217,7 +247,7 @@ def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
 
 
 def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
-    """The rows of a batch, or their pieces; InputError for a row without tokens."""
+    """The rows of a batch, or their pieces; InputError for a row whose input_ids are null."""
     column = batch.column("input_ids")
     if column.null_count:
         raise InputError(f"{path}: a row has no input_ids; leave such rows out")

@@ -67,8 +67,10 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise InputError(f"{index}: not a Megatron index (other first bytes); check the path")
     _, version, code, sequences, bounds = HEADER.unpack(head)
-    if version != VERSION or code not in TYPES:
-        raise InputError(f"{index}: version {version} with type {code} cannot be read; write it as version 1")
+    if version != VERSION:
+        raise InputError(f"{index}: version {version} cannot be read; write it as version {VERSION}")
+    if code not in TYPES:
+        raise InputError(f"{index}: tokens of type {code} cannot be read; write them as integers")
     if index.stat().st_size < HEADER.size + 12 * sequences + 8 * bounds:
         raise InputError(f"{index}: ends before its {sequences} sequences; copy it again")
     kind = np.dtype(TYPES[code])

@@ -144,13 +144,14 @@ def _saved_at_depth(
     """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
     shallow.num_hidden_layers = layers
+    shallow.tie_word_embeddings = False  # the head's copy is then left out as those of other weights
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
     with FakeTensorMode(), KnownShapes(), cast:
         model = LoriiniForCausalLM(shallow).train()
         for name, parameter in model.named_parameters():
-            if parameter.dim() > 1 and "embed" not in name and not shallow.tie_word_embeddings:
+            if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)
         ids = torch.zeros(instances, length, dtype=torch.long)
         return saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=fused_loss))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil, gcd
 from typing import Any
 
@@ -106,7 +106,7 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     if group == 1:  # the largest there could be
         group = next(n for n in range(min(NODE, shard), 0, -1) if shard % n == 0)
     step = rank_step(run, options[0].micro_batch_size, cluster.gpus)
-    micro_batch = RankStep(step.instances, step.length, 1, step.itemsize)
+    micro_batch = replace(step, micro_batches=1, reduce_once=False)
     return Estimate(
         name=run.name,
         gpus=cluster.gpus,
@@ -151,7 +151,14 @@ def rank_step(run: Run, micro_batch_size: int, gpus: int) -> RankStep:
     """Each rank's share of a step."""
     micro_batches = -(-(run.batch_size // gpus) // micro_batch_size)
     itemsize = compute_dtype(run).itemsize
-    return RankStep(micro_batch_size, run.length, micro_batches, itemsize, run.parallel.reduce_once)
+    return RankStep(
+        micro_batch_size,
+        run.length,
+        micro_batches,
+        itemsize,
+        run.parallel.reduce_once,
+        run.speed.activation_checkpointing,
+    )
 
 
 def by_parallelism(
@@ -172,10 +179,18 @@ def by_parallelism(
     }
 
 
+def _starts_on(run: Run, gpus: int) -> bool:
+    try:
+        run.check(processes=gpus)
+    except InputError:
+        return False
+    return True
+
+
 def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str:
     """How to make a run fit that no option makes fit: 2, 4, 8, … times the GPUs, or else more memory.
 
-    Numbers of GPUs that the batch or the run's mesh does not divide are passed over.
+    Numbers of GPUs that the run cannot be started on are passed over.
     """
     activations = micro_batch_activations(run, config, 1)
     least = rank_memory(run, config, gpus, 1, True, activations).total
@@ -185,9 +200,7 @@ def remedy(run: Run, config: LoriiniConfig, gpus: int, gpu_memory: float) -> str
     )
     more = 2 * gpus
     while more <= min(MOST_GPUS, run.batch_size) and run.batch_size % more == 0:
-        shard, group = mesh_sizes(run, more)
-        divides = more % shard == shard % group == 0
-        if divides and rank_memory(run, config, more, 1, True, activations).total <= gpu_memory:
+        if _starts_on(run, more) and rank_memory(run, config, more, 1, True, activations).total <= gpu_memory:
             return f"{needed}; use --gpus {more}"
         more *= 2
     enough = f"{ceil(10 * least / GIB) / 10:.1f}GiB"

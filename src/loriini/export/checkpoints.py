@@ -19,8 +19,6 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
     InputError for a folder that is no run, a step without a checkpoint, a damaged checkpoint, and a tokenizer
     that is neither in the run's model nor in its corpora.
     """
-    if not (run_folder / RUN).exists():
-        raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
     folder = checkpoint_folder(run_folder, step)
     if damage := damage_of(folder):
         raise InputError(f"{folder}: damaged checkpoint ({damage}); choose another --step")
@@ -38,7 +36,9 @@ def load_checkpoint(run_folder: Path, step: int) -> tuple[LoriiniForCausalLM, Pr
 
 
 def checkpoint_folder(run_folder: Path, step: int) -> Path:
-    """The folder of a step's checkpoint; InputError that lists the steps that have one."""
+    """The folder of a step's checkpoint; InputError that lists the steps that have one, or without a run."""
+    if not (run_folder / RUN).exists():
+        raise InputError(f"{run_folder}: no run here (no {RUN}); --step needs the folder of a run")
     found = checkpoints_in(run_folder / "checkpoints")
     complete = {step_of(path): path for path in found if (path / STATE).exists()}
     if step not in complete:

@@ -23,7 +23,7 @@ from loriini.export.weights import Probe, cast, probe
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
-from loriini.model.loading import check_weights, find_device, load_model, model_folder
+from loriini.model.loading import check_weights, find_device, load_model, model_folder, run_of
 from loriini.model.saving import CARD, save_model_folder
 from loriini.model.sparsify import soft_to_top_k
 from loriini.train.checkpoint_state import read_state
@@ -71,11 +71,11 @@ def export_run(run: Path, settings: ExportSettings, out: Path, device: str | Non
         import_gguf()
     if settings.step is None:
         model, tokenizer = load_model(run, device)
-        folder = model_folder(run).parent
+        folder = run_of(run)
     else:
         model, tokenizer = load_checkpoint(run, settings.step)
         model, folder = model.to(find_device(device)), run
-    record = training_record(folder, settings.step)
+    record = None if folder is None else training_record(folder, settings.step)
     return export_model(model, tokenizer, settings, out, record, source)
 
 

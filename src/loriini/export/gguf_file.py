@@ -29,11 +29,13 @@ class Architecture:
     """Settings of transformers' that llama.cpp takes for granted."""
 
 
+NO_BIAS = {"attention_bias": False}
+
 ARCHITECTURES = {
     "llama": Architecture("llama", interleaved=True),
     "mixtral": Architecture("llama", interleaved=True),
-    "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True}),
-    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False}),
+    "qwen3_moe": Architecture("qwen3moe", required={"norm_topk_prob": True, **NO_BIAS}),
+    "olmoe": Architecture("olmoe", required={"norm_topk_prob": False, **NO_BIAS}),
     "qwen2_moe": Architecture("qwen2moe", required={"norm_topk_prob": False}),
 }
 """By transformers' `model_type`. Phi-3.5-MoE is left out: in a trial llama.cpp's continued differently."""

@@ -6,6 +6,7 @@ stage's tasks, waits for them, joins their results and continues with the next s
 
 import json
 import logging
+import re
 import subprocess
 import time
 import traceback
@@ -40,11 +41,15 @@ RESERVED = (
     "skip_completed",
     "depends",
     "depends_job_id",
+    "job_id_retriever",
+    "ray_remote_kwargs",
+    "requeue_signals",
 )
-"""Arguments of datatrove's executors that are set here, not by the user."""
+"""Arguments of datatrove's executors that are set here, or that no text can give."""
 DICTIONARIES = ("sbatch_args", "srun_args")
 """Those that are options of Slurm's commands, passed on as they are."""
 BOOLEANS = {"true": True, "false": False}
+DECIMAL = re.compile(r"\d+\.\d+")
 FAILED = "{}.failed.json"
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
@@ -257,5 +262,12 @@ def _parse(options: Sequence[str], executor: type[PipelineExecutor]) -> dict[str
         if inner:
             parsed.setdefault(name, {})[inner] = value
         else:
-            parsed[name] = int(value) if value.isdecimal() else BOOLEANS.get(value.lower(), value)
+            parsed[name] = _value(value)
     return parsed
+
+
+def _value(text: str) -> int | float | bool | str:
+    """A number or a truth value that is written so, else the text."""
+    if text.isdecimal():
+        return int(text)
+    return float(text) if DECIMAL.fullmatch(text) else BOOLEANS.get(text.lower(), text)

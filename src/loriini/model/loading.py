@@ -145,14 +145,20 @@ def context_length(path: Path, config: LoriiniConfig) -> int:
 
 def _run_value(path: Path, name: str, kind: Any) -> Any:
     """A setting in the `run.json` beside a model; None where there is none. InputError for another kind."""
-    folder = model_folder(path)
-    run = folder.parent / "run.json"
-    if folder.name != "model" or not run.exists():
+    folder = run_of(path)
+    if folder is None:
         return None
-    value = read_object(run, f"give {folder} without its run, or another run").get(name)
+    run = folder / "run.json"
+    value = read_object(run, f"give {folder / 'model'} without its run, or another run").get(name)
     if value is not None and (expected := mismatch(value, kind)):
         raise InputError(f"{run}: {name} is {value!r}; it must be {expected}")
     return value
+
+
+def run_of(path: Path) -> Path | None:
+    """The folder of the run whose final model this is; None for any other model in a run's folder, too."""
+    folder = model_folder(path)
+    return folder.parent if folder.name == "model" and (folder.parent / "run.json").exists() else None
 
 
 def find_device(name: str | torch.device | None) -> torch.device:

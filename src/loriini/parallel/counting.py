@@ -13,7 +13,9 @@ ALL_TO_ALL = "alltoall_base_"
 class SentBytes(TorchDispatchMode):
     """While inside, `sent` adds up this process's bytes by collective, as ring algorithms send them.
 
-    Only collectives of `groups` count; without any, those of all groups.
+    Only collectives of `groups` count; without any, those of all groups. Gathers, scatters of sums and
+    all-to-alls of single tensors are counted. All-reduces are named with 0 bytes, and DTensor's collectives,
+    such as the sum of a replicated parameter's gradients, are not seen.
     """
 
     def __init__(self, *groups: dist.ProcessGroup) -> None:

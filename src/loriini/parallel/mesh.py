@@ -113,8 +113,8 @@ def check_mesh(
 ) -> None:
     """Raise InputError for processes, a batch or a model that this mesh does not divide.
 
-    With `document_mask` the units of merged experts are each process's documents or their segments, which
-    differ in number; a group that shares the width gathers as many from each of its processes.
+    With `document_mask` units longer than a token are each process's documents or their segments, which
+    differ in number; a group that shares experts gathers as many from each of its processes.
     """
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
@@ -153,9 +153,9 @@ def check_mesh(
             "or set parallel.share_experts to width",
         ),
         (
-            experts > 1 and merges and document_mask,
-            f"parallel.experts is {experts}, and with document_mask the processes that share merged experts "
-            "have different numbers of units; set parallel.experts to 1, or document_mask to false",
+            experts > 1 and model.num_experts > 1 and routing.unit != "token" and document_mask,
+            f"parallel.experts is {experts}, and with document_mask the processes that share experts have "
+            f"different numbers of {routing.unit}s; set parallel.experts to 1, or document_mask to false",
         ),
         (
             experts > 1 and model.scored_by_whole_expert,
