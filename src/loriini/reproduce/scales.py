@@ -59,7 +59,7 @@ TINY = Scale(
         "4b": (128, 4, 4),
     },
     # 0.02 at width 1,024
-    deviations={"0.3b": 0.64, "1.5b": 0.64, "7b": 0.64},
+    deviations={"0.3b": 0.64, "1.5b": 0.64, "7b": 0.64, "gpt2": 0.64},
 )
 SMALL = replace(
     TINY,
