@@ -320,7 +320,8 @@ def test_expert_wise_parallelism_sends_activations_only(
     """But for AoE's W_down, whose gradients DTensor sums: `SentBytes` does not see it."""
     for returned in sent_in_groups:
         for config, count in zip(SENDING, returned[task], strict=True):
-            expected = expert_wise_bytes(config, 3, 2, LENGTH, state_bytes, recomputed)
+            step = RankStep(2, LENGTH, 1, state_bytes, recomputed=recomputed)
+            expected = expert_wise_bytes(config, 3, step)
             assert GroupBytes(count["_allgather_base_"], count["_reduce_scatter_base_"]) == expected
             assert len(count) == 2
 
@@ -334,6 +335,7 @@ def test_expert_parallelism_sends_pairs_there_and_back(
         counts = [returned[task][i] for returned in sent_in_groups]
         assert all(count.keys() == {"alltoall_base_"} for count in counts)
         sent = [count["alltoall_base_"] for count in counts]
-        expected = expert_parallel_bytes(config, 3, 2, LENGTH, PRECISIONS["bf16"], recomputed)
+        step = RankStep(2, LENGTH, 1, PRECISIONS["bf16"], recomputed=recomputed)
+        expected = expert_parallel_bytes(config, 3, step)
         assert sum(sent) / len(sent) == pytest.approx(expected, rel=1e-9)
         assert (len(set(sent)) == 1) == (config.routing.selection in ("expert_choice", "all"))

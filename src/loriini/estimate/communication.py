@@ -109,34 +109,26 @@ def expert_wise(config: LoriiniConfig, step: RankStep, ranks: int, shard: int, g
     the reverse.
     """
     weights = _sliced_experts(config, step, ranks, shard, group)
-    sent = expert_wise_bytes(config, group, step.instances, step.length, step.itemsize, step.recomputed)
+    sent = expert_wise_bytes(config, group, step)
     activations = step.micro_batches * (sent.all_gather + sent.reduce_scatter)
     return Communication(weights.parameters, weights.gradients, activations)
 
 
-def expert_wise_bytes(
-    config: LoriiniConfig,
-    group: int,
-    instances: int,
-    length: int,
-    state_bytes: int = 2,
-    recomputed: bool = False,
-) -> GroupBytes:
+def expert_wise_bytes(config: LoriiniConfig, group: int, step: RankStep) -> GroupBytes:
     """What a process sends in a group of `group` processes with expert-wise parallelism (Lory section 6).
 
-    Each process has `instances` of `length` tokens. In every layer the states, S bytes per process, are
-    gathered and the outputs scattered, and their gradients the other way round, each (G - 1)·S. Gates are
-    gathered with the states, and their gradients scattered with the states'. A layer that is `recomputed`
-    gathers states and gates again; its outputs are not scattered again. Nothing depends on the experts'
-    width.
+    Of one micro-batch. In every layer the states, S bytes per process, are gathered and the outputs
+    scattered, and their gradients the other way round, each (G - 1)·S. Gates are gathered with the states,
+    and their gradients scattered with the states'. A layer that is `recomputed` gathers states and gates
+    again; its outputs are not scattered again. Nothing depends on the experts' width.
     """
     others, layers = group - 1, config.num_hidden_layers
-    units, span = count_units(config, instances, length)
-    states = units * span * config.hidden_size * state_bytes
+    units, span = count_units(config, step.instances, step.length)
+    states = units * span * config.hidden_size * step.itemsize
     gates = units * config.num_experts * FLOAT32 if config.num_experts > 1 else 0
     gate_gradients = gates if config.routing.data_dependent else 0
     return GroupBytes(
-        all_gather=layers * others * (2 * states + gates + recomputed * (states + gates)),
+        all_gather=layers * others * (2 * states + gates + step.recomputed * (states + gates)),
         reduce_scatter=layers * others * (2 * states + gate_gradients),
     )
 
@@ -160,33 +152,26 @@ def expert_parallel(
     if not chosen or config.num_experts % group:
         return None
     weights = _sliced_experts(config, step, ranks, shard, group)
-    sent = expert_parallel_bytes(config, group, step.instances, step.length, step.itemsize, step.recomputed)
+    sent = expert_parallel_bytes(config, group, step)
     return Communication(weights.parameters, weights.gradients, step.micro_batches * sent)
 
 
-def expert_parallel_bytes(
-    config: LoriiniConfig,
-    group: int,
-    instances: int,
-    length: int,
-    state_bytes: int = 2,
-    recomputed: bool = False,
-) -> float:
+def expert_parallel_bytes(config: LoriiniConfig, group: int, step: RankStep) -> float:
     """What a process sends in a group of `group` processes that hold whole experts, in one pass and back.
 
-    Each process has `instances` of `length` tokens. In every layer the states of each pair of a unit and an
-    expert it selected travel to the expert, and its outputs back; their gradients go the other way round.
-    With an even load (G - 1)/G of them leave the process. Where a design does not fix each expert's number of
-    pairs, the numbers are exchanged first. A layer that is `recomputed` sends numbers, states and outputs
-    again. With top_p and positive all experts are counted.
+    Of one micro-batch. In every layer the states of each pair of a unit and an expert it selected travel to
+    the expert, and its outputs back; their gradients go the other way round. With an even load (G - 1)/G of
+    them leave the process. Where a design does not fix each expert's number of pairs, the numbers are
+    exchanged first. A layer that is `recomputed` sends numbers, states and outputs again. With top_p and
+    positive all experts are counted.
     """
-    units, span = count_units(config, instances, length)
+    units, span = count_units(config, step.instances, step.length)
     experts = config.num_experts
     fixed = fixed_counts(config.routing, units, experts, training=True, padded=False).per_expert
     pairs = units * config.experts_per_token if fixed is None else experts * fixed
     numbers = experts * INT32 if fixed is None else 0
-    states = pairs * span * config.hidden_size * state_bytes
-    sent = (1 + recomputed) * (2 * states + numbers) + 2 * states
+    states = pairs * span * config.hidden_size * step.itemsize
+    sent = (1 + step.recomputed) * (2 * states + numbers) + 2 * states
     return config.num_hidden_layers * sent * (group - 1) / group
 
 
