@@ -101,9 +101,9 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
     split = {"change": 0.1, "low": -0.05, "high": 0.15}
     one_seed = {"change": 0.1, "low": None, "high": None}
     differences = {
-        "lory": {"change": 0.1, "seeds": sure, "instances": sure},
-        "label": {"change": 0.1, "seeds": split, "instances": sure},
-        "ec-token": {"change": 0.1, "seeds": one_seed, "instances": sure},
+        "lory": {"change": 0.1, "seeds": sure, "documents": sure},
+        "label": {"change": 0.1, "seeds": split, "documents": sure},
+        "ec-token": {"change": 0.1, "seeds": one_seed, "documents": sure},
     }
     changed["leader"] = {"design": "dense", "differences": differences}
     assert page.advice(changed) == (

@@ -92,6 +92,14 @@ def test_generate_prints_the_prompt_and_what_follows(made: Made, capsys: pytest.
         assert call(capsys, *prompt, *more) == ended
 
 
+def test_a_text_that_outgrows_the_context_is_warned_of(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = call(capsys, "generate", made.run, "--prompt", "the owl", "--max-new-tokens", 64)
+    assert ended.code == 0
+    assert re.fullmatch(r"warning: --max-new-tokens 64: the context has room for \d+; beyond .*\n", ended.err)
+
+
 def test_generate_continues_each_line_until_the_input_ends(
     made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,7 @@ def generate(arguments: argparse.Namespace) -> None:
     from loriini.hardware import autocast
     from loriini.model.labels import refuse_unused_label
     from loriini.model.loading import load_model, run_precision
+    from loriini.progress import warn
 
     if (arguments.prompt is None) != arguments.interactive:
         raise InputError("give --prompt TEXT or --interactive, one of them")
@@ -247,7 +248,10 @@ def generate(arguments: argparse.Namespace) -> None:
         print(text, end="", flush=True)
 
     def say(prompt: str) -> None:
-        check_room(model.config, tokenizer, text_argument(prompt), how)
+        room = check_room(model.config, tokenizer, text_argument(prompt), how)
+        if "max_new_tokens" in settings and how.max_new_tokens > room:
+            asked = f"--max-new-tokens {how.max_new_tokens}"
+            warn(f"{asked}: the context has room for {room:,}; beyond it, models write worse")
         write(prompt)
         with autocast(run_precision(arguments.model), model.device):
             continue_text(model, tokenizer, prompt, how, write)

@@ -13,7 +13,6 @@ from loriini.evaluate.perplexity import check_routing
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
-from loriini.progress import warn
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
@@ -122,22 +121,19 @@ def check_room(
     prompt: str,
     how: Generation,
     option: str = "--max-new-tokens",
-) -> None:
-    """InputError for a prompt that fills the context, and for a text longer than the learned positions.
+) -> int:
+    """The tokens that the context has room for after a prompt.
 
-    Warns of a text longer than the contexts of a model whose positions are computed.
+    InputError for a prompt that fills the context, and for a text longer than the learned positions.
     """
     prompt_length = len(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
     context = config.max_position_embeddings
     if prompt_length >= context:
         raise InputError(f"the prompt has {prompt_length:,} tokens, the context {context:,}; shorten it")
     room = context - max(1, prompt_length)
-    if how.max_new_tokens <= room:
-        return
-    message = f"{option} {how.max_new_tokens}: the context has room for {room:,}"
-    if config.block == "gpt2":
-        raise InputError(message)
-    warn(f"{message}; beyond the context, models write worse")
+    if config.block == "gpt2" and how.max_new_tokens > room:
+        raise InputError(f"{option} {how.max_new_tokens}: the context has room for {room:,}")
+    return room
 
 
 def _refuse_nan(ids_BL: Tensor, logits_BV: Tensor) -> Tensor:
