@@ -27,9 +27,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_the_machines(error: BaseException) -> bool:
     """Whether an error is of the machine, not of the files that were read: no memory, a failing disk."""
-    return is_out_of_memory(error) or (
-        isinstance(error, OSError) and error.errno in (*DISK_FAILS, *MACHINE_IS_FULL)
-    )
+    return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
 
 
 class OneLineError(Exception):

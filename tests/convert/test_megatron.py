@@ -56,7 +56,7 @@ def test_too_few_tokens_are_a_bug(tmp_path: Path) -> None:
         (
             ".idx",
             lambda b: b[:17] + b"\x07" + b[18:],
-            "tokens of type 7 cannot be read; write",
+            "tokens of type 7 cannot be read; write them as integers",
         ),
         (".idx", lambda b: b[:-1], "ends before its 2 sequences"),
         (".idx", lambda b: b[:42] + b"\x02" + b[43:], "sequences do not follow one another"),

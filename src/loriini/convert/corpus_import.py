@@ -28,14 +28,7 @@ from loriini.corpus.tokenizer import (
 from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
-from loriini.jobs.artifact import (
-    MANIFEST,
-    Artifact,
-    build_artifact,
-    file_hashes,
-    first_few,
-    write_manifest,
-)
+from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
@@ -46,6 +39,7 @@ TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
 
 SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval)(?=[-_./])")
+"""The split of a data set's file, a part of its path, as the Hub names them."""
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -121,22 +115,17 @@ def find_token_files(source: Path) -> TokenFiles:
 
 def _training_split(folder: Path, found: Sequence[Path]) -> tuple[Path, ...]:
     """The files of the split `train`, by their names; all where none is, or no other split is there."""
-    of_split = {path: _split(path.relative_to(folder).as_posix()) for path in found}
-    kept = tuple(path for path in found if of_split[path] == "train")
-    others = {path: split for path, split in of_split.items() if split not in (None, "train")}
+    named = {path: SPLIT.search(path.relative_to(folder).as_posix()) for path in found}
+    splits = {path: match[1] for path, match in named.items() if match}
+    kept = tuple(path for path, split in splits.items() if split == "train")
+    others = sorted({*splits.values()} - {"train"})
     if not kept or not others:
         return tuple(found)
     warn(
         f"{folder}: {len(found) - len(kept)} files beside the split train are left out "
-        f"({first_few(sorted(set(others.values())))}); to import one, give its path"
+        f"({', '.join(others)}); to import one, give its path"
     )
     return kept
-
-
-def _split(name: str) -> str | None:
-    """The split of a data set's file, a part of its path, as the Hub names them; None without one."""
-    found = SPLIT.search(name)
-    return found and found[1]
 
 
 def _prefix(source: Path) -> Path:
