@@ -4,8 +4,12 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from loriini.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(@[\w./-]+)?")
 """ORG/NAME, or ORG/NAME@REVISION."""
@@ -39,6 +43,13 @@ def folder_of(model: Path, option: str) -> Path:
     if (model / "config.json").exists():
         raise InputError(f"{model}: a model's folder, not a run's; give {option} for the page")
     return model
+
+
+def check_weights(model: "nn.Module") -> None:
+    """ValueError for a weight that is NaN or infinite; no memory is allocated for the comparison."""
+    for name, weight in model.named_parameters():
+        if weight.numel() and not all(end.isfinite() for end in weight.detach().aminmax()):
+            raise ValueError(f"{name} holds NaN or infinity")
 
 
 def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:

@@ -24,6 +24,7 @@ from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
 from loriini.errors import InputError, is_the_machines
 from loriini.hardware import has_bf16, pick_device
 from loriini.progress import console
+from loriini.snapshot import check_weights
 
 Encoder = Callable[[list[str]], NDArray[np.float32]]
 """Texts to vectors (N, D) of any length; D never changes."""
@@ -134,14 +135,6 @@ def _readable(name: str) -> Iterator[None]:
             f"encoder {name!r} cannot be used ({shorten(str(error), 300)}); "
             "give a sentence-transformers or Hugging Face encoder's path or name, or 'lsa'"
         ) from None
-
-
-@torch.no_grad()
-def check_weights(model: nn.Module) -> None:
-    """ValueError for a weight that is NaN or infinite."""
-    for name, weight in model.named_parameters():
-        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):
-            raise ValueError(f"{name} holds NaN or infinity")
 
 
 @contextmanager

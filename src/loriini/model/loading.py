@@ -7,7 +7,7 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -18,7 +18,7 @@ from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
-from loriini.snapshot import holds_tokenizer, local_folder
+from loriini.snapshot import check_weights, holds_tokenizer, local_folder
 
 ADAPTER = "adapter_config.json"
 
@@ -63,14 +63,6 @@ def _special_tokens(settings: GenerationConfig) -> GenerationConfig:
         if not all(isinstance(one, int) for one in (value if isinstance(value, list) else [value or 0])):
             raise ValueError(f"its {name} is {value!r}, no token id")
     return GenerationConfig(**tokens)
-
-
-@torch.no_grad()
-def check_weights(model: nn.Module) -> None:
-    """ValueError for a weight that is NaN or infinite; no memory is allocated for the comparison."""
-    for name, weight in model.named_parameters():
-        if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):
-            raise ValueError(f"{name} holds NaN or infinity")
 
 
 def check_finite(values: Tensor, what: str) -> None:

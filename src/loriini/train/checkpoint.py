@@ -26,8 +26,8 @@ from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hashes
 from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
-from loriini.model.loading import check_weights
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
+from loriini.snapshot import check_weights
 from loriini.train.checkpoint_state import NAME, STATE, RunProgress, superseded
 
 
