@@ -55,10 +55,11 @@ def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pyt
 
 def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:
     pairs = duplicates.Pairs(np.array([0, 0, 1]), np.array([1, 2, 2]), np.full(3, 1, np.float16))
-    found = duplicates.near_duplicates(pairs, [0.9, 0.5, 0.8])
-    assert [(d.document, d.repeats, d.jaccard) for d in found] == [(1, 0, 0.9), (2, 1, 0.8)]
-    found = duplicates.near_duplicates(pairs, [0.9, 0.9, 0.9])
-    assert [(d.document, d.repeats) for d in found] == [(1, 0), (2, 0)]
+    found = duplicates.near_duplicates(pairs, np.array([0.9, 0.5, 0.8]))
+    assert (found.documents_D.tolist(), found.repeated_D.tolist()) == ([1, 2], [0, 1])
+    assert found.indices_D.tolist() == [0.9, 0.8]
+    found = duplicates.near_duplicates(pairs, np.array([0.9, 0.9, 0.9]))
+    assert (found.documents_D.tolist(), found.repeated_D.tolist()) == ([1, 2], [0, 0])
 
 
 def neighbors_artifact(folder: Path) -> Artifact:

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 import sys
@@ -191,6 +192,20 @@ def test_code_in_an_encoders_folder_is_not_run(
         (folder / "modules.json").unlink()
         assert encoders.load_encoder(str(folder))(TEXTS).shape == (len(TEXTS), 64)
     assert not (tmp_path / MARKER).exists()
+
+
+@pytest.mark.parametrize("activation", ["os.abort", "torch.os.abort", "torch.nn.modules.module.os.abort"])
+def test_what_a_dense_layer_names_is_not_run(activation: str, tmp_path: Path) -> None:
+    modules = tmp_path / "modules.json"
+    modules.write_text(json.dumps([{"type": f"{MODULES}.Dense", "path": "2_Dense"}]))
+    settings = tmp_path / "2_Dense" / "config.json"
+    settings.parent.mkdir()
+    for allowed in ({}, {"activation_function": "torch.nn.modules.activation.Tanh"}):
+        settings.write_text(json.dumps(allowed))
+        encoders.check_modules(modules, lambda name: tmp_path / name)
+    settings.write_text(json.dumps({"activation_function": activation}))
+    with pytest.raises(ValueError, match=rf"2_Dense names code, {re.escape(activation)}, which is not run"):
+        encoders.check_modules(modules, lambda name: tmp_path / name)
 
 
 @pytest.mark.parametrize(

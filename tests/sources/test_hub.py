@@ -1,6 +1,7 @@
 """Data sets by name, here by the path of a folder: nothing is fetched."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from loriini.sources import (
     read_file,
 )
 from loriini.sources.document import Document
+from loriini.sources.streams import open_streams
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +143,17 @@ def test_a_crash_while_decoding_is_an_error_of_the_shard(
     crashing.write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
     with pytest.raises(InputError, match=r"cannot be opened \(decoding it ended with signal"):
         input_files([f"hf:{folder}"])
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_saved_data_set_that_changes_while_it_is_read_is_refused(
+    added: bool, folder: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "parrots"))
+    [stream] = open_streams([f"hf:{copy}:test"], ReadOptions())[0]
+    written = "new.parquet" if added else "test-00000-of-00001.parquet"
+    pq.write_table(pa.table({"text": ["another"]}), copy / written)
+    with pytest.raises(InputError, match="parrots:test: changed while it was read"):
+        list(stream.read(lambda dropped: None))
+    [stream] = open_streams([f"hf:{copy}:test"], ReadOptions())[0]
+    assert list(stream.read(lambda dropped: None))

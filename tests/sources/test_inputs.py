@@ -91,6 +91,21 @@ def test_input_files_are_picklable(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(found)) == found
 
 
+def test_slashes_at_a_folders_end_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("deep/b.txt", "a.txt"):
+        (tmp_path / name).write_text("x")
+    for end in ("", "/", "//"):
+        found = [(file.name, file.domain) for file in input_files([f"{tmp_path}{end}"])]
+        assert found == [("a.txt", tmp_path.name), ("deep/b.txt", "deep")]
+
+
+def test_an_absolute_input_keeps_the_name_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_text('{"text": "a"}')
+    (tmp_path / "wiki.jsonl").symlink_to(tmp_path / "blob")
+    assert absolute_input(tmp_path / "wiki.jsonl") == f"{tmp_path}/wiki.jsonl"
+
+
 @pytest.mark.parametrize("limit", [1 << 30, 0])
 def test_identity_shows_which_file_changed(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
@@ -212,8 +227,9 @@ def test_only_the_path_of_a_local_input_is_made_absolute(
 
 def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("x")
-    with pytest.raises(InputError, match="lies inside the input"):
-        check_inputs([str(tmp_path)], tmp_path / "corpora" / "out", ())
+    for given in (str(tmp_path), f"hf:{tmp_path}", f"hf:{tmp_path}:default:test"):
+        with pytest.raises(InputError, match="lies inside the input"):
+            check_inputs([given], tmp_path / "corpora" / "out", ())
 
 
 @pytest.mark.parametrize("made", [False, True])

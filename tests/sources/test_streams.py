@@ -323,18 +323,3 @@ def test_an_empty_file_is_dropped_and_an_empty_folder_refused(tmp_path: Path) ->
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty: no document found"):
         open_streams([inputs[0], str(tmp_path / "empty")], STOP)
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_a_disk_that_fails_inside_a_file_in_parts_ends_the_reading(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise OSError("Input/output error")
-
-    path = lines(tmp_path / name, "a", "b") if name == "a.jsonl" else parquet(tmp_path / name)
-    monkeypatch.setattr(streams, "PART_BYTES", 20)
-    monkeypatch.setattr("loriini.sources.readers.read_lines_within", fail)
-    monkeypatch.setattr("loriini.sources.readers.open_columns", fail)
-    with pytest.raises(InputError, match=rf"{name}: Input/output error; check the disk, and rerun"):
-        stored(tmp_path / "out", [path], SKIP)

@@ -217,8 +217,9 @@ def test_a_missing_package_is_reported_with_the_extra(
         read(path)
 
 
-def test_a_length_that_is_no_number_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", ["1²", "-1", "9" * 5000])  # Python reads no number of 5,000 digits
+def test_a_length_that_is_no_number_is_damage(length: str, tmp_path: Path) -> None:
     path = tmp_path / "a.warc"
-    path.write_bytes("WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 1²\r\n\r\n".encode())
+    path.write_bytes(f"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {length}\r\n\r\n".encode())
     with pytest.raises(InputError, match=r"damaged web archive \(a record has no length\)"):
         list(read_documents([path]))

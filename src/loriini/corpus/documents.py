@@ -169,7 +169,8 @@ def _write(
     shards = list(_shards(streams, chunks))
     if not shards:
         raise no_documents(first_few([str(path) for path in inputs or [folder]]), _total(read, "skipped"))
-    all_read = digest([task.name for task in reads])
+    # With what was read: a task that dropped flaws may be done again, and then finds other documents.
+    all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
     plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
     run_tasks("compare", [plan], folder, execute)
     rewrites = [

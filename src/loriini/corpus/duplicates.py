@@ -10,14 +10,15 @@ Axes: N documents, K neighbours, P pairs of candidates, C documents that are can
 import json
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Hashes, Ids, Neighbors, Vectors
 from loriini.corpus.stored import Slice, slice_documents, slices
@@ -54,13 +55,14 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Duplicate:
-    """Document `document` nearly repeats the earlier `repeats`, by vectors and by shingles."""
+class Confirmed:
+    """Documents that nearly repeat an earlier one, by vectors and by shingles; rising."""
 
-    document: int
-    repeats: int
-    cosine: float
-    jaccard: float
+    documents_D: Ids
+    repeated_D: Ids
+    cosines_D: Vectors
+    indices_D: NDArray[np.float64]
+    """Jaccard indices."""
 
 
 def write_duplicates(
@@ -103,14 +105,14 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
     return common / (len(a) + len(b) - common)
 
 
-def near_duplicates(pairs: Pairs, indices_P: Iterable[float], jaccard: float = JACCARD) -> list[Duplicate]:
+def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64], jaccard: float = JACCARD) -> Confirmed:
     """The later document of each pair with a high enough Jaccard index, at most once each, by rising id."""
-    found: dict[int, Duplicate] = {}
-    columns = (pairs.kept_P.tolist(), pairs.dropped_P.tolist(), pairs.cosines_P.tolist())
-    for kept, dropped, cosine, index in zip(*columns, indices_P, strict=True):
-        if index >= jaccard:
-            found.setdefault(dropped, Duplicate(dropped, kept, cosine, index))
-    return [found[document] for document in sorted(found)]
+    confirmed = np.flatnonzero(indices_P >= jaccard)
+    _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)  # pairs rise: with its lowest twin
+    chosen = confirmed[first]
+    return Confirmed(
+        pairs.dropped_P[chosen], pairs.kept_P[chosen], pairs.cosines_P[chosen], indices_P[chosen]
+    )
 
 
 def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
@@ -124,15 +126,22 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
         for i, (start, stop) in enumerate(bounds)
     ]
     run_tasks("duplicates", comparing, folder, execute)
-    indices = (index for task in comparing for index in np.load(parts / task.name / INDICES).tolist())
-    found = near_duplicates(pairs, indices)
-    names = _open_hashed(parts).names({number for one in found for number in (one.document, one.repeats)})
+    indices_P = np.concatenate([np.load(parts / task.name / INDICES) for task in comparing] or [np.zeros(0)])
+    found = near_duplicates(pairs, indices_P)
+    names = _open_hashed(parts).names({*found.documents_D.tolist(), *found.repeated_D.tolist()})
     with open(folder / "duplicates.jsonl", "w") as file:
-        for one in found:
-            named = {"id": names[one.document], "repeats_id": names[one.repeats]}
-            file.write(json.dumps({**asdict(one), **named}) + "\n")
-    np.save(folder / "ids.npy", np.array([one.document for one in found], np.int64))
-    return {"candidates": len(pairs), "duplicates": len(found)}
+        for document, repeats, cosine, index in zip(*vars(found).values(), strict=True):
+            line = {
+                "document": int(document),
+                "repeats": int(repeats),
+                "cosine": float(cosine),
+                "jaccard": float(index),
+                "id": names[int(document)],
+                "repeats_id": names[int(repeats)],
+            }
+            file.write(json.dumps(line) + "\n")
+    np.save(folder / "ids.npy", found.documents_D)
+    return {"candidates": len(pairs), "duplicates": len(found.documents_D)}
 
 
 def _candidates(

@@ -20,10 +20,10 @@ from loriini.corpus.settings import LSA, EncoderBackend, Pooling
 from loriini.corpus.stored import Slice, slice_documents, slices, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.arrays import new_array
-from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
+from loriini.jobs.artifact import Artifact, build_artifact, file_hashes, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, run_tasks
 from loriini.progress import Advance
-from loriini.sources import input_identity
+from loriini.sources.files import files_at
 
 if TYPE_CHECKING:
     from loriini.corpus.encoders import Encoder
@@ -98,9 +98,11 @@ def _write(documents: Artifact, settings: dict[str, Any], execute: Executor, fol
 
 
 def _identity(encoder: str) -> dict[str, str]:
-    """Hashes of an encoder's files; nothing for one that is named."""
-    path = os.path.expanduser(encoder)
-    return input_identity([path]) if encoder != LSA and os.path.isdir(path) else {}
+    """Hashes of an encoder's files by their names in its folder; nothing for one that is named."""
+    folder = Path(os.path.expanduser(encoder))
+    if encoder == LSA or not folder.is_dir():
+        return {}
+    return file_hashes(folder, [os.path.relpath(path, folder) for path in files_at(folder) or ()])
 
 
 def _lsa_tasks(documents: Artifact, seed: int, execute: Executor, folder: Path) -> list[Task]:

@@ -8,10 +8,12 @@ Axes: N texts, L tokens, B texts in a batch, D embedding width.
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 
@@ -37,6 +39,8 @@ MODULES = {
     *("Dense", "LayerNorm", "Dropout", "CNN", "LSTM"),
 }
 """Its modules that import nothing that their settings name, as Router, Asym and WordEmbeddings do."""
+ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")
+"""What a Dense layer may name."""
 LENGTH_MULTIPLE = 16
 """Lengths are rounded up to it, so that fewer shapes occur."""
 
@@ -106,7 +110,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
     with _readable(name):
         modules = cached_file(path, "modules.json", _raise_exceptions_for_missing_entries=False)
         if modules:
-            check_modules(Path(modules))
+            check_modules(Path(modules), partial(cached_file, path))
             network = _sentence_encoder(path, device, dtype)
         else:
             network = _pooled(path, pooling, device, dtype)
@@ -173,12 +177,22 @@ def _batches(longest_first: Tensor, lengths_N: Tensor, tokens: int) -> Iterator[
         start += len(rows)
 
 
-def check_modules(path: Path) -> None:
-    """ValueError for a `modules.json` of other code: sentence-transformers before 6.0 imports it."""
-    types = [str(each["type"]) for each in json.loads(path.read_bytes())]
+def check_modules(modules: Path, file_of: Callable[[str], str | Path]) -> None:
+    """ValueError for a `modules.json` that names code of others, itself or in the settings of a Dense layer.
+
+    sentence-transformers before 6.0 imports both, and calls the second. `file_of` finds a file of the model.
+    """
+    listed = json.loads(modules.read_bytes())
+    types = [str(each["type"]) for each in listed]
     foreign = [name for name in types if not name.startswith(OWN) or name.split(".")[-1] not in MODULES]
     if foreign:
         raise ValueError(f"its modules.json names code, {foreign[0]}, which is not run")
+    for each in listed:
+        if each["type"].endswith(".Dense"):
+            settings = json.loads(Path(file_of(f"{each['path']}/config.json")).read_bytes())
+            activation = settings.get("activation_function")
+            if activation and not ACTIVATION.fullmatch(activation):
+                raise ValueError(f"its layer {each['path']} names code, {activation}, which is not run")
 
 
 def _pooled(path: str, pooling: Pooling, device: torch.device, dtype: torch.dtype) -> Network:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import pyarrow
 import pyarrow.ipc
 
 from loriini.sources import decoder
-from loriini.sources.files import is_remote, local_path, open_binary
+from loriini.sources.files import is_remote, local_path, machine_failed, open_binary
 from loriini.sources.records import MAX_RECORD_BYTES, BadRecord
 
 
@@ -90,6 +91,8 @@ def run_decoder(*arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]
 
         def failure() -> str:
             code = process.wait()
+            if code == -signal.SIGKILL:  # no damaged file ends it so: the system had no memory left
+                raise machine_failed(arguments[1], "decoding it was killed")
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
             if code > 0 and lines:

@@ -52,6 +52,11 @@ def open_binary(path: str | Path) -> IO[bytes]:
     return opened
 
 
+def machine_failed(path: str, error: object) -> InputError:
+    """What ends the reading of a file that may be whole; dropped as a flaw, its documents would be lost."""
+    return InputError(f"{path}: {error}; check disk and memory, and rerun")
+
+
 def matching_paths(path: str | Path) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 

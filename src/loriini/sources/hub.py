@@ -24,6 +24,12 @@ def is_data_set(path: str) -> bool:
     return path.startswith(PREFIX) and not path.startswith("hf://")
 
 
+def saved_folder(path: str) -> str | None:
+    """The folder on this machine in which a data set is; None for one of the Hub, and for other paths."""
+    name = _split(path)[0] if is_data_set(path) else ""
+    return name if os.path.isdir(name) else None
+
+
 def plain_name(path: str) -> str:
     """`hf:ORG/NAME` for `hf://datasets/ORG/NAME`; any other path unchanged."""
     whole = re.fullmatch(r"hf://datasets/([^/]+/[^/]+)/?", path)
@@ -53,11 +59,11 @@ def read_shard(path: str, commit: str | None, shard: tuple[int, int], fields: Fi
 
 def revision(path: str) -> str | None:
     """The commit of a data set on the hub; None for a folder on this machine."""
-    name = _split(path)[0]
-    if os.path.isdir(name):
+    if saved_folder(path):
         return None
     try:
-        return str(import_optional("huggingface_hub", path).HfApi().dataset_info(name).sha)
+        hub = import_optional("huggingface_hub", path).HfApi()
+        return str(hub.dataset_info(_split(path)[0]).sha)
     except Exception as error:
         raise _unreachable(path, error) from None
 

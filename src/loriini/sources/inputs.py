@@ -5,7 +5,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from loriini.sources.files import (
     without_query,
 )
 from loriini.sources.formats import reader_of
-from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, shard_count
+from loriini.sources.hub import PREFIX, is_data_set, plain_name, revision, saved_folder, shard_count
 from loriini.sources.records import domain_from_name
 
 HASHED_BYTES = 1 << 30
@@ -118,7 +118,7 @@ def absolute_input(text: str | Path) -> str:
         return str(text)
     name = f"{spec.name}=" if spec.name else ""
     weight = f":{spec.weight!r}" if spec.weight != 1 else ""
-    return f"{name}{os.path.realpath(spec.path)}{weight}"
+    return f"{name}{os.path.abspath(spec.path)}{weight}"
 
 
 def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
@@ -128,7 +128,8 @@ def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> N
     """
     out = Path(os.path.realpath(out))
     for path in (parse_input(given).path for given in inputs):
-        if is_remote(path) or is_data_set(path):
+        path = saved_folder(path) or path
+        if not _is_local(path):
             continue
         will_match = not os.path.exists(path) and any(
             folder.match(os.path.abspath(path)) for folder in (out, *out.parents)
@@ -172,13 +173,20 @@ def identity_of(states: Mapping[str, State]) -> dict[str, str]:
     }
 
 
-def is_changed(file: InputFile, before: State | None) -> bool:
-    """Whether a file is no longer in the state `before`; InputError for one that cannot be reached."""
-    if file.shard:  # its commit does not change; the files of a folder have states of their own
-        return before is not None and before != {"revision": file.revision}
-    if is_remote(file.path) and before is not None:
-        return is_changed_remotely(file.path, before)
-    return _state(file.path) != before
+def states_behind(file: InputFile, state: Callable[[str], State | None]) -> dict[str, State | None]:
+    """The states that change with a file: its own, or those of all files of a saved data set."""
+    saved = saved_folder(file.path)
+    paths = files_at(saved) or [] if saved else [file.path]
+    return {path: state(path) for path in paths}
+
+
+def is_changed(file: InputFile, before: Mapping[str, State | None]) -> bool:
+    """Whether the states behind a file are no longer `before`; InputError for one that cannot be reached."""
+    if file.revision:
+        return before[file.path] != {"revision": file.revision}
+    if is_remote(file.path) and (known := before[file.path]) is not None:
+        return is_changed_remotely(file.path, known)
+    return states_behind(file, _state) != before
 
 
 def _split_weight(path: str) -> tuple[str, str]:
@@ -226,7 +234,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
 
 def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
     root = spec.path.rstrip("/")
-    name = path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else os.path.basename(path)
+    name = path.removeprefix(root).lstrip("/") if path.startswith(f"{root}/") else os.path.basename(path)
     if reader_of(path, in_folder=True):
         domain = domain_from_name(name)
     else:
@@ -237,10 +245,8 @@ def _file_in_folder(spec: InputSpec, path: str) -> InputFile:
 
 
 def _paths_of(spec: InputSpec) -> list[str]:
-    if not is_data_set(spec.path):
-        return files_at(spec.path) or [spec.path]
-    local = spec.path.removeprefix(PREFIX).split(":")[0]
-    return files_at(local) or [local] if os.path.isdir(local) else [spec.path]
+    path = saved_folder(spec.path) or spec.path
+    return [path] if is_data_set(path) else files_at(path) or [path]
 
 
 def _state(path: str) -> State:

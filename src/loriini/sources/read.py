@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow
 
-from loriini.errors import InputError
+from loriini.errors import InputError, is_the_machines
 from loriini.progress import warn
 from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
-from loriini.sources.files import is_remote, is_special
+from loriini.sources.files import is_remote, is_special, machine_failed
 from loriini.sources.formats import read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
@@ -105,8 +105,8 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
     except InputError:
         raise
     except Exception as error:
-        if file.is_part and isinstance(error, OSError):  # the other parts are read by other tasks
-            raise InputError(f"{file.path}: {error}; check the disk, and rerun") from None
+        if isinstance(error, OSError) and (file.is_part or is_the_machines(error)):
+            raise machine_failed(file.path, error) from None  # other tasks read the other parts of a file
         # The exceptions of remote files depend on the package that reaches them.
         if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(file.path):
             raise

@@ -8,7 +8,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from loriini.errors import InputError
+from loriini.errors import InputError, is_the_machines
 from loriini.jobs.artifact import digest
 from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
 from loriini.progress import Advance
@@ -16,10 +16,18 @@ from loriini.sources.columns import read_row_groups
 from loriini.sources.compressed import DAMAGE, count_newlines, suffixes
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop, count_dropped
-from loriini.sources.files import is_remote
+from loriini.sources.files import is_remote, machine_failed
 from loriini.sources.formats import reader_of
 from loriini.sources.frames import frame_starts
-from loriini.sources.inputs import InputFile, State, identity_of, input_files, input_states, is_changed
+from loriini.sources.inputs import (
+    InputFile,
+    State,
+    identity_of,
+    input_files,
+    input_states,
+    is_changed,
+    states_behind,
+)
 from loriini.sources.options import ReadOptions
 from loriini.sources.read import read_file
 from loriini.sources.readers import read_json_lines, read_parquet
@@ -69,7 +77,7 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[Docu
     for group in _file_groups(files, options.fields):
         # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
         what = [(_described(file), identity.get(file.path, of_all)) for file in group]
-        read = partial(_read, group, {file.path: states.get(file.path) for file in group}, options)
+        read = partial(_read, group, {file.path: states_behind(file, states.get) for file in group}, options)
         part = group[-1] if group[-1].is_part else None
         streams.append(DocumentStream(read, digest([what, how]), part, options.on_error == "stop"))
     return streams, identity
@@ -109,7 +117,9 @@ def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str
     """The line ends in a part; None if it is damaged or cannot be read."""
     try:
         return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
-    except (OSError, *DAMAGE):
+    except (OSError, *DAMAGE) as error:
+        if is_the_machines(error):
+            raise machine_failed(part.path, error) from None
         return {"newlines": None}
 
 
@@ -183,7 +193,7 @@ def _size(file: InputFile) -> int:
 
 def _read(
     files: Sequence[InputFile],
-    before: Mapping[str, State | None],
+    before: Mapping[str, Mapping[str, State | None]],
     options: ReadOptions,
     on_drop: OnDrop,
     newlines_before: int = 0,

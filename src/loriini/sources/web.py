@@ -78,7 +78,7 @@ def _frames(stream: IO[bytes]) -> Iterator[tuple[Headers, bytes | None]]:
         pairs = (line.decode(errors="replace").partition(":") for line in lines)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         length = headers.get("content-length", "")
-        if not lines[-1] or not length.isdecimal():
+        if not lines[-1] or not re.fullmatch(r"\d{1,18}", length, re.ASCII):
             raise BadRecord("damaged web archive", "a record has no length", fix="file")
         yield headers, _content(stream, int(length))
 
