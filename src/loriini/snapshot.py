@@ -45,6 +45,12 @@ def folder_of(model: Path, option: str) -> Path:
     return model
 
 
+def name_of(model: Path) -> str:
+    """What to call a model on a page: its folder, of RUN/model the run's."""
+    folder = model.resolve()
+    return folder.parent.name if folder.name == "model" else folder.name
+
+
 def check_weights(model: "nn.Module") -> None:
     """ValueError for a weight that is NaN or infinite; no memory is allocated for the comparison."""
     for name, weight in model.named_parameters():

@@ -294,3 +294,6 @@ def test_the_report_of_a_model_folder_has_its_routes_alone(job: Path, tmp_path: 
     ]
     with pytest.raises(InputError, match="some-model"):
         write_run_report(folder, folder)
+    of_run = tmp_path / "a-run" / "model"
+    of_run.mkdir(parents=True)
+    assert Page(write_run_report(of_run, job / "runs/lory").read_text()).headings[0] == "a-run"

@@ -174,6 +174,13 @@ def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
     json.dumps(results, allow_nan=False)
     alone = compare_trials([replace(trial, folder=broken)], {}, {})
     assert alone["variants"][0]["finished_seeds"] == []
+    dense_only = [json.dumps({**json.loads(line), "experts": 1}) for line in skipped[:1] * 8]
+    (broken / METRICS).write_text("\n".join(dense_only) + "\n")
+    other = replace(trial, folder=broken)
+    for order in ([trial, other], [other, trial]):
+        (variant,) = compare_trials(order, {}, {})["variants"]
+        assert variant["experts"] == 3
+        assert variant["flops_per_token"] == compared.of("lory")["flops_per_token"]
 
 
 def test_the_best_rate_is_chosen_by_training_loss() -> None:
@@ -207,7 +214,7 @@ def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> Non
 
 
 def test_bad_input_is_refused_in_a_line(
-    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
@@ -220,7 +227,10 @@ def test_bad_input_is_refused_in_a_line(
         folder.mkdir()
         (folder / RUN).write_text(json.dumps({**json.loads((dense / RUN).read_text()), **change}))
     corpus, heldout = ("--corpus", compared.corpus), ("--heldout", compared.heldout)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aoe").symlink_to(compared.folder("lory", 0))
     for names, options, message in (
+        (["dense", "aoe"], [*heldout], "aoe: a design, and a run's folder here; write ./aoe for the run"),
         (["lorry"], [*heldout], "lorry: neither a design nor a run's folder; the nearest is lory"),
         (
             ["lory"],
@@ -299,6 +309,8 @@ def test_a_failed_cell_is_named_and_the_others_are_reported(
     compared: Compared, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def all_but_first(trials: Sequence[Trial], jobs: int) -> dict[Path, str]:
+        trials[0].folder.mkdir(parents=True, exist_ok=True)
+        (trials[0].folder / METRICS).touch()  # training makes it before its first step
         train_here(trials[1:])
         return {trials[0].folder: "out of luck"}
 

@@ -152,17 +152,6 @@ def test_groups_are_those_of_the_papers() -> None:
     assert shots["router-free"] == {"mmlu": 5, "arc_challenge": 5}
 
 
-def test_names_groups_and_numbers_of_examples_become_requests() -> None:
-    both = requested(["arc_easy", "aoe", "router-free", "arc_challenge@2"])
-    assert list(both)[:2] == ["arc_easy@0", "piqa"]
-    assert both["arc_challenge@5"] == Request("arc_challenge", 5)
-    assert both["arc_challenge@2"] == Request("arc_challenge", 2)
-    assert requested(["router-free", "mmlu@1"], shots=3) == {
-        "mmlu": Request("mmlu", 3),
-        "arc_challenge": Request("arc_challenge", 3),
-    }
-
-
 class Shortest(LM):
     """Prefers the shortest answer; scores a character at -1."""
 

@@ -91,6 +91,19 @@ def test_one_value_decides_what_is_skipped(tmp_path: Path, documents: str) -> No
         assert set(result["tokens"].values()) == {(201 // 17) * (16 - 7)}
 
 
+def test_a_loss_that_counts_segment_1_is_warned_of(
+    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [saved(tmp_path / name, name) for name in ("dense", "lory")]
+    for skip in (SEGMENT - 1, SEGMENT):
+        capsys.readouterr()
+        evaluate_runs(runs, EvaluationSettings((documents,), skip=skip))
+        warned = capsys.readouterr().err.count("counts tokens of segment 1")
+        assert warned == (skip < SEGMENT)
+    evaluate_runs(runs, EvaluationSettings((documents,), skip=1, routing="prompt"))
+    assert "counts tokens of segment 1" not in capsys.readouterr().err
+
+
 def test_the_shortest_context_is_that_of_all(tmp_path: Path, documents: str) -> None:
     runs = [saved(tmp_path / str(n), "dense", max_position_embeddings=n) for n in (32, 24)]
     for result in evaluate_runs(runs, EvaluationSettings((documents,))):

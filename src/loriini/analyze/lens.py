@@ -33,6 +33,7 @@ from loriini.model.loading import (
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
+from loriini.snapshot import name_of
 
 LENS = "lens.html"
 MOST_TOKENS = 4096
@@ -75,8 +76,8 @@ def write_lens(
     check_ids(ids_N, model)
     reading = read_text(model, ids_N, pieces, length, run_precision(run), label)
     losses_N = None if dense is None else read_losses(models[dense], ids_N, length, run_precision(dense))
-    design, named = model.config.routing, None if dense is None else _name_of(dense)
-    lens = Lens(_name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
+    design, named = model.config.routing, None if dense is None else name_of(dense)
+    lens = Lens(name_of(run), design, reading, left_out, label, named, losses_N, _routes_of(run, reading))
     return write_lens_page(lens, out)
 
 
@@ -177,8 +178,3 @@ def _routes_of(run: Path, reading: Reading) -> Routes | None:
         if routes is not None and routes.choices[:, 0].shape == reading.gates_LUE[:, 0].shape:
             return routes
     return None
-
-
-def _name_of(run: Path) -> str:
-    folder = run.resolve()
-    return folder.parent.name if folder.name == "model" else folder.name

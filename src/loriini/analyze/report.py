@@ -14,6 +14,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
 from loriini.json_file import UNREADABLE
+from loriini.snapshot import name_of
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
@@ -56,7 +57,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     routes = read_routes(out / ROUTES)
     if not metrics and routes is None:
         raise InputError(f"{run}: has neither {METRICS} nor measured routes; train the run first")
-    name = settings.get("name", run.resolve().name)
+    name = settings.get("name", name_of(run))
     opening = join(
         element("p", "Loriini · a run", class_="kicker"),
         element("h1", name),

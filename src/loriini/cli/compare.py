@@ -60,6 +60,7 @@ def compare(arguments: argparse.Namespace) -> None:
     )
     from loriini.evaluate.runs import EvaluationSettings
     from loriini.routing import DESIGNS
+    from loriini.train.run import RUN
 
     evaluation = EvaluationSettings(
         documents=tuple(arguments.heldout),
@@ -70,6 +71,9 @@ def compare(arguments: argparse.Namespace) -> None:
     )
     ladder = given(arguments, ("ladder", "ladder_tokens"))
     training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
+    for name in arguments.names:
+        if name in DESIGNS and (Path(name) / RUN).exists():
+            raise InputError(f"{name}: a design, and a run's folder here; write ./{name} for the run")
     runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
     if runs:
         _check_runs(arguments, runs)

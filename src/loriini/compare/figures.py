@@ -41,21 +41,20 @@ INITIAL_SHARE = 0.1
 def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str) -> Figure:
     """Training loss over tokens, FLOPs or seconds: a variant's mean over seeds, and lowest to highest seed.
 
-    `cells` are those of each variant. The initial drop is cut off.
+    `cells` are those of each variant, with the same steps. The initial drop is cut off.
     """
     figure = Figure(figsize=(FIGURE_WIDTH, 3.2), layout="constrained")
     axes = figure.subplots()
     shown = []
     for i, (name, own) in enumerate(cells.items()):
         color, dash = COLORS[i % len(COLORS)], DASHES[i % len(DASHES)]
-        points = min(len(cell["curve"]["loss"]) for cell in own)
-        x = np.mean([cell["curve"][axis][:points] for cell in own], axis=0)
-        losses = [np.array(cell["curve"]["loss"][:points], np.float64) for cell in own]
+        x = np.mean([cell["curve"][axis] for cell in own], axis=0)
+        losses = [np.array(cell["curve"]["loss"], np.float64) for cell in own]
         loss = np.stack([running_mean(of_seed, SMOOTHING) for of_seed in losses])
         axes.plot(x, loss.mean(0), dash, color=color, linewidth=1.8, label=name)
         if len(own) > 1:
             axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)
-        shown.append(loss[:, math.ceil(INITIAL_SHARE * points) :])
+        shown.append(loss[:, math.ceil(INITIAL_SHARE * len(x)) :])
     finite = np.concatenate([loss[np.isfinite(loss)] for loss in shown])
     if len(finite):
         margin = 0.05 * (finite.max() - finite.min()) + 0.005

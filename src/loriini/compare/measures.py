@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +14,7 @@ from loriini.analyze.curves import Floats, column, routed_steps, utilisation
 from loriini.atomic import write_json
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import HeldOut
+from loriini.evaluate.perplexity import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.model.loading import model_folder
@@ -61,12 +60,13 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "flops": np.cumsum(np.diff(tokens, prepend=0) * [flops[m["experts"]] for m in metrics]),
         "seconds": np.cumsum(training_seconds(metrics)),
     }
-    total, active = run.config(corpus.vocab_size, 0).parameters()
+    trained = run.config(corpus.vocab_size, 0)
+    total, active = trained.parameters()
     return {
         "state": run_state(trial.folder),
         **asdict(corpus),
         "parameters": {"total": total, "active": active},
-        "flops_per_token": flops[metrics[-1]["experts"]],
+        "flops_per_token": trained.flops_per_token(run.length),
         "steps": len(metrics),
         **{axis: float(values[-1]) for axis, values in spent.items()},
         "tokens_per_second": float(np.median(column(metrics[len(metrics) // 2 :], "tokens_per_second"))),
@@ -137,7 +137,7 @@ def evaluate_trials(
 
     The runs are finished. An evaluation is reused for the same model, tokens and settings.
     """
-    text = {domain: sha256(h.ids.numpy().tobytes()).hexdigest() for domain, h in heldout.items()}
+    text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     found = {}
     for trial in trials:
         weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in model_files(trial.folder))

@@ -191,6 +191,12 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
         p.element("h3", "Bits per byte, all tokens"),
         domain_table(causal, domains, lambda v, domain: estimate(v["bits_per_byte"][domain], 3)),
     ]
+    if leaking := [v["name"] for v in causal if v["causality"] == "after_first_segment"]:
+        tables += [
+            p.paragraph(
+                f"They count segment 1, which {listing(leaking)} routes by itself, and may be too low there."
+            )
+        ]
     if compared:
         header = ["", "domain", "difference", "over seeds", "over held-out text"]
         rows = [

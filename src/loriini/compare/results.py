@@ -15,7 +15,7 @@ from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
 from loriini.evaluate.intervals import OVERALL, Documents, differences_by_domain
-from loriini.train.metrics import METRICS
+from loriini.train.metrics import METRICS, read_metrics
 
 Cells = Sequence[Mapping[str, Any]]
 Row = TypeVar("Row", bound=Mapping[str, Any])
@@ -55,7 +55,10 @@ def compare_trials(
         "cells": cells,
         "variants": variants,
         "baseline": largest and largest["name"],
-        "remarks": [remark for own in by_width(cells).values() for remark in remarks(own)],
+        "remarks": [
+            *(remark for own in by_width(cells).values() for remark in remarks(own)),
+            *counted_first_segments(trials, evaluations),
+        ],
     }
     return without_nan(results if None in sizes else {**results, "ladder": measure_ladder(variants, cells)})
 
@@ -107,7 +110,7 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         # of mixtures alone: a dense model has nothing to warm up
         **({"dense_share": cell.run.warmup.dense_share} if cell.run.model.num_experts > 1 else {}),
     }
-    if (trial.folder / METRICS).exists() or failure is None:
+    if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)
     if failure is not None:
         row |= {"state": "failed", "error": failure}
@@ -129,8 +132,8 @@ def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
 
 def summarize(cells: Cells) -> dict[str, Any]:
     """A variant: means and intervals over the seeds that finished."""
-    first = next((cell for cell in cells if "parameters" in cell), cells[0])
     finished = [cell for cell in cells if cell.get("state") == "finished"]
+    first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
     scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
     same = ("name", "design", "settings", "width", "causality", "training_causality")
     use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
@@ -270,6 +273,24 @@ def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: floa
     near = loss[(spent > (1 - LAST_SHARE) * budget) & (spent <= budget * (1 + 1e-9))]
     near = near if len(near) else loss[[np.searchsorted(spent, budget)]]
     return float(np.mean(near[np.isfinite(near)])) if np.isfinite(near).any() else math.nan
+
+
+def counted_first_segments(
+    trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Whose perplexity counts tokens of segment 1, which is routed by itself."""
+    names = [
+        trial.cell.variant
+        for trial in trials
+        if trial.cell.causality == "after_first_segment"
+        and trial.folder in evaluations
+        and evaluations[trial.folder]["skip"] < trial.cell.run.routing.segment_length
+    ]
+    if names:
+        yield (
+            f"Perplexity counts tokens of segment 1 (--skip), which {listing(list(dict.fromkeys(names)))} "
+            "routes by itself: it may be too low beside the others'."
+        )
 
 
 def remarks(cells: Cells) -> Iterator[str]:

@@ -8,6 +8,7 @@ from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import duration, interval, large, listing, percent
 from loriini.compare import figures
+from loriini.compare.results import by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
 
 Variant = Mapping[str, Any]
@@ -37,11 +38,8 @@ def difference_cells(difference: Mapping[str, Any]) -> list[str]:
 
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
-    curves = {
-        v["name"] + remark(v): [c for c in results["cells"] if c["name"] == v["name"] and "curve" in c]
-        for v in shown
-    }
-    curves = {name: own for name, own in curves.items() if own}
+    trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
+    curves = {v["name"] + remark(v): alike(trained[v["name"]]) for v in shown if v["name"] in trained}
     if not curves:
         return None
     caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
@@ -99,6 +97,13 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             first_segments(compared),
         ),
     )
+
+
+def alike(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Cells whose curves have the same steps: the longest of those that finished, or of all if none did."""
+    finished = [cell for cell in cells if cell["state"] == "finished"]
+    longest = max(cell["steps"] for cell in finished or cells)
+    return [cell for cell in finished or cells if cell["steps"] == longest]
 
 
 def first_segments(shown: Sequence[Variant], key: str = "name") -> str:

@@ -122,6 +122,11 @@ def first_segment(config: LoriiniConfig) -> int:
     return design.segment_length if design.segmented else 0
 
 
+def counts_first_segment(config: LoriiniConfig, skip: int) -> bool:
+    """Whether tokens are counted that may be routed by later ones, as segment 1 is where it routes itself."""
+    return skip < first_segment(config) and config.effective_routing.causality == "after_first_segment"
+
+
 def check_domains(domains: Collection[str]) -> None:
     """InputError where one of several domains has the name of what is measured over all of them."""
     if len(domains) > 1 and OVERALL in domains:

@@ -17,6 +17,7 @@ from loriini.evaluate.perplexity import (
     check_domains,
     check_lengths,
     check_routing,
+    counts_first_segment,
     documents_of,
     evaluate,
     first_segment,
@@ -139,6 +140,11 @@ def shared_heldout(
                 "after them"
             )
         check_routing(config, settings.routing, skip)
+        if settings.routing == "training" and counts_first_segment(config, skip):
+            warn(
+                f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
+                f"compares with other models' from --skip {first_segment(config)} on"
+            )
     heldout = _same_tokens(configs, settings.read(), length, settings.instances)
     check_domains(heldout)
     check_lengths(heldout, skip, length)

@@ -1,8 +1,10 @@
 """The tasks whose place in the harness and whose local files are known, and the papers' groups of them."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from loriini.errors import InputError
 from loriini.evaluate.tasks import fields
 from loriini.evaluate.tasks.fields import TaskRow
 
@@ -90,7 +92,7 @@ section 4.1.1 and its experiment without routers (section 3.1)."""
 
 @dataclass(frozen=True)
 class Request:
-    """A task to run; `shots` None: as many examples as its YAML says."""
+    """A task to run; `shots` None, for a task that is not in TASKS: as many examples as its YAML says."""
 
     task: str
     shots: int | None = None
@@ -100,15 +102,28 @@ def requested(names: Sequence[str], shots: int | None = None) -> dict[str, Reque
     """The tasks of names and groups, in their order, by the key of their results; `shots` overrides all.
 
     A name may carry its number of examples, as in `arc_challenge@5`. So does the key of a task that is asked
-    for with several numbers.
+    for with several numbers. InputError for another suffix, and for a group with one.
     """
     asked: dict[Request, None] = {}
     for name in names:
-        task, _, own = name.partition("@")
-        members = GROUPS.get(name, {task: int(own) if own.isdecimal() else None})
-        asked |= {Request(task, own if shots is None else shots): None for task, own in members.items()}
+        members: Iterable[tuple[str, int | None]] = GROUPS[name].items() if name in GROUPS else [_named(name)]
+        asked |= {Request(task, own if shots is None else shots): None for task, own in members}
     tasks = [request.task for request in asked]
     return {
-        request.task if tasks.count(request.task) == 1 else f"{request.task}@{request.shots or 0}": request
+        request.task
+        if tasks.count(request.task) == 1 or request.shots is None
+        else f"{request.task}@{request.shots}": request
         for request in asked
     }
+
+
+def _named(name: str) -> tuple[str, int | None]:
+    """A task and its number of examples, `TASK` or `TASK@NUMBER`."""
+    task, at, number = name.partition("@")
+    if at and task in GROUPS:
+        raise InputError(f"--tasks {name}: a group; give its tasks' number of examples as --num-fewshot")
+    if at and not re.fullmatch(r"\d{1,4}", number, re.ASCII):
+        raise InputError(f"--tasks {name}: {number!r} is no number of examples; write for example {task}@5")
+    if at:
+        return task, int(number)
+    return task, TASKS[task].shots if task in TASKS else None

@@ -81,7 +81,7 @@ def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
             f"task {name!r}: its data set could not be loaded ({_reason(error)}); check the network, "
             "or give local files by --tasks-data DIR"
         ) from error
-    shots = task.shots if task and request.shots is None else request.shots
+    shots = request.shots
     tasks, group = loaded["tasks"], loaded["groups"].get(wanted)
     if group and group.has_aggregation:
         group.name = key

@@ -1,0 +1,64 @@
+"""What is measured of a cell: its evaluation is kept for its model, tokens and settings."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compare.conftest import Compared
+from loriini.compare import measures
+from loriini.compare.existing import existing_trials
+from loriini.compare.measures import evaluate_trials
+from loriini.compare.results import compare_trials
+from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+
+
+@pytest.fixture(scope="module")
+def two_documents(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("heldout") / "a.jsonl"
+    path.write_text(json.dumps({"text": "they say that " * 300}) + "\n")
+    return str(path)
+
+
+def test_the_same_tokens_in_other_instances_are_evaluated_again(
+    compared: Compared, two_documents: str, tmp_path: Path
+) -> None:
+    """Instances of 32 and of 16 tokens, an even number of these, hold the same bytes."""
+    folder = compared.folder("dense", 0)
+    shapes = []
+    for length, instances in ((31, 4), (15, 8)):
+        asked = EvaluationSettings((two_documents,), length=length, skip=0, instances=instances)
+        settings, heldout = shared_heldout([folder], asked)
+        (found,) = evaluate_trials(existing_trials([folder]), heldout, settings, tmp_path).values()
+        shapes.append((len(found["instance_losses"]["a"]), heldout["a"].ids.flatten().tolist()))
+    (long, ids), (short, same_ids) = shapes
+    assert (long, short) == (4, 8)
+    assert ids == same_ids
+
+
+def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
+    compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = compared.folder("dense", 0)
+    settings, heldout = shared_heldout([folder], EvaluationSettings((two_documents,)))
+    trials = existing_trials([folder])
+    first = evaluate_trials(trials, heldout, settings, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(measures, "evaluate_on", None)
+        assert evaluate_trials(trials, heldout, settings, tmp_path) == first
+    longer = {"a": replace(heldout["a"], bytes_per_token=2 * heldout["a"].bytes_per_token)}
+    again = evaluate_trials(trials, longer, settings, tmp_path)
+    assert again[folder]["bits_per_byte"]["a"] == pytest.approx(first[folder]["bits_per_byte"]["a"] / 2)
+
+
+@pytest.mark.parametrize(("skip", "named"), [(0, True), (7, True), (8, False)])
+def test_perplexity_that_counts_segment_1_is_named(
+    skip: int, named: bool, compared: Compared, tmp_path: Path
+) -> None:
+    folders = [compared.folder(name, 0) for name in ("dense", "lory")]
+    settings, heldout = shared_heldout(folders, EvaluationSettings((str(compared.heldout),), skip=skip))
+    trials = existing_trials(folders)
+    found = compare_trials(trials, evaluate_trials(trials, heldout, settings, tmp_path), {})
+    remark = "Perplexity counts tokens of segment 1 (--skip), which lory routes by itself"
+    assert any(remark in one for one in found["remarks"]) == named
