@@ -41,7 +41,7 @@ def open_columns(
     machine.
     """
     arguments = json.dumps(sorted(wanted)), str(MAX_RECORD_BYTES), *map(str, row_groups or ())
-    with _local_copy(path) as local, run_decoder(form, local, *arguments) as (stream, failure):
+    with _local_copy(path) as local, run_decoder(path, form, local, *arguments) as (stream, failure):
 
         def batches() -> Iterator[pyarrow.RecordBatch | None]:
             try:
@@ -61,7 +61,7 @@ def open_columns(
 
 def read_row_groups(path: str) -> tuple[list[str], list[int]]:
     """The names of a local parquet file's columns, and the rows of each row group; BadRecord if damaged."""
-    with run_decoder("row_groups", local_path(path), "[]", "0") as (stream, failure):
+    with run_decoder(path, "row_groups", local_path(path), "[]", "0") as (stream, failure):
         line = stream.read()
         if failure():
             raise _damaged(failure())
@@ -74,10 +74,11 @@ def _damaged(why: str) -> BadRecord:
 
 
 @contextmanager
-def run_decoder(*arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]]:
+def run_decoder(path: str, *arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]]:
     """The output of the script `decoder`, which ends with the context, and a function to call at its end.
 
-    That waits for the process and returns why it failed, or nothing.
+    That waits for the process and returns why it failed, or nothing; InputError, which names `path`, where
+    the system killed it.
     """
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -92,7 +93,7 @@ def run_decoder(*arguments: str) -> Iterator[tuple[IO[bytes], Callable[[], str]]
         def failure() -> str:
             code = process.wait()
             if code == -signal.SIGKILL:  # no damaged file ends it so: the system had no memory left
-                raise machine_failed(arguments[1], "decoding it was killed")
+                raise machine_failed(path, "decoding it was killed")
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
             if code > 0 and lines:

@@ -75,7 +75,7 @@ def _rows(
     """What is found of a data set (empty if it cannot be opened), a shard's rows, and why they ended."""
     index, count = shard or (None, 1)
     place = json.dumps([*_split(path), commit, index, count])
-    with run_decoder("dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):
+    with run_decoder(path, "dataset", place, json.dumps(columns), str(MAX_RECORD_BYTES)) as (stream, failure):
         # A process that is killed may cut its last line.
         whole = (json.loads(line) for line in stream if line.endswith(b"\n"))
         yield next(whole, {}), whole, failure
