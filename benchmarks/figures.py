@@ -19,7 +19,7 @@ import speed_figures
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
-from loriini.analyze.plots import DENSE_COLOR, MIXTURE_COLOR, picture
+from loriini.analyze.plots import DENSE_COLOR, GREY, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import over_seeds
 from loriini.train.metrics import METRICS, read_metrics
@@ -28,7 +28,6 @@ from pages import Part, fill, markdown
 HERE = Path(__file__).parent
 RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
 PICTURES = DOCS / "pictures"
-GREY = "#7d8590"  # legible on white and on black, for an image has no page around it
 
 
 def by_name(experiment: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -108,15 +108,18 @@ def measured(results: Results) -> list[Mapping[str, Any]]:
 
 
 def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A paragraph where a wider model is no better than a narrower one; none where all are."""
-    worse = [
-        f"{design['name']} of width {wide} is no better than that of width {narrow}"
+    """A paragraph where a wider model is not clearly better than a narrower one; none where all are."""
+    unclear = [
+        f"{design['name']} from width {narrow} to {wide}"
         for design in designs
         for (narrow, before), (wide, after) in pairwise(zip(design["widths"], design["loss"], strict=True))
-        if after["mean"] >= before["mean"]
+        if after["high"] >= before["low"]
     ]
-    said = f"{listing(worse)}: these trainings are too short for the wider models.\n"
-    return [said[0].upper() + said[1:]] if worse else []
+    said = (
+        f"No clear gain, as the intervals overlap: {listing(unclear)}. Trainings this short, or rates chosen "
+        "by one seed, may not suit the wider models.\n"
+    )
+    return [said] if unclear else []
 
 
 def made_with(results: Results) -> str:

@@ -9,13 +9,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bound_figures import bound_section, bound_text, product_text, roofline
-from loriini.analyze.plots import DENSE_COLOR, LESS, MIXTURE_COLOR, picture
+from loriini.analyze.plots import DENSE_COLOR, GREY, LESS, MIXTURE_COLOR, picture
 from loriini.analyze.wording import listing
 from pages import Part, machine_text, markdown
 
 Row = dict[str, Any]
 GIB = 1 << 30
-GREY = "#7d8590"
 
 
 def trained(rows: Iterable[Row], **fixed: Any) -> list[Row]:
@@ -143,6 +142,7 @@ def step_table(rows: list[Row]) -> str:
         "E",
         "T",
         "N",
+        "merged weights",
         "ratio",
         "of rounds",
         "bound",
@@ -157,6 +157,7 @@ def step_table(rows: list[Row]) -> str:
             [
                 row["design"],
                 *(str(row[name]) for name in ("experts", "segment_length", "segments")),
+                "made again" if row["recompute_merge"] else "kept",
                 f"{row['ratio']:.3f}",
                 range_text(row),
                 f"{row['bound']:.3f}",

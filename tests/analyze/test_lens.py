@@ -169,8 +169,8 @@ def routes(shares: list[list[float]]) -> Routes:
     choices = np.array([shares])
     domains = tuple(f"<{i}>" for i in range(len(shares)))
     units = np.full(len(shares), 10)
-    none = np.zeros(choices.shape[:2])
-    return Routes(choices, choices, none, choices, np.zeros(1), units, units, domains, "topic")
+    none, bits = np.zeros(choices.shape[:2]), np.zeros(1)
+    return Routes(choices, choices, none, bits, bits, units, units, domains, "topic")
 
 
 def reading(gates: list[list[float]]) -> Reading:
@@ -199,9 +199,9 @@ def test_routes_of_the_run_are_found(tmp_path: Path, tokenizer: PreTrainedTokeni
     routes([[1, 2, 3, 4]]).save(run / ROUTES)  # of a model with one layer
     assert "has not been measured" in write_lens(run, "owl", tmp_path / "a.html").read_text()
     shares = np.full((2, 1, 4), 0.25)
-    names = ("choices", "mean_gates", "document_shares")
-    two_layers = replace(routes([[1, 1, 1, 1]]), **dict.fromkeys(names, shares), chance_bits=np.zeros(2))
-    two_layers = replace(two_layers, confidence_entropy=np.zeros((2, 1)))
+    of_shares = dict.fromkeys(("choices", "mean_gates"), shares)
+    of_bits = dict.fromkeys(("domain_bits", "chance_bits"), np.zeros(2))
+    two_layers = replace(routes([[1, 1, 1, 1]]), **of_shares, **of_bits, confidence_entropy=np.zeros((2, 1)))
     two_layers.save(run / ROUTES)
     assert "routed most like topic" in write_lens(run, "owl", tmp_path / "b.html").read_text()
 

@@ -122,8 +122,8 @@ def job(tmp_path: Path) -> Path:
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "metrics.jsonl").write_text(metrics(dense_steps))
     gates = np.array([[[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]]] * 2)
-    units, none = np.array([10, 10]), np.zeros(2)
-    routes = Routes(10 * gates, gates, np.ones((2, 2)), gates, none, units, units, tuple(dense))
+    units, bits, none = np.array([10, 10]), np.full(2, 0.5), np.zeros(2)
+    routes = Routes(10 * gates, gates, np.ones((2, 2)), bits, none, units, units, tuple(dense))
     routes.save(tmp_path / "runs/lory/routes.npz")
     dump(tmp_path / "runs/lory/run.json", {"name": "lory", "routing": {"selection": "all"}})
     dump(tmp_path / "results.json", results)
@@ -265,7 +265,7 @@ def test_choices_and_weights_are_two_pictures_where_they_differ(job: Path) -> No
     assert f"agrees with the topic by {agreement:.2f} (averaged over layers; 0 is chance" in text
     assert f"layer\N{NO-BREAK SPACE}1{np.exp(sparse.load_entropy[1]):.2f}0.700" in text
     assert f"{bits:.3f}0.000{agreement:.2f}" in text
-    names = ("choices", "mean_gates", "document_shares")
+    names = ("choices", "mean_gates")
     one = replace(sparse, **{n: getattr(sparse, n)[:, :1] for n in names})
     one = replace(one, confidence_entropy=one.confidence_entropy[:, :1], units=one.units[:1])
     text = text_of(who_routes_where(replace(one, sequences=one.sequences[:1], domains=("python",))))

@@ -11,9 +11,7 @@ from torch import Tensor
 from loriini import LoriiniForCausalLM
 from loriini.analyze.routes import (
     Routes,
-    _chance_bits,
-    _document_shares,
-    _means_of_domains,
+    _information,
     mutual_information,
     routes_by_domain,
     routes_of_sequences,
@@ -59,7 +57,6 @@ def test_texts_of_any_length_are_routed_as_one_at_a_time(design: str) -> None:
 
 
 @torch.no_grad()
-@torch.no_grad()
 def test_routes_are_read_without_the_head() -> None:
     model = tiny_model("lory").eval()
     called: list[torch.nn.Module] = []
@@ -96,7 +93,7 @@ def made(**changes: np.ndarray) -> Routes:
         "choices": np.array([[[7.0, 0, 0], [0, 0, 2.0]]]),
         "mean_gates": np.array([[[1.0, 0, 0], [0, 0, 1.0]]]),
         "confidence_entropy": np.zeros((1, 2)),
-        "document_shares": np.array([[[1.0, 0, 0], [0, 0, 1.0]]]),
+        "domain_bits": np.ones(1),
         "chance_bits": np.zeros(1),
         "units": np.array([7, 2]),
         "sequences": np.array([3, 2]),
@@ -106,9 +103,9 @@ def made(**changes: np.ndarray) -> Routes:
 
 def test_agreement_is_1_where_the_domain_decides_and_0_by_chance() -> None:
     assert made().domain_agreement.tolist() == pytest.approx([1])
-    assert made(chance_bits=made().domain_bits).domain_agreement.tolist() == [0]
-    one = made(document_shares=np.array([[[1.0, 0, 0], [1.0, 0, 0]]]))
-    assert one.domain_bits.tolist() == one.domain_agreement.tolist() == [0]
+    assert made(chance_bits=np.ones(1)).domain_agreement.tolist() == [0]
+    alone = made(domain_bits=np.zeros(1), choices=np.full((1, 2, 3), 4.5))  # every unit every expert
+    assert alone.most_bits.tolist() == alone.domain_agreement.tolist() == [0]
 
 
 def test_texts_that_do_not_differ_agree_with_no_domain() -> None:
@@ -139,20 +136,32 @@ def test_it_is_documents_that_chance_gives_to_domains() -> None:
     np.testing.assert_allclose(alone.domain_agreement, 0, atol=1e-9)  # one document a domain tells nothing
 
 
-def test_long_documents_count_no_more_than_short_ones() -> None:
-    """Experts that have nothing to do with the domain agree with it by chance, whatever the lengths."""
+@pytest.mark.parametrize("alike", [False, True], ids=["sequences differ", "documents differ"])
+@pytest.mark.parametrize(
+    ("lengths", "documents"), [((20, 1), (6, 60)), ((7, 15, 2, 1), (8, 4, 30, 50))], ids=["two", "four"]
+)
+def test_documents_of_any_length_agree_by_chance(
+    alike: bool, lengths: tuple[int, ...], documents: tuple[int, ...]
+) -> None:
+    """Choices that have nothing to do with the domain, alike in a document or not, are at chance."""
     rng = np.random.default_rng(0)
-    counts, lengths = (6, 60), (20, 1)
-    documents = [np.repeat(np.arange(n), length).tolist() for n, length in zip(counts, lengths, strict=True)]
+    begins = [np.repeat(np.arange(n), length) for n, length in zip(documents, lengths, strict=True)]
     found = []
     for _ in range(20):
-        of_document = [rng.dirichlet(np.ones(8), n) for n in counts]
-        choices = [own[numbers] for own, numbers in zip(of_document, documents, strict=True)]
-        shares_GLE, domain_G = _document_shares(np.concatenate(choices)[:, None], documents)
-        assert shares_GLE[:, 0] == pytest.approx(np.concatenate(of_document))
-        bits = mutual_information(_means_of_domains(shares_GLE, domain_G))
-        found.append((bits - _chance_bits(shares_GLE, domain_G))[0])
+        chosen = [rng.dirichlet(np.full(8, 0.1), len(own)) for own in begins]
+        shares = [of[own] if alike else of for of, own in zip(chosen, begins, strict=True)]
+        bits, chance = _information(np.concatenate(shares)[:, None], [own.tolist() for own in begins])
+        assert chance[0] > 0.02
+        found.append((bits - chance)[0])
     assert abs(np.mean(found)) < 2.5 * np.std(found) / np.sqrt(len(found))
+
+
+def test_the_documents_of_a_domain_count_alike() -> None:
+    """Of two documents a domain, one long, each is half of the domain, wherever its sequences stand."""
+    of = np.eye(2)[[0, 1, 0, 0, 1, 1]]  # domain a: a long document of expert 0, a short one of expert 1
+    bits, chance = _information(of[:, None], [[5, 8, 5, 5], [1, 1]])
+    assert bits.tolist() == pytest.approx(mutual_information([[[1, 1], [0, 2]]]).tolist())
+    assert chance[0] > 0
 
 
 @torch.no_grad()

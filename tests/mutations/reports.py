@@ -48,8 +48,15 @@ REPORTS = (
     Mutation(
         "chance agrees with no domain",
         "analyze/routes.py",
-        "chance_bits=_chance_bits(shares_GLE, domain_G)",
-        "chance_bits=np.zeros(len(totals_LDX))",
+        "chance_bits=chance_L,",
+        "chance_bits=np.zeros(len(totals_LDX)),",
+        "tests/analyze/test_routes.py",
+    ),
+    Mutation(
+        "long documents are less noisy than short ones",
+        "analyze/routes.py",
+        "shares_SLE[first_G + draw.integers(length_G)]",
+        "np.add.reduceat(shares_SLE, first_G) / length_G[:, None, None]",
         "tests/analyze/test_routes.py",
     ),
     Mutation(

@@ -1,11 +1,13 @@
 """Verdicts follow from intervals alone."""
 
 import math
+from statistics import fmean
 
 import numpy as np
 import pytest
 
 from loriini.reproduce.claims import (
+    CLOSE,
     FAILS,
     HOLDS,
     UNDECIDED,
@@ -20,9 +22,11 @@ from loriini.reproduce.claims import (
     extreme,
     in_words,
     mean_of,
+    occurs,
     overall,
     ratio,
     sentence,
+    well_below,
 )
 from loriini.reproduce.measured import Measured
 
@@ -152,6 +156,21 @@ def test_differences_are_paired_by_seed() -> None:
     assert difference({0: 1.0, 2: 5.0}, {2: 3.0, 1: 0.0}) == {2: 2.0}
     noisy = {0: 1.0, 1: 5.0, 2: 9.0}
     assert below("x", {s: v - 0.1 - s / 1e3 for s, v in noisy.items()}, noisy).verdict == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"), [({0: 0.0, 1: 0.0, 2: 0.0}, UNDECIDED), ({0: 0.0, 1: 2.0}, HOLDS), ({}, UNDECIDED)]
+)
+def test_what_any_seed_shows_occurs_and_what_none_shows_may(counts: dict[int, float], verdict: str) -> None:
+    claim = occurs("recovered", counts)
+    assert claim.verdict == verdict
+    assert (fmean(claim.finite) if claim.finite else 0.0) == sum(counts.values())
+
+
+def test_well_below_is_by_more_than_what_is_close() -> None:
+    three = dict.fromkeys(range(3), 3.0)
+    lower = [{seed: 3.0 - by * CLOSE + seed / 1e4 for seed in three} for by in (0.5, 2.0)]
+    assert [well_below("", one, three).verdict for one in lower] == [FAILS, HOLDS]
 
 
 def test_what_is_computed_needs_no_seeds() -> None:

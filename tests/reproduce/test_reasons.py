@@ -85,9 +85,10 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer(longer: float,
     assert found is not None
     assert found["verdict"] == verdict
     change, again = found["claims"]
-    assert change["quantity"] == "loss of better minus worse, in twice the steps, minus that as trained here"
+    again_text = "loss of better minus worse, in twice the steps"
+    assert change["quantity"] == f"{again_text}: distance to the claimed range, minus that as trained here"
     assert change["mean"] == pytest.approx(longer - 3.0, abs=1e-3)
-    assert again["quantity"] == "loss of better minus worse, in twice the steps"
+    assert again["quantity"] == again_text
     assert again["range"] == [None, 0.0]
 
 
@@ -98,8 +99,23 @@ def test_only_what_does_not_hold_is_judged_again() -> None:
     assert found is not None
     change, again = found["claims"]
     assert again["quantity"].startswith("loss of better minus other")
-    assert change["range"] == [None, 0.0]  # it was above its range
+    assert change["range"] == [None, 0.0]
     assert judged(too_few_steps(RUNS, *rows), measured({**losses, "other": 2.0})) is None
+
+
+@pytest.mark.parametrize(
+    ("longer", "change", "verdict"),
+    [(1.05, -0.9, "supported"), (0.5, -0.5, "supported in part"), (-1.0, 1.0, "refuted")],
+    ids=["within the range", "nearer on the other side", "further away on the other side"],
+)
+def test_what_passes_through_its_range_is_not_nearer_for_that(
+    longer: float, change: float, verdict: str
+) -> None:
+    losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): longer, twice("other"): 1.0}
+    found = judged(too_few_steps(RUNS, "better", "other"), measured(losses))
+    assert found is not None
+    assert found["verdict"] == verdict
+    assert found["claims"][0]["mean"] == pytest.approx(change, abs=0.06)
 
 
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:

@@ -26,7 +26,7 @@ from loriini.routing import Routing
 from loriini.routing.stats import entropy
 
 ROUTES = "routes.npz"
-PERMUTATIONS = 200
+DRAWS = 200
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Routes:
       makes no choices; there it is the sum of the units' gates.
     - `mean_gates` (L, D, E): mean gate, 0 where an expert was not chosen.
     - `confidence_entropy` (L, D): mean entropy of the softmax of a unit's logits, in nats (AoE section 4.3).
-    - `document_shares` (L, D, E): the share of a document's choices that falls on each expert, mean over
-      documents. Domains, and documents within them, count alike, however long.
-    - `chance_bits` (L,): the `domain_bits` that a random assignment of the documents to domains gives.
+    - `domain_bits` (L,): mutual information in bits of domains and the choices of one sequence of each of
+      their documents, drawn at random; mean over draws. Domains, and documents within them, count alike.
+    - `chance_bits` (L,): the same where documents are assigned to domains at random.
     - `units` (D,), `sequences` (D,): how many were routed.
     - `field`: what the domains are, the name of a field of the documents.
     """
@@ -47,7 +47,7 @@ class Routes:
     choices: Floats
     mean_gates: Floats
     confidence_entropy: Floats
-    document_shares: Floats
+    domain_bits: Floats
     chance_bits: Floats
     units: NDArray[np.int64]
     sequences: NDArray[np.int64]
@@ -75,11 +75,6 @@ class Routes:
         return np.ptp(self.expert_load, axis=-1)
 
     @property
-    def domain_bits(self) -> Floats:
-        """Mutual information of a document's choices and its domain in bits (L,)."""
-        return mutual_information(self.document_shares)
-
-    @property
     def most_bits(self) -> Floats:
         """An upper bound of `domain_bits` (L,): log2(D), or log2(E/k) with k choices a unit."""
         per_unit = self.choices.sum((1, 2)) / self.units.sum()
@@ -94,7 +89,7 @@ class Routes:
     def largest(self, count: int) -> "Routes":
         """The routes of the `count` domains with the most units, in their order."""
         kept = np.sort(np.argsort(-self.units, kind="stable")[:count])
-        by_domain = ("choices", "mean_gates", "confidence_entropy", "document_shares")
+        by_domain = ("choices", "mean_gates", "confidence_entropy")
         return replace(
             self,
             **{name: getattr(self, name)[:, kept] for name in by_domain},
@@ -188,13 +183,13 @@ def routes_of_sequences(
     totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
     units_D = totals_LDX[0, :, -1]
     document_of = [(documents or {}).get(domain) or range(len(ids)) for domain, ids in sequences.items()]
-    shares_GLE, domain_G = _document_shares(per_sequence[..., :E], document_of)
+    bits_L, chance_L = _information(_shares(per_sequence[..., :E]), document_of)
     return Routes(
         choices=totals_LDX[..., :E],
         mean_gates=totals_LDX[..., E : 2 * E] / units_D[:, None],
         confidence_entropy=totals_LDX[..., 2 * E] / units_D,
-        document_shares=_means_of_domains(shares_GLE, domain_G),
-        chance_bits=_chance_bits(shares_GLE, domain_G),
+        domain_bits=bits_L,
+        chance_bits=chance_L,
         units=units_D.astype(np.int64),
         sequences=counts.astype(np.int64),
         domains=tuple(sequences),
@@ -257,31 +252,28 @@ def _means_of_domains(values_GLX: Floats, domain_G: NDArray[np.int64]) -> Floats
     return _sums_of_domains(values_GLX, domain_G) / np.bincount(domain_G)[:, None]
 
 
-def _document_shares(
-    choices_SLE: Floats, documents: Sequence[Sequence[int]]
-) -> tuple[Floats, NDArray[np.int64]]:
-    """The shares of each document's choices (G, L, E), and the domain of each document (G,).
+def _information(shares_SLE: Floats, documents: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
+    """`domain_bits` and `chance_bits` (L,) of the shares of each sequence's choices.
 
-    `documents` says of each domain's sequences in which document they begin.
+    `documents` says of each domain's sequences in which document they begin. Sequences of one document are
+    alike, so it is documents that chance assigns to domains: of few, it alone gives bits, and of one a
+    domain, all. A document stands for itself by one sequence: were it by all, a long one would be less noisy
+    than a short one, and domains of long documents would seem to differ less than chance lets them.
     """
-    numbered = [np.unique(np.asarray(of_domain), return_inverse=True)[1] for of_domain in documents]
-    counts = [int(number_S.max()) + 1 for number_S in numbered]
-    firsts = np.cumsum([0, *counts[:-1]])
-    document_S = np.concatenate([own + first for own, first in zip(numbered, firsts, strict=True)])
-    choices_GLE = np.zeros((sum(counts), *choices_SLE.shape[1:]))
-    np.add.at(choices_GLE, document_S, choices_SLE)  # documents are too many for a matrix of memberships
-    return _shares(choices_GLE), np.repeat(np.arange(len(counts)), counts)
-
-
-def _chance_bits(shares_GLE: Floats, domain_G: NDArray[np.int64]) -> Floats:
-    """Mean domain information (L,) when whole documents are assigned to domains at random.
-
-    Tokens of one document are alike, so it is documents that are permuted; of few, chance alone gives bits,
-    and of one a domain, all.
-    """
-    rng = np.random.default_rng(0)
-    permuted = (_means_of_domains(shares_GLE, rng.permutation(domain_G)) for _ in range(PERMUTATIONS))
-    return np.mean([mutual_information(shares_LDE) for shares_LDE in permuted], axis=0)
+    domain_S = np.repeat(np.arange(len(documents)), [len(of_domain) for of_domain in documents])
+    begins_S = np.concatenate([np.asarray(of_domain) for of_domain in documents])
+    _, document_S = np.unique(np.stack([domain_S, begins_S]), axis=1, return_inverse=True)
+    order = np.argsort(document_S, kind="stable")
+    shares_SLE, length_G = shares_SLE[order], np.bincount(document_S)
+    first_G = np.cumsum(length_G) - length_G
+    domain_G = domain_S[order][first_G]
+    draw, assign = np.random.default_rng(0), np.random.default_rng(1)
+    bits_L, chance_L = np.zeros((2, shares_SLE.shape[1]))
+    for _ in range(DRAWS):
+        drawn_GLE = shares_SLE[first_G + draw.integers(length_G)]
+        bits_L += mutual_information(_means_of_domains(drawn_GLE, domain_G)) / DRAWS
+        chance_L += mutual_information(_means_of_domains(drawn_GLE, assign.permutation(domain_G))) / DRAWS
+    return bits_L, chance_L
 
 
 def mutual_information(counts: ArrayLike) -> Floats:

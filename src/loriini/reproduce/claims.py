@@ -105,6 +105,10 @@ class Claim:
             return -1
         return int(value > self.high or (value == self.high == 0 and math.isinf(self.low)))
 
+    def distance(self, values: Values) -> dict[int, float]:
+        """How far each value is outside the range; below 0 inside it."""
+        return combined(lambda one: np.maximum(self.low - one[0], one[0] - self.high), [values])
+
     def to_dict(self) -> dict[str, Any]:
         """The claim with its estimate and verdict as a JSON object; open bounds are null."""
         found, text = self.estimate or Estimate(math.nan), self.text_interval
@@ -130,13 +134,14 @@ def overall(verdicts: Sequence[str]) -> str:
 
 
 def sentence(verdict: str, claims: Sequence[Mapping[str, Any]], scale: str) -> str:
-    """The verdict in words, with the claims that decided it."""
+    """The verdict in words, with a claim that decided it."""
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
     shown = counted(claim["verdict"] for claim in claims)
-    decisive = next(iter([c for c in claims if c["verdict"] == verdict] or claims))
+    alike = [claim for claim in claims if claim["verdict"] == verdict] or claims
+    example = next((claim for claim in alike if claim["mean"] is not None), alike[0])
     parts = f"Of {len(claims)} claims {shown}. For example" if len(claims) > 1 else "The claim"
-    return f"At scale {scale} the finding {verdict_phrase(verdict)}. {parts}: {in_words(decisive)}."
+    return f"At scale {scale} the finding {verdict_phrase(verdict)}. {parts}: {in_words(example)}."
 
 
 def counted(verdicts: Iterable[str]) -> str:
@@ -244,9 +249,20 @@ def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
     return best(filter(None, shared), key=lambda values: fmean(values.values()), default={})
 
 
+def occurs(quantity: str, counts: Values) -> Claim:
+    """That something occurs: it does where any seed has a count of it; where none has, others still may."""
+    total = sum(counts.values())
+    return exactly(f"{quantity}, all seeds", total, low=0.0) if total else Claim(quantity, counts, low=0.0)
+
+
 def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
     """That one quantity is below another, paired by seed."""
     return Claim(quantity, difference(one, other), high=0.0, unit=unit)
+
+
+def well_below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:
+    """That one quantity is below another by at least what counts as about equal, paired by seed."""
+    return Claim(quantity, difference(one, other), high=-CLOSE, unit=unit)
 
 
 def above(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:

@@ -124,11 +124,7 @@ def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measu
     series = {}
     for row in m.finished(rows):
         for key, name in keys.items():
-            found = {
-                seed: [layer[key] for layer in layers]
-                for seed, layers in m.each(row, measure, "layers").items()
-            }
-            if found:
+            if found := m.per_layer(row, key, measure):
                 label = row if len(keys) == 1 else f"{row}, {name}"
                 series[label] = band(list(range(len(next(iter(found.values()))))), found)
     return lines("by layer", "layer", ", ".join(keys.values()), series)

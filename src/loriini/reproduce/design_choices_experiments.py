@@ -16,7 +16,7 @@ from loriini.reproduce.assignment import (
     weakly_in_topics,
 )
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import HOLDS, Claim, Values, above, below, close, difference, mean_of
+from loriini.reproduce.claims import HOLDS, Claim, Values, above, below, close, difference, mean_of, occurs
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
 
@@ -163,7 +163,7 @@ def collapse_and_recovery(m: Measured) -> Iterator[Claim]:
     """Experts collapse, most in the first and last layer, and some recover."""
     yield Claim("share of collapsed experts at the end", collapsed(m, SEQUENCE_TOP2), low=0.01)
     yield from collapsed_outside(m, SEQUENCE_TOP2)
-    yield Claim(RECOVERED, recovered(m, SEQUENCE_TOP2), low=1.0)
+    yield occurs(RECOVERED, recovered(m, SEQUENCE_TOP2))
 
 
 def collapsed_outside(m: Measured, row: str) -> Iterator[Claim]:

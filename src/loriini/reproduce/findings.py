@@ -8,13 +8,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from loriini.analyze.plots import GREY
 from loriini.analyze.wording import listing
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import counted
+from loriini.reproduce.claims import counted, sentence
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.report import (
     caption,
@@ -39,8 +40,6 @@ MOST_CLAIMS = 6
 """Claims that are shown without a click."""
 PAPERS_DEVIATION = 0.02
 """Of initial weights, in the papers' recipes."""
-GREY = "#7d8590"
-"""Legible on white and on black: a picture has no page around it whose colour it could take."""
 REMEDY = "give the --out of `loriini reproduce`"
 
 
@@ -83,7 +82,13 @@ def of_today(items: Items) -> Items:
     reasons = {name: outdated(items[name]) for name in ITEM_ORDER if name in items}
     for reason in filter(None, reasons.values()):
         warn(f"{reason}; left out")
-    return {name: {**items[name], **as_published(name)} for name, reason in reasons.items() if not reason}
+    return {name: in_words_of_today(name, items[name]) for name, reason in reasons.items() if not reason}
+
+
+def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """An item's results with the paper's words and the verdict's as they are put today."""
+    said = sentence(found["verdict"], found["claims"], found["scale"])
+    return {**found, **as_published(name), "sentence": said}
 
 
 def read_file(file: Path) -> Items:

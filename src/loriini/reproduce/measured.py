@@ -77,11 +77,11 @@ class Measured:
         """A curve over training by seed."""
         return self.each(row, "training", "curve", key)
 
-    def per_layer(self, row: str, key: str) -> dict[int, list[float]]:
-        """A statistic of held-out routes by seed: a number for each layer."""
+    def per_layer(self, row: str, key: str, measure: str = "routes") -> dict[int, list[float]]:
+        """A statistic of routes by seed: a number for each layer."""
         return {
             seed: [layer[key] for layer in layers]
-            for seed, layers in self.each(row, "routes", "layers").items()
+            for seed, layers in self.each(row, measure, "layers").items()
         }
 
     def finished(self, rows: Sequence[str]) -> list[str]:

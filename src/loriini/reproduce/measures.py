@@ -38,8 +38,8 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM, ROUTES_FORM, RANDOM_FORM = 3, 4, 5
-"""Of a measure's file, of one of routes, and of any of a random router; others are measured again."""
+FORM, ROUTES_FORM, RANDOM_FORM = 3, 6, 5
+"""Of a measure's file, of one of routes, and of any other of a random router; others are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
@@ -229,7 +229,7 @@ def measure(
 
 def form_of(name: str, random: bool) -> int:
     """The form of a measure's file, for a model with a random router or another."""
-    return RANDOM_FORM if random else ROUTES_FORM if name in ROUTE_MEASURES else FORM
+    return ROUTES_FORM if name in ROUTE_MEASURES else RANDOM_FORM if random else FORM
 
 
 def kept_measure(path: Path, form: int) -> dict[str, Any] | None:

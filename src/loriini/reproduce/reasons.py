@@ -5,7 +5,6 @@ judged again on them. It is supported where all of these claims move towards the
 where some of this is so and some is not, and else refuted where something is not.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -116,11 +115,10 @@ def best_trained(m: Measured, names: Iterable[str]) -> str:
 def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
     """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
     quantity = f"{claim.quantity}, {how}"
-    side = claim.side(fmean(claim.finite))
-    if side:
-        change = difference(redone.values, claim.values)
-        low, high = (0.0, math.inf) if side < 0 else (-math.inf, 0.0)
-        yield Claim(f"{quantity}, minus that as trained here", change, low, high, claim.unit)
+    if claim.side(fmean(claim.finite)):
+        change = difference(claim.distance(redone.values), claim.distance(claim.values))
+        nearer = f"{quantity}: distance to the claimed range, minus that as trained here"
+        yield Claim(nearer, change, high=0.0, unit=claim.unit)
     yield replace(redone, quantity=quantity)
 
 
