@@ -74,7 +74,7 @@ def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch
     pictures = fill(page, parts, {"bench": measured})
     assert set(pictures) == {"speed_ratios", "speed_memory"}
     ratio = measured[0]["ratio"]  # of one round
-    assert f"| lory | 2 | 8 | 8 | {ratio:.3f} |" in page.read_text()
+    assert f"| lory | 2 | 8 | 8 | kept | {ratio:.3f} |" in page.read_text()
     assert "`ffn` is forward and backward" in page.read_text()
     assert "`decode` are" not in page.read_text()
     (row,) = (line for line in page.read_text().splitlines() if line.startswith("| lory | 2 | 8 | 8 |"))
