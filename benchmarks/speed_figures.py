@@ -38,7 +38,8 @@ def range_text(row: Row) -> str:
 @picture
 def ratios(rows: list[Row]) -> Figure:
     """Lory's speed relative to dense against E, T and N, beside the bound and the published figures."""
-    first = trained(rows)[0]
+    rows = trained(rows, recompute_merge=False)
+    first = rows[0]
     fixed = {name: first[name] for name in ("experts", "segment_length", "segments", "micro_batch_size")}
     sweeps = {
         "experts": {"segment_length": fixed["segment_length"], "segments": fixed["segments"]},

@@ -156,6 +156,13 @@ def test_compared_models_are_of_equal_size() -> None:
     assert sum(p.numel() for p in state.model.parameters()) == sum(p.numel() for p in theirs.parameters())
 
 
+def test_steps_that_merge_again_are_measured_beside_the_dense_model() -> None:
+    (compared,) = parts.recomputed_steps(TINY)
+    assert [case.details["recompute_merge"] for case in compared.cases] == [True, True]
+    assert [case.experts for case in compared.cases] == [TINY.experts[0], TINY.experts[-1]]
+    assert compared.baseline.details == parts.dense_case(TINY).details
+
+
 def test_tokens_after_a_cached_prompt_are_those_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "weight_dtype", lambda: torch.float32)
     torch.manual_seed(0)

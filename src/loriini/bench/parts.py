@@ -51,6 +51,15 @@ def merged_steps(size: BenchSize) -> Iterator[Comparison]:
         yield Comparison.of_steps(dense_case(own), cases, own)
 
 
+def recomputed_steps(size: BenchSize) -> Iterator[Comparison]:
+    """Lory's training steps that merge again in the backward pass, with the fewest and the most experts."""
+    cases = [
+        step_case("lory", bench_run(size, "lory", n, recompute_merge=True), size.steps)
+        for n in (size.experts[0], size.experts[-1])
+    ]
+    yield Comparison.of_steps(dense_case(size), cases, size)
+
+
 def swept_steps(size: BenchSize) -> Iterator[Comparison]:
     """The same with other segment lengths and micro-batches, with the fewest experts."""
     experts = size.experts[0]
@@ -214,6 +223,7 @@ def random_ids(size: BenchSize, batch: int, length: int) -> torch.Tensor:
 
 COMPARISONS: dict[str, Callable[[BenchSize], Iterator[Comparison]]] = {
     "train": merged_steps,
+    "recompute": recomputed_steps,
     "sweep": swept_steps,
     "sparse": sparse_steps,
     "ffn": ffns,

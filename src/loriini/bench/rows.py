@@ -35,7 +35,7 @@ COLUMNS = (
     "tokens_per_step",
 )
 """The columns of a row that are printed."""
-DEFAULT_PARTS = tuple(part for part in PARTS if part != "sweep")
+DEFAULT_PARTS = tuple(part for part in PARTS if part not in ("sweep", "recompute"))
 UTILISATION = 0.6
 """Share of the matrix peak that is assumed when the duration of the benchmark is estimated."""
 OVERHEAD = 1.5
@@ -45,7 +45,7 @@ OVERHEAD = 1.5
 def measure(
     quick: bool = False, only: Sequence[str] = (), rounds: int | None = None, size: BenchSize | None = None
 ) -> Iterator[list[Row]]:
-    """Measure the parts named in `only` (all but `sweep`); yields all rows so far after every round.
+    """Measure the parts in `only` (DEFAULT_PARTS without any); yields all rows so far after every round.
 
     Every row has the keys of the contract and `part`, its own seconds and the baseline's by round, threads,
     tokens a second, MFU of the measured peak, and the machine.

@@ -165,8 +165,8 @@ def bench_arguments(add: Add) -> None:
     """Arguments of `loriini bench`."""
     add("--out", type=output_file, metavar="FILE", help="also write the results to this file, as JSON")
     add("--quick", action="store_true", help="smaller models and fewer rounds")
-    only = "measure this part alone; --out keeps the rows of other parts (default: all but sweep)"
-    add("--only", choices=("train", "sweep", "sparse", "ffn", "decode", "memory"), help=only)
+    only = "this part alone; --out keeps the rows of other parts (default: all but sweep and recompute)"
+    add("--only", choices=("train", "recompute", "sweep", "sparse", "ffn", "decode", "memory"), help=only)
     add("--rounds", type=int, metavar="N", help="how often each case is measured (8)")
 
 
