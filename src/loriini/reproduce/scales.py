@@ -1,7 +1,7 @@
 """Scales: the papers' runs made small, each keeping the proportions that its finding is about."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from loriini.errors import InputError
 from loriini.launch import recipe
@@ -25,10 +25,10 @@ class Scale:
     name: str
     shapes: Mapping[str, Shape]
     """By the first part of a recipe's name."""
-    deviations: Mapping[str, float] = field(default_factory=dict)
-    """Standard deviation of initial weights times √width, by the first part of a recipe's name; where it is
-    not here, the recipe's own deviation at any width. With 0.02, models of width 64 stay at the first plateau
-    of their loss for as long as chance decides, and seeds differ by more than rows do."""
+    deviation: float = 0.64
+    """Standard deviation of initial weights times √width: 0.02 at width 1,024. With 0.02 at any width, models
+    of width 64 stay at the first plateau of their loss for as long as chance decides, and seeds differ by
+    more than rows do."""
     vocab_size: int = 1024
     steps: int = 200
     batch_size: int = 4
@@ -58,8 +58,6 @@ TINY = Scale(
         "732m": (96, 4, 3),
         "4b": (128, 4, 4),
     },
-    # 0.02 at width 1,024
-    deviations={"0.3b": 0.64, "1.5b": 0.64, "7b": 0.64, "gpt2": 0.64},
 )
 SMALL = replace(
     TINY,
@@ -109,14 +107,14 @@ def scaled_run(paper: PaperRun, scale: Scale) -> Run:
         return run
     size = paper.recipe.partition("-")[0]
     width, layers, heads = scale.shapes[size]
-    of_width_1 = scale.deviations.get(size)
-    deviation = of_width_1 * width**-0.5 if of_width_1 else run.model.initializer_range
     ratio = width / run.model.hidden_size
     scorer_width = run.routing.scorer_width and multiple_of_8(ratio * run.routing.scorer_width)
     return replace(
         run,
         model=replace(
-            scaled_shape(run.model, width, layers, heads), dropout=0.0, initializer_range=deviation
+            scaled_shape(run.model, width, layers, heads),
+            dropout=0.0,
+            initializer_range=scale.deviation * width**-0.5,
         ),
         routing=replace(run.routing, segment_length=scale.segment_length, scorer_width=scorer_width),
         optimizer=replace(
