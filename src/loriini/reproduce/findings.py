@@ -38,8 +38,6 @@ MOST_PICTURES = 4
 """Pictures of an item; more are left out, the report has them."""
 MOST_CLAIMS = 6
 """Claims that are shown without a click."""
-PAPERS_DEVIATION = 0.02
-"""Of initial weights, in the papers' recipes."""
 REMEDY = "give the --out of `loriini reproduce`"
 
 
@@ -164,7 +162,7 @@ def _overview(items: Items) -> Iterator[str]:
     yield ""
     yield f"## Scale {first['scale']}"
     yield ""
-    yield f"{headline(items)}.{shapes(items)}{deviations(items)}{rates(items)}"
+    yield f"{headline(items)}.{shapes(items)}{rates(items)}"
     yield ""
     yield from _table(
         ["item", "finding", "verdict"],
@@ -178,39 +176,16 @@ def _overview(items: Items) -> Iterator[str]:
 
 def shapes(items: Items) -> str:
     """The shapes of the models that stand for the papers'."""
-    named = [
-        f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
-        for name, model in models(items).items()
-    ]
-    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
-
-
-def models(items: Items) -> dict[str, Mapping[str, Any]]:
-    """The settings of the models that stand for the papers', by name."""
-    found = {
+    models = {
         trained["run"].partition("-")[0]: trained["settings"]["model"]
         for item in items.values()
         for trained in item["cells"]
     }
-    return dict(sorted(found.items()))
-
-
-def deviations(items: Items) -> str:
-    """The standard deviations of initial weights, where they are not of one rule."""
-    found = models(items)
-    unscaled = [name for name, model in found.items() if model["initializer_range"] == PAPERS_DEVIATION]
-    of_width_1 = {
-        f"{model['initializer_range'] * model['hidden_size'] ** 0.5:.2f}"
-        for name, model in found.items()
-        if name not in unscaled
-    }
-    if not unscaled or not of_width_1:
-        return ""
-    return (
-        f" Weights of {listing(unscaled)} start with the standard deviation {PAPERS_DEVIATION:g}, from which "
-        "models this narrow leave the first plateau of their loss by chance, so that seeds differ and less "
-        f"is decided; those of the others with a larger one, {listing(sorted(of_width_1))}/√width."
-    )
+    named = [
+        f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
+        for name, model in sorted(models.items())
+    ]
+    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
 
 
 def rates(items: Items) -> str:
