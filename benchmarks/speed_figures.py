@@ -109,7 +109,15 @@ def step_text(rows: list[Row]) -> str:
     """The table of training steps, where they were measured, and what MFU is a share of."""
     peaks = listing(list(dict.fromkeys(f"{peak(row, rows) / 1e12:.2f}" for row in trained(rows))))
     said = f"MFU is a share of {peaks} TFLOP/s, the fastest matrix product that any part measured there."
-    return f"{step_table(rows)}\n\n{measured_on(trained(rows))} {said}"
+    where = measured_on(trained(rows), lambda row: f"Merged weights {merged_weights(row)}")
+    apart = " Rows of different dates were measured beside a dense model each, not beside one another."
+    dates = {row["machine"]["date"] for row in trained(rows)}
+    return f"{step_table(rows)}\n\n{where}{apart * (len(dates) > 1)} {said}"
+
+
+def merged_weights(row: Row) -> str:
+    """What a step does with merged weights for its backward pass."""
+    return "made again" if row["recompute_merge"] else "kept"
 
 
 def peak(row: Row, rows: Iterable[Row]) -> float:
@@ -125,12 +133,20 @@ def own_peak(row: Row) -> float:
     return float(row["machine"]["matrix_flops"])
 
 
-def measured_on(rows: Iterable[Row]) -> str:
-    """The machines, precisions and dates of rows; each part is measured in one go, on one machine."""
+def timed(row: Row) -> str:
+    """What a row is of, as code."""
+    return f"`{row['what']}`"
+
+
+def measured_on(rows: Iterable[Row], name: Callable[[Row], str] = timed) -> str:
+    """The machines, precisions and dates of rows; each part is measured in one go, on one machine.
+
+    Where there are several, `name` says which rows are whose.
+    """
     parts: dict[str, list[str]] = {}
     for row in rows:
         about = row["machine"]
-        parts.setdefault(machine_text(about, row["dtype"], about["date"]), []).append(f"`{row['what']}`")
+        parts.setdefault(machine_text(about, row["dtype"], about["date"]), []).append(name(row))
     if len(parts) == 1:
         return f"Measured on {next(iter(parts))}."
     return " ".join(f"{listing(list(dict.fromkeys(kinds)))}: {where}." for where, kinds in parts.items())
@@ -158,7 +174,7 @@ def step_table(rows: list[Row]) -> str:
             [
                 row["design"],
                 *(str(row[name]) for name in ("experts", "segment_length", "segments")),
-                "made again" if row["recompute_merge"] else "kept",
+                merged_weights(row),
                 f"{row['ratio']:.3f}",
                 range_text(row),
                 f"{row['bound']:.3f}",
