@@ -252,7 +252,7 @@ def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
 def occurs(quantity: str, counts: Values) -> Claim:
     """That something occurs: it does where any seed has a count of it; where none has, others still may."""
     total = sum(counts.values())
-    return exactly(f"{quantity}, all seeds", total, low=0.0) if total else Claim(quantity, counts, low=0.0)
+    return exactly(quantity, total, low=0.0) if total else Claim(quantity, counts, low=0.0)
 
 
 def below(quantity: str, one: Values, other: Values, *, unit: str = "nats") -> Claim:

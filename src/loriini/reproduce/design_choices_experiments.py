@@ -155,7 +155,7 @@ def collapse_is_harmless(m: Measured) -> Iterator[Claim]:
     yield close("loss without balancing minus that with it", m.loss(without), m.loss(balanced), TOLERANCE)
 
 
-RECOVERED = "experts that recovered from collapse"
+RECOVERED = "experts that recovered from collapse, all seeds"
 """A claim that short runs with small batches do not measure."""
 
 
