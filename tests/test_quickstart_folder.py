@@ -10,7 +10,7 @@ import pytest
 from cli.calls import call
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
-from loriini.quickstart import Quickstart, job
+from loriini.quickstart import Quickstart, job, run_quickstart
 from loriini.quickstart.settings import claim_folder
 from loriini.sources.document import Document
 
@@ -46,11 +46,31 @@ def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopp
 
 def test_settings_of_an_earlier_version_are_read(tmp_path: Path) -> None:
     before = {"documents": [], "design": "lory", "size": "small", "steps": 0, "seed": 0}
-    (tmp_path / "corpora").mkdir()
+    gathered = tmp_path / "corpora/heldout/documents/manifest.json"
+    gathered.parent.mkdir(parents=True)
+    gathered.touch()
     (tmp_path / "quickstart.json").write_text(json.dumps(before))
     claim_folder(Quickstart(), tmp_path)
     with pytest.raises(InputError, match="holds a job with other steps; choose another --out"):
         claim_folder(Quickstart(steps=2), tmp_path)
+
+
+def test_a_job_that_read_nothing_leaves_the_folder_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty, documents, out = tmp_path / "empty", tmp_path / "text.txt", tmp_path / "out"
+    empty.mkdir()
+    documents.write_text("some words of text\n")
+    with pytest.raises(InputError):
+        run_quickstart(Quickstart(documents=(str(empty),)), out)
+
+    def started(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "read_sides", started)
+    with pytest.raises(KeyboardInterrupt):
+        run_quickstart(Quickstart(documents=(str(documents),), steps=3), out)
+    assert json.loads((out / "quickstart.json").read_text())["steps"] == 3
 
 
 def test_a_split_of_an_earlier_version_is_kept_once_it_is_stored(tmp_path: Path) -> None:

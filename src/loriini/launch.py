@@ -151,6 +151,8 @@ def resume(
         )
     overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
     refuse_unused(run, overridden, world_size())
+    if has_model(out) and not corpora:
+        return out / "model"  # finished; its corpus may be gone
     return train_run(run, out, minutes)
 
 

@@ -45,6 +45,8 @@ def test_the_real_entry_point() -> None:
         ("train", "give a recipe and --out RUN, or --resume RUN"),
         ("train tiny-lory", "give a recipe and --out RUN"),
         ("train tiny-lory --out", "--out: expected one argument"),
+        ("train tiny-lory --out /proc/run", "--out /proc/run: nothing can be written in /proc (No such file"),
+        ("evaluate RUN --documents DOCUMENTS --out /proc/e.json", "--out /proc/e.json: nothing can be writ"),
         ("train nothing --out run", "no recipe is named 'nothing'; `loriini recipes` lists them all"),
         ("train tiny-lory --out run --model.sise 8", "--model.sise: no such setting"),
         ("train tiny-lory --out run --steps", "--steps has no value"),

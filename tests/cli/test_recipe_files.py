@@ -82,6 +82,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
         ({"routing": "lory", "steps": "many"}, "steps is many; it must be an integer"),
         ({"routing": "lory", "model": 3}, "model is 3; it must be a table of settings"),
         ({"routing": "lory", "corpus": "here"}, "corpus is 'here'; it must be a list"),
+        ({"routing": "lory", "dense_share": 0.5}, "no such setting; the nearest is warmup.dense_share"),
         ({"routing": "lory", "corpus": [3]}, "corpus is [3]; it must be"),
         (
             {"routing": "lory", "model": {"rope_scaling": "yarn"}},

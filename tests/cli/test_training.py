@@ -1,6 +1,7 @@
 """The commands that list what can be trained, and that train."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(
     assert call(capsys, "train", "--resume", made.run) == Ended(0, f"{made.run / 'model'}\n", "")
     assert_refused(call(capsys, *again, *TRAIN, "--seed", "1"), "run.json", "(different: seed)")
     assert metrics(made.run) == steps
+
+
+def test_a_finished_run_needs_its_corpus_no_more(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(made.run, tmp_path / "run"))
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, "corpus": ["gone"]}))
+    assert call(capsys, "train", "--resume", run) == Ended(0, f"{run / 'model'}\n", "")
+    assert_refused(call(capsys, "train", "--resume", run, "--corpus", "gone"), "gone: no finished corpus")
+    shutil.rmtree(run / "model")
+    assert_refused(call(capsys, "train", "--resume", run), "gone: no finished corpus here")
+    assert call(capsys, "train", "--resume", run, "--corpus", made.corpus).code == 0
 
 
 def test_a_run_measures_itself_and_stops_in_time(

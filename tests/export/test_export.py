@@ -163,7 +163,7 @@ def test_a_link_leads_to_the_export(exists: bool, tokenizer: PreTrainedTokenizer
     ("design", "settings", "reason"),
     [
         ("lory", ExportSettings("llama"), "a prompt chooses the experts of this model; give --prompt"),
-        ("lory", ExportSettings("llama", prompt=" "), "a prompt chooses the experts of this model"),
+        ("lory", ExportSettings("llama", prompt=" "), "the prompt is empty, but it chooses"),
         ("lory", ExportSettings("llama", prompt="w1 " * 33), "has 33 tokens and the model's context 32"),
         ("mixtral", ExportSettings("gguf", prompt="w1"), "this model routes every token by itself"),
         ("lory", ExportSettings("llama", prompt="w1", label="x"), "--label x: .* does not route by label"),

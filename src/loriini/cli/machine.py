@@ -8,6 +8,7 @@ import stat
 import sys
 import warnings
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from loriini.errors import DISK_FAILS, MACHINE_IS_FULL, InputError, is_out_of_memory, printable
 
@@ -105,9 +106,10 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
         found = os.stat(path)
     except FileNotFoundError:
         above = next(parent for parent in (*path.parents, Path.cwd()) if parent.exists())
-        if above.is_dir():
-            return
-        raise InputError(f"{option} {text}: {above} is a file; choose another place") from None
+        if not above.is_dir():
+            raise InputError(f"{option} {text}: {above} is a file; choose another place") from None
+        _check_writable(option, text, above)
+        return
     except NotADirectoryError:
         raise InputError(f"{option} {text}: a file is where a folder must be; choose another place") from None
     except OSError as error:
@@ -116,3 +118,15 @@ def check_output(option: str, path: Path, is_file: bool) -> None:
         raise InputError(f"{option} {text}: is a file; choose another place")
     if not stat.S_ISREG(found.st_mode):
         raise InputError(f"{option} {text}: is a pipe or device; give the name of a file")
+    _check_writable(option, text, path.parent)
+
+
+def _check_writable(option: str, text: str, folder: Path) -> None:
+    """InputError for a folder in which no file can be made; one is made there and removed."""
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{option} {text}: nothing can be written in {folder} ({error.strerror}); choose another place"
+        ) from None

@@ -18,7 +18,7 @@ from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.progress import Advance, inform, progress, warn
 from loriini.train.corpora import read_corpora
-from loriini.train.folder import claim_run, has_model, make_folder
+from loriini.train.folder import check_length, claim_run, has_model, make_folder
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
@@ -51,13 +51,9 @@ def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
         corpus = opened(cell.run.corpus, cell.run.corpus_weights)
         try:
             cell.run.check(cell.run.label_names(corpus.instances))
+            check_length(cell.run, corpus)
         except InputError as error:
             raise InputError(f"{cell.variant}: {error}") from error
-        if cell.run.length > corpus.instances.length:
-            raise InputError(
-                f"{cell.variant}: the context is {cell.run.length} tokens, but the corpus was cut into "
-                f"{corpus.instances.length}; prepare it with --length {cell.run.length}"
-            )
         name = cell.folder_name(corpus)
         made = sorted(folder.glob(f"*-seed{cell.seed}-{name.rpartition('-')[2]}"))
         trials.append(Trial(cell, made[0] if made else folder / name))

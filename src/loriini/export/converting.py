@@ -111,7 +111,8 @@ def decide(
         return Decision(None, labels_B)
     ids: Sequence[int] = tokenizer(prompt or "", add_special_tokens=False, verbose=False)["input_ids"]
     if not ids:
-        raise InputError("a prompt chooses the experts of this model; give --prompt TEXT or --prompt-file F")
+        what = "a prompt" if prompt is None else "the prompt is empty, but it"
+        raise InputError(f"{what} chooses the experts of this model; give --prompt TEXT or --prompt-file F")
     if len(ids) > config.max_position_embeddings:
         raise InputError(
             f"the prompt has {len(ids)} tokens and the model's context {config.max_position_embeddings}; "

@@ -84,7 +84,7 @@ def claim_folder(settings: Quickstart, out: Path) -> None:
         changed = sorted(name for name in expected if found.get(name) != expected[name])
         if not changed:
             return
-        if (out / "corpora").exists():
+        if any(out.glob(f"corpora/*/documents/{MANIFEST}")):  # else nothing was read yet
             other = ", ".join(changed) if changed != ["split_by"] else "split of documents, by their ids"
             raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
     elif any(out.iterdir()):

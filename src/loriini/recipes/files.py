@@ -4,14 +4,13 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
-from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from loriini.errors import InputError
 from loriini.routing import DESIGNS, RoutingConfig
-from loriini.train.override import type_text
+from loriini.train.override import no_such_setting, setting_names, type_text
 from loriini.train.run import Run, read_run, value_from_json
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}
@@ -60,9 +59,7 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
     for name, value in values.items():
         where = f"{section}{name}"
         if name not in hints:
-            nearest = get_close_matches(name, hints, 1)
-            hint = f"; the nearest is {section}{nearest[0]}" if nearest else ""
-            raise InputError(f"{where}: no such setting{hint}; `loriini train RECIPE --help` lists all")
+            raise InputError(f"{where}: {no_such_setting(where, list(setting_names(Run)))}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
             changes[name] = _routing(part, value)

@@ -120,7 +120,7 @@ def train_and_write(
     """Train what is not done, and write every item as soon as it is; failures by training."""
     trials = unique_trials(plans)
     job = _Job(plans, settings, heldout, out)
-    inform(f"{len(plans)} items, {len(trials)} trainings")
+    inform(f"Items: {len(plans)}, trainings: {len(trials)}")
     with ThreadPoolExecutor(1) as measuring:
         job.start(measuring)
         try:

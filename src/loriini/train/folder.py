@@ -38,13 +38,20 @@ def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
         return
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
-    if run.length > corpus.instances.length:
-        raise InputError(
-            f"the run's context is {run.length} tokens, but the corpus was cut into "
-            f"{corpus.instances.length}; prepare it with --length {run.length}"
-        )
+    check_length(run, corpus)
     warn_of_order(run, corpus)
     out.mkdir(parents=True, exist_ok=True)
+
+
+def check_length(run: Run, corpus: TrainingCorpus) -> None:
+    """InputError for a corpus whose instances are shorter than the run's context."""
+    length = corpus.instances.length
+    if run.length > length:
+        folders = ", ".join(map(str, run.corpus)) or "the corpus"
+        raise InputError(
+            f"the context is {run.length} tokens, but {folders} was cut into instances of {length}; "
+            f"train with --length {length}, or prepare with --length {run.length}"
+        )
 
 
 def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:

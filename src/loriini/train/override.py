@@ -120,26 +120,42 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
 
 def _check_name(kind: type, name: str, flag: str) -> None:
     """InputError for a setting that a dataclass does not have; it names the nearest."""
-    names = [known for known in _setting_names(kind) if known not in OPTIONS]
+    names = [known for known in setting_names(kind) if known not in OPTIONS]
     if name not in names:
-        nearest = ", ".join(f"--{found}" for found in _nearest(name, names))
-        hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
-        raise InputError(f"{flag}: no such setting{hint}; `loriini train RECIPE --help` lists all")
+        raise InputError(f"{flag}: {no_such_setting(name, names, '--')}")
+
+
+def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
+    """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
+    nearest = ", ".join(f"{dashes}{found}" for found in _nearest(name, names))
+    hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
+    return f"no such setting{hint}; `loriini train RECIPE --help` lists all"
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """The setting of this name in a section; else those with all its words, at most three; else one alike."""
+    """The setting of this name in a section; else those with all its words, at most three; else one alike.
+
+    Sections are no settings; the words of a section count where no setting has them all by itself.
+    """
+    sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
+    settings = [known for known in names if known not in sections]
     words = set(name.rpartition(".")[2].split("_"))
-    with_words = [known for known in names if words <= set(known.rpartition(".")[2].split("_"))]
-    same = [known for known in names if known.endswith(f".{name}")]
-    return same or get_close_matches(name, with_words, 3, 0) or get_close_matches(name, names, 1)
+    same = [known for known in settings if known.endswith(f".{name}")]
+    with_words = [known for known in settings if words <= set(known.rpartition(".")[2].split("_"))]
+    in_section = [known for known in settings if words <= set(re.split(r"[._]", known))]
+    return (
+        same
+        or get_close_matches(name, with_words or in_section, 3, 0)
+        or get_close_matches(name, settings, 1)
+    )
 
 
-def _setting_names(kind: Any, section: str = "") -> Iterator[str]:
+def setting_names(kind: Any, section: str = "") -> Iterator[str]:
+    """The dotted names of a dataclass's settings and sections."""
     for name, hint in get_type_hints(kind).items():
         yield f"{section}{name}"
         if is_dataclass(hint):
-            yield from _setting_names(hint, f"{section}{name}.")
+            yield from setting_names(hint, f"{section}{name}.")
 
 
 def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> None:
