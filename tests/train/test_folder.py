@@ -146,9 +146,7 @@ def test_reading_a_checkpoint_leaves_the_records_after_it(corpus: TrainingCorpus
 
 def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     short = TrainingCorpus(Pattern(length=16), VOCABULARY, EOS, "short", tmp_path)
-    message = (
-        "32 tokens, but the corpus was cut into instances of 16; train with --length 16, or prepare with"
-    )
+    message = "32 tokens, but the corpus was cut into instances of 16; train with --length 16, or"
     with pytest.raises(InputError, match=message):
         train(tiny_run(), short, tmp_path / "run")
     assert not (tmp_path / "run").exists()
