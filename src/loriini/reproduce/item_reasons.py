@@ -66,7 +66,7 @@ REASONS_OF: dict[str, tuple[ReasonOf, ...]] = {
     **dict.fromkeys(("lory-table7", "lory-table8", "lory-fig8"), (steps("7B", "7B/4E"),)),
     "lory-fig9": (steps("1.5B/32E"),),
     "lory-fig10": (longer_warmup,),
-    "design-choices-table1": (weaker_decay, steps(*TOP_1)),
+    "design-choices-table1": (weaker_decay, steps(*TOP_1, SEQUENCE_TOP2, "dense, 2x FFN width")),
     "design-choices-table2": (steps("token (2, 2)", "token (4, 2)", "token (6, 2)"),),
     "design-choices-table3": (steps("sequence, global, language", "sequence, global, learned"),),
     "design-choices-collapse": (steps(),),
