@@ -1,7 +1,9 @@
 """Likely reasons: their further runs are new ones, and claims that do not hold are judged again on them."""
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from loriini.reproduce.claims import Claim, below, close
 from loriini.reproduce.item_reasons import REASONS
 from loriini.reproduce.items import EXPERIMENTS
+from loriini.reproduce.job import rows_to_explain
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.plan import Plan
 from loriini.reproduce.reasons import (
     FurtherRun,
     Reason,
@@ -19,7 +23,7 @@ from loriini.reproduce.reasons import (
     twice,
     untuned_rate,
 )
-from loriini.reproduce.results import judge
+from loriini.reproduce.results import RESULTS, judge
 from loriini.reproduce.scales import SMALL, TINY
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
@@ -121,6 +125,26 @@ def test_what_passes_through_its_range_is_not_nearer_for_that(
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): 2.0, twice("worse"): 3.0}
     assert judged(too_few_steps(RUNS, "better", "worse"), measured(losses)) is None
+
+
+def test_only_a_reason_with_the_rows_of_what_failed_is_likely() -> None:
+    m = measured({"better": 3.0, "worse": 2.0, "other": 3.0})
+    failed = [claim for _, claim in judge(finding, [m])[1]]
+    assert [claim.quantity for claim in failed] == ["loss of better minus worse"]
+    assert too_few_steps(RUNS, "better", "worse").concerns(finding, failed, m)
+    assert not too_few_steps(RUNS, "better", "other").concerns(finding, failed, m)
+    assert not too_few_steps(RUNS, "better", "worse").concerns(finding, [], m)
+
+
+def test_runs_of_likely_reasons_alone_are_trained(tmp_path: Path) -> None:
+    experiment = EXPERIMENTS["design-choices-table1"]
+    decay, steps = experiment.reasons
+    results = tmp_path / experiment.item / RESULTS
+    results.parent.mkdir()
+    for likely in ([], [steps], [decay, steps]):
+        results.write_text(json.dumps({"likely_reasons": [reason.name for reason in likely]}))
+        rows = {row for reason in likely for row in reason.runs}
+        assert rows_to_explain(tmp_path, Plan(experiment, ())) == rows
 
 
 @pytest.mark.parametrize(

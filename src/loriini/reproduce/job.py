@@ -19,7 +19,6 @@ from loriini.hardware import describe_machine
 from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform, warn
-from loriini.reproduce.claims import HOLDS
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import find_experiments
 from loriini.reproduce.measures import measure
@@ -95,7 +94,8 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     plans, heldout = place_items(settings, out)
     failures = train_and_write(plans, settings, heldout, out)
     if settings.reasons:
-        unexplained = [replace(p, explains=True) for p in plans if p.further and not holds(out, p)]
+        unexplained = [replace(plan, explained_by=rows_to_explain(out, plan)) for plan in plans]
+        unexplained = [plan for plan in unexplained if plan.explained_by]
         failures |= train_and_write(unexplained, settings, heldout, out)
     with waiting_lock(out / "measures"):
         overview = write_overview(out)
@@ -132,9 +132,11 @@ def train_and_write(
     return {trial.name: failures[trial.folder] for trial in trials if trial.folder in failures}
 
 
-def holds(out: Path, plan: Plan) -> bool:
-    """Whether an item's finding holds, by its results."""
-    return bool(read_object(out / plan.experiment.item / RESULTS, DAMAGED)["verdict"] == HOLDS)
+def rows_to_explain(out: Path, plan: Plan) -> frozenset[str]:
+    """The further rows of an item's reasons that are about what decided against its finding."""
+    likely = read_object(out / plan.experiment.item / RESULTS, DAMAGED)["likely_reasons"]
+    reasons = (reason for reason in plan.experiment.reasons if reason.name in likely)
+    return frozenset(row for reason in reasons for row in reason.runs)
 
 
 class _Job:

@@ -34,13 +34,13 @@ class Plan:
     placed: tuple[Placed, ...]
     further: tuple[Placed, ...] = ()
     """The trainings of its reasons."""
-    explains: bool = False
-    """Whether these are trained, too."""
+    explained_by: frozenset[str] = frozenset()
+    """Those of these rows are trained, too."""
 
     @property
     def trials(self) -> list[Trial]:
         """What is trained, each once: rows may share trainings."""
-        wanted = (*self.placed, *self.further) if self.explains else self.placed
+        wanted = (*self.placed, *(placed for placed in self.further if placed.row in self.explained_by))
         return list({placed.trial.folder: placed.trial for placed in wanted}.values())
 
 

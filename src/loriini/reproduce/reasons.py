@@ -89,6 +89,12 @@ class Reason:
             if claim.finite and redone and redone.finite:
                 yield from changed(claim, redone, self.how)
 
+    def concerns(self, finding: Claims, before: Iterable[Claim], m: Measured) -> bool:
+        """Whether its rows alone are enough for the finding to make one of some claims, on one text."""
+        rows = {row: m.rows.get(row, {}) for row in self.instead}
+        again = {claim.quantity for claim in finding(replace(m, rows=rows)) if claim.finite}
+        return any(claim.finite and claim.quantity in again for claim in before)
+
     def to_dict(
         self, finding: Claims, decisive: Sequence[tuple[str, Claim]], texts: Iterable[Measured]
     ) -> dict[str, Any] | None:

@@ -63,6 +63,7 @@ def item_results(
         "measured": tables,
         "claims": claims,
         "charts": charts,
+        "likely_reasons": likely_reasons(experiment, decisive, texts),
         "reasons": judged_reasons(experiment, decisive, by_text((*cells, *further), extra)),
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
@@ -117,6 +118,18 @@ def describe_causality(placed: Placed) -> dict[str, str]:
     """A cell's causality in evaluation and in training."""
     cell = placed.trial.cell
     return {"causality": cell.causality, "training_causality": cell.training_causality}
+
+
+def likely_reasons(
+    experiment: Experiment, decisive: Sequence[tuple[str, Claim]], texts: Sequence[Measured]
+) -> list[str]:
+    """The names of the reasons that are about a claim which decided the verdict."""
+    claims = {measured.text: [c for text, c in decisive if text == measured.text] for measured in texts}
+    return [
+        reason.name
+        for reason in experiment.reasons
+        if any(reason.concerns(experiment.claims, claims[m.text], m) for m in texts)
+    ]
 
 
 def judged_reasons(
