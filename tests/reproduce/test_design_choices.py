@@ -121,7 +121,9 @@ def test_as_good_as_a_wider_model_says_nothing_where_width_changes_nothing(
     m = with_perplexity(perplexity)
     claim = as_good_as_wider(m)
     assert claim.verdict == verdict
-    assert (WIDTHS_ALIKE in claim.quantity) == (verdict == UNDECIDED)
+    assert (claim.unjudged == WIDTHS_ALIKE) == (verdict == UNDECIDED)
+    assert (WIDTHS_ALIKE in claim.to_dict()["quantity"]) == (verdict == UNDECIDED)
+    assert not as_good_as_wider(with_perplexity({"dense, 1x FFN width": narrow})).unjudged
 
 
 @pytest.mark.parametrize(("more", "verdict"), [(0.0, HOLDS), (0.5, FAILS), (-0.5, FAILS)])

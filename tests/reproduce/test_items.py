@@ -44,7 +44,8 @@ def test_every_item_is_measured_judged_and_drawn(all_reproduced: Path, item: str
     check(all_reproduced, item)
     reasons = results_of(all_reproduced, item)["reasons"]
     assert {reason["name"] for reason in reasons} <= {reason.name for reason in EXPERIMENTS[item].reasons}
-    assert all(claim["mean"] is not None for reason in reasons for claim in reason["claims"])
+    judged_again = [claim for reason in reasons for claim in reason["claims"]]
+    assert all(claim["mean"] is not None or WIDTHS_ALIKE in claim["quantity"] for claim in judged_again)
 
 
 def check(reproduced: Path, item: str) -> None:

@@ -127,6 +127,21 @@ def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:
     assert judged(too_few_steps(RUNS, "better", "worse"), measured(losses)) is None
 
 
+def test_what_cannot_be_judged_on_other_trainings_is_undecided() -> None:
+    def never_longer(m: Measured) -> Iterator[Claim]:
+        (claim,) = (claim for claim in finding(m) if claim.quantity.endswith("worse"))
+        longer = claim.finite and claim.finite[0] < 0
+        yield replace(claim, values={}, unjudged="not judged") if longer else claim
+
+    losses = {"better": 3.0, "worse": 2.0, twice("better"): 1.0, twice("worse"): 2.0}
+    reason, m = too_few_steps(RUNS, "better", "worse"), measured(losses)
+    found = reason.to_dict(never_longer, judge(never_longer, [m])[1], [m])
+    assert found is not None
+    (claim,) = found["claims"]
+    assert claim["quantity"] == "loss of better minus worse, in twice the steps; not judged"
+    assert (claim["mean"], claim["verdict"], found["verdict"]) == (None, "undecided", "undecided")
+
+
 def test_only_a_reason_with_the_rows_of_what_failed_is_likely() -> None:
     m = measured({"better": 3.0, "worse": 2.0, "other": 3.0})
     failed = [claim for _, claim in judge(finding, [m])[1]]

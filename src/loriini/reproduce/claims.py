@@ -60,6 +60,8 @@ class Claim:
     high: float = math.inf
     unit: str = ""
     exact: bool = False
+    unjudged: str = ""
+    """Why there are no values to judge it by, although all that it is about was measured."""
 
     @property
     def finite(self) -> list[float]:
@@ -114,7 +116,7 @@ class Claim:
         found, text = self.estimate or Estimate(math.nan), self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
         return {
-            "quantity": self.quantity,
+            "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
             **{name: rounded(value) for name, value in found.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,

@@ -86,7 +86,7 @@ class Reason:
         again = {claim.quantity: claim for claim in finding(replace(m, rows=rows))}
         for claim in before:
             redone = again.get(claim.quantity)
-            if claim.finite and redone and redone.finite:
+            if claim.finite and redone and (redone.finite or redone.unjudged):
                 yield from changed(claim, redone, self.how)
 
     def concerns(self, finding: Claims, before: Iterable[Claim], m: Measured) -> bool:
@@ -121,7 +121,7 @@ def best_trained(m: Measured, names: Iterable[str]) -> str:
 def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
     """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
     quantity = f"{claim.quantity}, {how}"
-    if claim.side(fmean(claim.finite)):
+    if redone.finite and claim.side(fmean(claim.finite)):
         change = difference(claim.distance(redone.values), claim.distance(claim.values))
         nearer = f"{quantity}: distance to the claimed range, minus that as trained here"
         yield Claim(nearer, change, high=0.0, unit=claim.unit)
