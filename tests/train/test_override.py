@@ -52,6 +52,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
     ("arguments", "message"),
     [
         (["--dense_warmup", "7"], "--dense_warmup: no such setting; the nearest is --warmup.dense_share;"),
+        (["--num_layers", "7"], "--num_layers: no such setting; the nearest is --model.num_hidden_layers;"),
         (["--stepps", "7"], "--stepps: no such setting; the nearest is --steps; `loriini train"),
         (["--num-experts", "7"], "--num-experts: no such setting; the nearest is --model.num_experts;"),
         (["--model.dorpout", "7"], "the nearest is --model.dropout;"),

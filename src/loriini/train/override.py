@@ -139,14 +139,17 @@ def _nearest(name: str, names: Sequence[str]) -> list[str]:
     """
     sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
     settings = [known for known in names if known not in sections]
+    last = {known: known.rpartition(".")[2] for known in settings}
     words = set(name.rpartition(".")[2].split("_"))
     same = [known for known in settings if known.endswith(f".{name}")]
-    with_words = [known for known in settings if words <= set(known.rpartition(".")[2].split("_"))]
+    with_words = [known for known in settings if words <= set(last[known].split("_"))]
     in_section = [known for known in settings if words <= set(re.split(r"[._]", known))]
+    alike = get_close_matches(name.rpartition(".")[2], last.values(), 1, 0.7)
     return (
         same
         or get_close_matches(name, with_words or in_section, 3, 0)
         or get_close_matches(name, settings, 1)
+        or [known for known in settings if last[known] in alike]
     )
 
 
