@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 from loriini import LoriiniForCausalLM
 from loriini.export.merged import to_llama
-from loriini.model.cache import RoutedCacheLayer
+from loriini.model.cache import CACHE, RoutedCacheLayer
 from model.inference import CLOSE, GENERATING_CASES, MERGING_CASES, PROMPTS, label_of, whole
 from tiny import SEGMENT, label_arguments, over_blocks, random_ids, tiny_model
 
@@ -201,7 +201,7 @@ def test_an_empty_prompt_needs_a_token_to_start_from() -> None:
 def test_a_cache_may_be_passed() -> None:
     model, ids, cache = tiny_model(), random_ids(1, 6), DynamicCache()
     arguments = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 2}
-    tokens = model.generate(ids, past_key_values=cache, **arguments)
+    tokens = model.generate(ids, **{CACHE: cache}, **arguments)
     assert torch.equal(tokens, model.generate(ids, **arguments))
     assert all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
     assert cache.get_seq_length() == 10
@@ -210,9 +210,9 @@ def test_a_cache_may_be_passed() -> None:
 @pytest.mark.parametrize(("name", "mode"), MERGING_CASES)
 def test_continuing_with_a_cache_keeps_its_first_prompt(name: str, mode: str) -> None:
     model, cache = tiny_model(name), DynamicCache()
-    first = generated(model, random_ids(1, 2), inference_routing=mode, past_key_values=cache)[0]
+    first = generated(model, random_ids(1, 2), inference_routing=mode, **{CACHE: cache})[0]
     turn = torch.cat([first, random_ids(1, 5)], dim=1)
-    tokens, logits = generated(model, turn, inference_routing=mode, past_key_values=cache)
+    tokens, logits = generated(model, turn, inference_routing=mode, **{CACHE: cache})
     with torch.no_grad():
         by_hand = whole(model, tokens[0], 2, mode)[turn.shape[1] - 1 : -1]
     torch.testing.assert_close(logits[0], by_hand, **CLOSE)

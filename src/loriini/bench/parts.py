@@ -22,6 +22,7 @@ from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
 from loriini.hardware import autocast, pick_device
+from loriini.model.cache import CACHE
 from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
@@ -196,7 +197,7 @@ def build_generation(size: BenchSize, batch: int, make: Callable[[], nn.Module])
     begun = generate(random_ids(size, batch, size.prompt), 2)
 
     def work() -> torch.Tensor:
-        ids = generate(begun.sequences, size.new_tokens, past_key_values=begun.past_key_values).sequences
+        ids = generate(begun.sequences, size.new_tokens, **{CACHE: getattr(begun, CACHE)}).sequences
         return cast(torch.Tensor, ids)
 
     return work

@@ -1,15 +1,21 @@
 """The cache of a routed model: keys and values, and what the routing of later tokens needs."""
 
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.masking_utils import create_causal_mask
 
 from loriini.routing import Routing, RoutingConfig
 from loriini.routing.history import History
 from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
 from loriini.routing.unit import RoutingContext, UnitLayout
+
+# What transformers calls a cache in arguments and outputs: `cache` since 5.24, `past_key_values` before.
+CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
 
 
 class RoutedCacheLayer(DynamicLayer):
@@ -122,12 +128,22 @@ class RoutedCacheLayer(DynamicLayer):
         return Routing(logits_BE, self.kept["gates"], (len(logits_BE), 1), valid)
 
 
-def prepare_cache(cache: Cache | None, num_layers: int) -> None:
-    """Give an empty cache routed layers. ValueError for a cache that another model filled."""
-    if cache is None:
-        return
+def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Any:
+    """The cache of a call, given by either of its names, with routed layers; a new one for `use_cache` alone.
+
+    The paged cache of continuous batching is returned as it is: it is no `Cache`. ValueError for both names,
+    and for a cache that another model filled.
+    """
+    if cache is not None and past_key_values is not None:
+        raise ValueError("cache and past_key_values are two names of one argument; pass one of them")
+    cache = past_key_values if cache is None else cache
+    if cache is None and use_cache:
+        cache = DynamicCache()
+    if not isinstance(cache, Cache):
+        return cache
     routed = cache.layers and all(isinstance(layer, RoutedCacheLayer) for layer in cache.layers)
     if not routed and cache.get_seq_length() > 0:
         raise ValueError("this cache was filled by another model; start from an empty DynamicCache()")
     if not routed:
         cache.layers = [RoutedCacheLayer() for _ in range(num_layers)]
+    return cache

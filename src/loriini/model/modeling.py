@@ -5,12 +5,12 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from loriini.model.block import BLOCKS
-from loriini.model.cache import prepare_cache
+from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.context import check_attention, routing_context
 from loriini.model.generation import RoutedGenerationMixin
@@ -50,15 +50,14 @@ class LoriiniDecoderLayer(GradientCheckpointingLayer):
         context: RoutingContext,
         layout: UnitLayout,
         first_layer_routing: Routing | None,
-        past_key_values: Cache | None = None,
         **attention: Any,
     ) -> tuple[Tensor, Routing]:
         """States (B, L, D) to states and this layer's decisions."""
-        normed = self.input_layernorm(x_BLD)
-        x_BLD = x_BLD + self.self_attn(normed, past_key_values=past_key_values, **attention)[0]
-        cache = None if past_key_values is None else past_key_values.layers[self.layer_idx]
+        x_BLD = x_BLD + self.self_attn(self.input_layernorm(x_BLD), **attention)[0]
+        cache = attention.get(CACHE)
+        routed = cache.layers[self.layer_idx] if isinstance(cache, Cache) else None
         y_BLD, routing = self.mlp(
-            self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, cache
+            self.post_attention_layernorm(x_BLD), context, layout, first_layer_routing, routed
         )
         return x_BLD + self.dropout(y_BLD), routing
 
@@ -71,7 +70,7 @@ class LoriiniPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ("LoriiniDecoderLayer",)
-    _skip_keys_device_placement = ("past_key_values",)
+    _skip_keys_device_placement = (CACHE,)
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -130,6 +129,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
         *,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
+        cache: Any = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         routing_labels: Tensor | None = None,
@@ -149,40 +149,39 @@ class LoriiniModel(LoriiniPreTrainedModel):
         x_BLD = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if 0 in x_BLD.shape[:2]:
             raise ValueError(f"the input is {tuple(x_BLD.shape[:2])}: it has no sequences or no tokens")
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
-        prepare_cache(past_key_values, self.config.num_hidden_layers)
+        cache = routed_cache(cache, past_key_values, use_cache, self.config.num_hidden_layers)
+        routed = cache if isinstance(cache, Cache) else None
+        paged = cache is not routed
         context = routing_context(
             self.config,
             x_BLD,
             attention_mask,
-            past_key_values,
+            routed,
             position_ids=position_ids,
             routing_labels=routing_labels,
             prompt_lengths=prompt_lengths,
             inference_routing=inference_routing,
             draw=self._draw(routing_draws),
         )
-        check_attention(self.config, context, paged=kwargs.get("cache") is not None)
-        mask = self._causal_mask(x_BLD, context, attention_mask, past_key_values)
+        check_attention(self.config, context, paged)
+        mask = self._causal_mask(x_BLD, context, attention_mask, routed)
         position_ids = context.position_ids() if position_ids is None else position_ids
         x_BLD, position_arguments = self.positions(x_BLD, position_ids)
         attention = {"attention_mask": mask, "position_ids": position_ids, **position_arguments, **kwargs}
+        attention["cache" if paged else CACHE] = cache
         x_BLD = self.dropout(x_BLD)
         layout = unit_layout(self.config.routing, context)
         routings: list[Routing] = []
         states, keeps_states = [x_BLD], _given(output_hidden_states, self.config.output_hidden_states)
         for layer in self.layers:
             first = routings[0] if routings and self.config.routing.scope == "global" else None
-            x_BLD, routing = layer(
-                x_BLD, context, layout, first, past_key_values=past_key_values, **attention
-            )
+            x_BLD, routing = layer(x_BLD, context, layout, first, **attention)
             routings.append(routing)
             states = [*states, x_BLD] if keeps_states else states
         x_BLD = self.norm(x_BLD)
         out = DecoderOutput(
             last_hidden_state=x_BLD,
-            past_key_values=past_key_values,
+            **{CACHE: routed},
             hidden_states=(*states[:-1], x_BLD) if keeps_states else None,
             routings=tuple(routings),
             context=context,
@@ -199,7 +198,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             config=self.config,
             inputs_embeds=x_BLD,
             attention_mask=attention_mask,
-            past_key_values=cache,
+            **{CACHE: cache},
             # of one document a row transformers would ask the device whether they are several
             position_ids=context.position_ids() if context.packed else None,
         )
@@ -229,6 +228,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         *,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
+        cache: Any = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -255,6 +255,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `prompt_lengths` (B,): one decision per layer and sequence, pooled over its first tokens, padding
           not counted. Without it a call without a cache routes as in training, and the first call that fills
           a cache is the prompt.
+        - `cache`, or `past_key_values`, as transformers before 5.24 calls it: an empty `DynamicCache`, or one
+          that this model filled.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
         - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
         - `reduction`: with `none` the loss is each target's (B, L), without auxiliary losses and without
@@ -272,6 +274,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             attention_mask,
             position_ids=position_ids,
             past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             prompt_lengths=prompt_lengths,
@@ -304,7 +307,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         output = LoriiniOutput(
             loss=loss,
             logits=logits,
-            past_key_values=out.past_key_values,
+            **{CACHE: getattr(out, CACHE)},
             hidden_states=out.hidden_states,
             auxiliary_loss=auxiliary,
             routings=out.routings,
