@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test on a CPU")
     parser.add_argument("--only", choices=("correctness", "bench", "profile"), help="one part alone")
     parser.add_argument(
-        "--part", help="one part of the benchmark alone: train, sweep, sparse, ffn, decode, memory"
+        "--part", help="one part of the benchmark alone: train, sweep, sparse, aoe, ffn, decode, memory"
     )
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--results", type=Path, default=Path("gpu.json"))

@@ -149,7 +149,7 @@ def test_compared_models_are_of_equal_size() -> None:
     dense, lory = merged.baseline.details, merged.cases[1].details
     experts, width, hidden = TINY.experts[1], TINY.shape.hidden_size, TINY.shape.intermediate_size
     assert lory["parameters"] - dense["parameters"] == experts * width + (experts - 1) * 3 * width * hidden
-    *_, aoe = parts.sparse_steps(TINY)
+    (aoe,) = parts.aoe_steps(TINY)
     assert aoe.cases[0].details["parameters"] == pytest.approx(aoe.baseline.details["parameters"], rel=0.05)
     state, _ = start(models.bench_run(TINY, "mixtral", 4))
     theirs = models.MixtralForCausalLM(models.MixtralConfig(**models.llama_fields(TINY), num_local_experts=4))

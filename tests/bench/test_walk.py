@@ -10,7 +10,7 @@ from tinybench import TINY
 from loriini.bench import models
 from loriini.bench.models import bench_run, run_config
 from loriini.bench.operations import Machine, Operation, fused
-from loriini.bench.parts import merged_steps, sparse_steps
+from loriini.bench.parts import aoe_steps, merged_steps, sparse_steps
 from loriini.bench.sizes import BENCH_SIZES
 from loriini.bench.walk import seconds_by_group, walk_step
 
@@ -118,7 +118,7 @@ def test_every_design_that_is_measured_has_a_bound(
 ) -> None:
     monkeypatch.setattr(models, "autocast_dtype", lambda precision: torch.bfloat16)
     size = BENCH_SIZES[key]
-    compared = (*merged_steps(size), *sparse_steps(size))
+    compared = (*merged_steps(size), *sparse_steps(size), *aoe_steps(size))
     cases = {case.name: case for each in compared for case in (each.baseline, *each.cases)}
     bounds = [case.least(Machine(1e10, 1e12)) for case in cases.values() if case.least]
     assert len(bounds) == 5

@@ -77,23 +77,31 @@ def swept_steps(size: BenchSize) -> Iterator[Comparison]:
 
 
 def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
-    """Top-2 and transformers' Mixtral, then AoE and top-2 of equal parameters; one micro-batch a step.
+    """Steps of top-2 and of transformers' Mixtral.
 
     Beside transformers both hold their weights in the dtype of computation, and both compute all logits:
     under autocast its grouped products would stay in float32, a slow baseline.
     """
-    own = replace(
-        size, batch_size=size.sparse_batch_size, micro_batch_sizes=(size.sparse_batch_size,), steps=1
-    )
+    own = sparse_size(size)
     for experts in own.mixtral_experts:
         run = bench_run(own, "mixtral", experts)
         speed = SpeedConfig(compile=own.compile, fused_loss="off")
         ours = step_case("mixtral", replace(run, precision="fp32", speed=speed), dtype=weight_dtype())
         yield Comparison.of_steps(mixtral_case(own, experts), [ours], own)
-    experts = own.experts[0]
+
+
+def aoe_steps(size: BenchSize) -> Iterator[Comparison]:
+    """Steps of AoE and of top-2 of equal parameters, with the fewest experts."""
+    own, experts = sparse_size(size), size.experts[0]
     top2 = step_case("mixtral", bench_run(own, "mixtral", experts))
     aoe = [step_case(f"aoe r={r}", bench_run(own, "aoe", experts, low_rank=r)) for r in own.low_ranks]
     yield Comparison.of_steps(top2, aoe, own)
+
+
+def sparse_size(size: BenchSize) -> BenchSize:
+    """The size of designs that select experts: one micro-batch a step."""
+    instances = size.sparse_batch_size
+    return replace(size, batch_size=instances, micro_batch_sizes=(instances,), steps=1)
 
 
 def dense_case(size: BenchSize) -> Case:
@@ -227,6 +235,7 @@ COMPARISONS: dict[str, Callable[[BenchSize], Iterator[Comparison]]] = {
     "recompute": recomputed_steps,
     "sweep": swept_steps,
     "sparse": sparse_steps,
+    "aoe": aoe_steps,
     "ffn": ffns,
     "decode": decoding,
 }

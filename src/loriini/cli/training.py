@@ -166,7 +166,8 @@ def bench_arguments(add: Add) -> None:
     add("--out", type=output_file, metavar="FILE", help="also write the results to this file, as JSON")
     add("--quick", action="store_true", help="smaller models and fewer rounds")
     only = "this part alone; --out keeps the rows of other parts (default: all but sweep and recompute)"
-    add("--only", choices=("train", "recompute", "sweep", "sparse", "ffn", "decode", "memory"), help=only)
+    parts = ("train", "recompute", "sweep", "sparse", "aoe", "ffn", "decode", "memory")
+    add("--only", choices=parts, help=only)
     add("--rounds", type=int, metavar="N", help="how often each case is measured (8)")
 
 
