@@ -236,7 +236,7 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
     config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = first_segment(config) if settings.skip is None else settings.skip
-    check_lengths(texts, skip, run.length, "--evaluate.skip")
+    check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure(
         "evaluation.jsonl", settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)
@@ -246,7 +246,9 @@ def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTo
 def _perplexity(
     run: Run, texts: Mapping[str, HeldOut], skip: int, model: LoriiniForCausalLM
 ) -> dict[str, Any]:
-    measured = evaluate(model, texts, skip, precision=run.precision, shown=False)
+    measured = evaluate(
+        model, texts, skip, precision=run.precision, shown=False, document_mask=run.document_mask
+    )
     by_domain = measured["perplexity"]
     return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
 

@@ -1,5 +1,7 @@
 """The paired bootstrap against a plain loop, its coverage, and what it refuses."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 
@@ -142,3 +144,15 @@ def test_losses_that_are_no_pairs_are_refused() -> None:
         paired_difference(A, {"code": B["code"]})
     with pytest.raises(ValueError, match=r"'code': losses of shapes \(25,\) and \(24,\)"):
         differences_by_domain({"code": A["code"]}, {"code": B["code"][1:]})
+
+
+def test_an_instance_of_several_tokens_counts_as_often() -> None:
+    tokens, document_of = [3, 0, 1, 2, 4], [0, 0, 0, 1, 2]
+    a, b = np.random.default_rng(0).normal(size=(2, 5))
+    once = paired_difference({"d": a}, {"d": b}, {"d": document_of}, {"d": tokens})
+    repeated = paired_difference(
+        {"d": a.repeat(tokens)}, {"d": b.repeat(tokens)}, {"d": np.repeat(document_of, tokens).tolist()}
+    )
+    assert astuple(once) == pytest.approx(astuple(repeated))
+    unknown = np.where(np.array(tokens) > 0, a, np.nan)
+    assert paired_difference({"d": unknown}, {"d": b}, {"d": document_of}, {"d": tokens}) == once

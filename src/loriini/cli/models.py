@@ -44,6 +44,9 @@ def evaluate_arguments(add: Add) -> None:
     add("--label", metavar="NAME", help="domain whose expert answers, for a model that routes by label")
     add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add("--instances", type=int, metavar="N", help="instances of each domain, at most (all)")
+    masked = "keep the documents of an instance apart; --skip is of each document"
+    add("--document-mask", action="store_true", help=masked)
     add(
         "--routing",
         choices=ROUTING_CHOICES,
@@ -63,7 +66,15 @@ def evaluate(arguments: argparse.Namespace) -> None:
         of_tasks = ("--tasks-data", "--limit", "--num-fewshot", "--label")
         refuse_given(arguments, of_tasks, "is for --tasks; leave it out")
     else:
-        of_documents = ("--length", "--skip", "--domain-field", "--text-field", "--on-error")
+        of_documents = (
+            "--length",
+            "--skip",
+            "--instances",
+            "--document-mask",
+            "--domain-field",
+            "--text-field",
+            "--on-error",
+        )
         refuse_given(arguments, of_documents, "is for --documents; leave it out")
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
@@ -111,6 +122,8 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         on_error=arguments.on_error or "stop",
         length=arguments.length,
         skip=arguments.skip,
+        instances=arguments.instances,
+        document_mask=arguments.document_mask,
         routing=arguments.routing or "training",
         device=arguments.device,
         router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,

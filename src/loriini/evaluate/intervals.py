@@ -56,26 +56,29 @@ def paired_difference(
     losses_a: Mapping[str, ArrayLike],
     losses_b: Mapping[str, ArrayLike],
     documents: Documents | None = None,
+    tokens: Mapping[str, Sequence[int]] | None = None,
 ) -> Difference:
     """The difference of two models' perplexities, each the mean over domains.
 
     The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
     same order. A resample draws `documents` with replacement within each domain, the same for both models,
     each with all instances that begin in it, since these are alike; without `documents` it draws instances.
+    `tokens` are how many predictions each instance's loss is the mean of; without it all have equally many.
     The interval is that between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened
     to Student's t where documents are few. ValueError where the two do not hold the same domains and numbers
     of instances.
     """
-    return _difference([*_samples(losses_a, losses_b, documents).values()])
+    return _difference([*_samples(losses_a, losses_b, documents, tokens).values()])
 
 
 def differences_by_domain(
     losses_a: Mapping[str, ArrayLike],
     losses_b: Mapping[str, ArrayLike],
     documents: Documents | None = None,
+    tokens: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Difference]:
     """`paired_difference` of each domain, and that of all as `all`, which none of several may be called."""
-    samples = _samples(losses_a, losses_b, documents)
+    samples = _samples(losses_a, losses_b, documents, tokens)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}
 
@@ -90,7 +93,10 @@ class _Sample:
 
 
 def _samples(
-    losses_a: Mapping[str, ArrayLike], losses_b: Mapping[str, ArrayLike], documents: Documents | None
+    losses_a: Mapping[str, ArrayLike],
+    losses_b: Mapping[str, ArrayLike],
+    documents: Documents | None,
+    tokens: Mapping[str, Sequence[int]] | None,
 ) -> dict[str, _Sample]:
     if not losses_a or losses_a.keys() != losses_b.keys():
         raise ValueError(f"the models' domains differ: {sorted(losses_a)} and {sorted(losses_b)}")
@@ -99,38 +105,46 @@ def _samples(
         a, b = (np.asarray(losses[domain], np.float64) for losses in (losses_a, losses_b))
         if a.shape != b.shape or a.ndim != 1 or not len(a):
             raise ValueError(f"domain {domain!r}: losses of shapes {a.shape} and {b.shape} are no pairs")
-        document_N = (documents or {}).get(domain, ())
-        means_2R = resampled_means(np.stack([a, b]), domain, document_N)
-        count = count_documents(document_N, len(a))
-        samples[domain] = _Sample(count, np.array([a.mean(), b.mean()]), means_2R)
+        document_N = np.asarray((documents or {}).get(domain, ()))
+        tokens_N = np.asarray((tokens or {}).get(domain, np.ones(len(a))))
+        counted_N = tokens_N > 0
+        losses_2N, tokens_N = np.stack([a, b])[:, counted_N], tokens_N[counted_N]
+        document_N = document_N[counted_N] if len(document_N) else document_N
+        means_2R = resampled_means(losses_2N, domain, document_N.tolist(), tokens_N)
+        count = count_documents(document_N.tolist(), len(tokens_N))
+        samples[domain] = _Sample(count, np.average(losses_2N, axis=1, weights=tokens_N), means_2R)
     return samples
 
 
-def resampled_means(values_MN: ArrayLike, domain: str, document_N: Sequence[int] = ()) -> _Floats:
-    """Means of M quantities of the same N instances over each resample of their documents (M, R).
+def resampled_means(
+    values_MN: ArrayLike, domain: str, document_N: Sequence[int] = (), weight_N: ArrayLike | None = None
+) -> _Floats:
+    """Means of M quantities of the same N instances, weighted, over each resample of their documents (M, R).
 
     A bootstrap of G documents shows (G - 1) / G of their mean's variance; the means are spread by as much.
     Domains are drawn independently; those of the same name and number of documents are drawn alike.
     """
     values_MN = np.asarray(values_MN, np.float64)
-    number_N, size_G = numbered(document_N, values_MN.shape[1])
-    sums_MG = np.stack([np.bincount(number_N, values_N) for values_N in values_MN])
+    weight_N = np.ones(values_MN.shape[1]) if weight_N is None else np.asarray(weight_N, np.float64)
+    number_N = numbered(document_N, values_MN.shape[1])
+    size_G = np.bincount(number_N, weight_N)
+    sums_MG = np.stack([np.bincount(number_N, values_N * weight_N) for values_N in values_MN])
     rng = np.random.default_rng([SEED, crc32(domain.encode())])
     means_MR = np.empty((len(values_MN), RESAMPLES))
     rows = max(1, INDICES_AT_ONCE // len(size_G))
     for start in range(0, RESAMPLES, rows):
         stop = min(start + rows, RESAMPLES)
         drawn = rng.integers(len(size_G), size=(stop - start, len(size_G)), dtype=np.int32)
-        instances_R = size_G[drawn].sum(1)
+        weights_R = size_G[drawn].sum(1)
         for means_R, sums_G in zip(means_MR, sums_MG, strict=True):
-            means_R[start:stop] = sums_G[drawn].sum(1) / instances_R
-    mean_M1, G = values_MN.mean(1, keepdims=True), len(size_G)
+            means_R[start:stop] = sums_G[drawn].sum(1) / weights_R
+    mean_M1, G = np.average(values_MN, axis=1, weights=weight_N)[:, None], len(size_G)
     return mean_M1 + np.sqrt(G / max(1, G - 1)) * (means_MR - mean_M1)
 
 
 def count_documents(document_N: Sequence[int], instances: int) -> int:
     """How many documents `resampled_means` draws."""
-    return len(numbered(document_N, instances)[1])
+    return int(numbered(document_N, instances).max()) + 1
 
 
 def few_documents_factor(documents: Sequence[int]) -> float:
@@ -151,14 +165,13 @@ def widened(resampled: _Floats, measured: ArrayLike, documents: Sequence[int]) -
     return measured + few_documents_factor(documents) * (resampled - measured)
 
 
-def numbered(document_N: Sequence[int], instances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The documents of instances, numbered from 0 (N,), and how many instances each has (G,).
+def numbered(document_N: Sequence[int], instances: int) -> NDArray[np.int64]:
+    """The documents of instances, numbered from 0 (N,).
 
     Instances of a single document count as one document each: they alone show a spread.
     """
     document_of = document_N if len(set(document_N)) > 1 else range(instances)
-    _, number_N, size_G = np.unique(np.asarray(document_of), return_inverse=True, return_counts=True)
-    return number_N, size_G
+    return np.unique(np.asarray(document_of), return_inverse=True)[1]
 
 
 def percentile_interval(resampled_R: NDArray[np.float64]) -> tuple[float, float]:

@@ -32,12 +32,21 @@ AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "ve
 class HeldOut:
     """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token.
 
-    `documents` numbers the document in which each instance begins; empty: each has its own.
+    `documents` numbers the document in which each instance begins; empty: each has its own. `positions`
+    (n, L+1) are each token's in its piece of a document, for document masking; without them, an instance is
+    one piece.
     """
 
     ids: Tensor
     bytes_per_token: float
     documents: tuple[int, ...] = ()
+    positions: Tensor | None = None
+
+    def positions_in(self, document_mask: bool) -> Tensor:
+        """Each token's position (n, L+1) in its piece of a document, or in its instance."""
+        if document_mask and self.positions is not None:
+            return self.positions
+        return torch.arange(self.ids.shape[1]).expand_as(self.ids)
 
 
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
@@ -77,9 +86,15 @@ def tokenize_by_domain(
     heldout = {}
     for domain, ids in sorted(tokens.items()):
         instances = _cut(torch.tensor(ids), length)[:most]
-        starts = np.arange(len(instances)) * instances.shape[1]
-        begun_in = np.searchsorted(ends[domain], starts, side="right")
-        heldout[domain] = HeldOut(instances, size[domain] / len(ids), tuple(begun_in.tolist()))
+        places_NL = np.arange(instances.numel()).reshape(instances.shape)
+        of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
+        begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
+        heldout[domain] = HeldOut(
+            instances,
+            size[domain] / len(ids),
+            tuple(of_document_NL[:, 0].tolist()),
+            torch.from_numpy(places_NL - begins_NL),
+        )
     return heldout
 
 
@@ -137,13 +152,23 @@ def check_domains(domains: Collection[str]) -> None:
 
 
 def check_lengths(
-    heldout: Mapping[str, HeldOut], skip: int, length: int | None = None, option: str = "--skip"
+    heldout: Mapping[str, HeldOut],
+    skip: int,
+    length: int | None = None,
+    option: str = "--skip",
+    document_mask: bool = False,
 ) -> None:
-    """InputError for a domain whose instances are too short to skip `skip` predictions.
+    """InputError for a domain whose instances, or documents, are too short to skip `skip` predictions.
 
     `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
     """
     for domain, text in heldout.items():
+        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1
+        if longest <= skip < text.ids.shape[1] - 1:
+            raise InputError(
+                f"domain {domain!r} has no document of more than {longest} predicted tokens, and the first "
+                f"{skip} of each are skipped; lower {option} below {longest}"
+            )
         found = text.ids.shape[1] - 1
         if found <= skip:
             lower = f"lower {option} below {found}, or raise --length"
@@ -164,6 +189,7 @@ def evaluate(
     routing: EvaluationRouting = "training",
     per_instance: bool = False,
     title: str = "evaluation",
+    document_mask: bool = False,
 ) -> dict[str, Any]:
     """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
 
@@ -173,34 +199,47 @@ def evaluate(
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances are evaluated at once; by default as many as MOST_LOGITS allows.
+    - `document_mask` keeps the documents of an instance apart, as training with it does; the first `skip`
+      predictions of each document are then left out instead of an instance's.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
-      after its first `skip` predictions.
+      of the predictions that `perplexity` counts; with `document_mask` also `instance_tokens`, how many these
+      are. An instance without any is NaN.
     - `title` names the progress, `shown` shows it.
 
     InputError for a domain that is too short, for one that a label-routed model does not know, and for a
     routing that the design does not admit.
     """
     skip = first_segment(model.config) if skip is None else skip
-    check_lengths(heldout, skip)
-    check_routing(model.config, routing, skip)
+    check_lengths(heldout, skip, document_mask=document_mask)
+    check_routing(model.config, routing, skip, document_mask)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
     evaluated = 0
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
-            losses = []
-            for ids_BL in text.ids.split(batch_size or instances_at_once(text.ids, model.config)):
+            losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
+            at_once = batch_size or instances_at_once(text.ids, model.config)
+            for ids_BL, positions_BL in zip(
+                text.ids.split(at_once), positions_NL.split(at_once), strict=True
+            ):
                 inputs = routing_inputs(model, domain, len(ids_BL), evaluated)
+                if document_mask:
+                    inputs["position_ids"] = positions_BL.to(model.device)
                 losses.append(_losses(model, ids_BL, precision, inputs, routing, skip))
                 evaluated += len(ids_BL)
                 advance(len(ids_BL), domain)
-            losses_NL = torch.cat(losses)
-            results["perplexity"][domain] = losses_NL[:, skip:].mean().exp().item()
+            losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
+            results["perplexity"][domain] = losses_NL[counted_NL].mean().exp().item()
             results["perplexity_all"][domain] = losses_NL.mean().exp().item()
             results["bits_per_byte"][domain] = losses_NL.mean().item() / text.bytes_per_token / math.log(2)
-            results["tokens"][domain] = losses_NL[:, skip:].numel()
+            results["tokens"][domain] = int(counted_NL.sum())
             if per_instance:
-                results["instance_losses"][domain] = losses_NL[:, skip:].mean(1).tolist()
-    return {**results, "skip": skip, "routing": routing, "causality": _causality(model.config, routing)}
+                counts_N = counted_NL.sum(1)
+                results["instance_losses"][domain] = ((losses_NL * counted_NL).sum(1) / counts_N).tolist()
+                if document_mask:
+                    results["instance_tokens"][domain] = counts_N.tolist()
+    settings = {"document_mask": True} if document_mask else {}
+    causality = _causality(model.config, routing)
+    return {**results, "skip": skip, "routing": routing, "causality": causality, **settings}
 
 
 def score_tokens(
@@ -220,9 +259,13 @@ def score_tokens(
     return out
 
 
-def check_routing(config: LoriiniConfig, routing: EvaluationRouting, skip: int) -> None:
+def check_routing(
+    config: LoriiniConfig, routing: EvaluationRouting, skip: int, document_mask: bool = False
+) -> None:
     """InputError for a routing that evaluates nothing: without segments, or without a prompt."""
     design = config.effective_routing
+    if document_mask and routing != "training":
+        raise InputError(f"routing={routing}: documents that share an instance have no prompt; use training")
     if routing == "segment" and (problem := segment_problem(config)):
         raise InputError(f"routing=segment: {problem}")
     if routing != "training" and skip == 0 and design.pooled and design.data_dependent:

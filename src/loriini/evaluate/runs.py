@@ -34,6 +34,7 @@ from loriini.model.loading import (
     load_tokenizer,
     model_folder,
     run_precision,
+    trained_with_document_mask,
 )
 from loriini.model.pretrained import router_free
 from loriini.progress import warn
@@ -75,7 +76,8 @@ class EvaluationSettings:
     `length` is the number of predicted tokens in an instance (default: the smallest context of the models),
     `skip` the predictions left out at its start (default: the longest first segment of the models),
     `instances` the most instances of a domain (default: all), and `on_error` says whether a flawed record
-    stops the reading or is skipped.
+    stops the reading or is skipped. With `document_mask` the documents of an instance are kept apart, and
+    `skip` counts from the start of each.
     """
 
     documents: tuple[str, ...]
@@ -87,6 +89,7 @@ class EvaluationSettings:
     router_free: RouterFree | None = None
     instances: int | None = None
     on_error: OnError = "stop"
+    document_mask: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
@@ -111,8 +114,9 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     losses = [result.pop("instance_losses") for result in results]
+    *_, tokens = [result.pop("instance_tokens", None) for result in results]  # the same for all
     for result, of_run in zip(results[1:], losses[1:], strict=True):
-        found = differences_by_domain(losses[0], of_run, documents_of(heldout))
+        found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens)
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
     return results
 
@@ -139,7 +143,7 @@ def shared_heldout(
                 f"--length {length}: {run} was trained on {trained} tokens; it has not seen the positions "
                 "after them"
             )
-        check_routing(config, settings.routing, skip)
+        check_routing(config, settings.routing, skip, settings.document_mask)
         if settings.routing == "training" and counts_first_segment(config, skip):
             warn(
                 f"--skip {skip}: the loss of {run} counts tokens of segment 1, which is routed by itself; it "
@@ -147,7 +151,7 @@ def shared_heldout(
             )
     heldout = _same_tokens(configs, settings.read(), length, settings.instances)
     check_domains(heldout)
-    check_lengths(heldout, skip, length)
+    check_lengths(heldout, skip, length, document_mask=settings.document_mask)
     return settings, heldout
 
 
@@ -189,6 +193,11 @@ def evaluate_on(
         check_ids(text.ids, model)
     if settings.router_free:
         settings.router_free.apply(model)
+    if trained_with_document_mask(run) and not settings.document_mask:
+        warn(
+            f"{run} was trained with document_mask, and here its documents attend to those before them; "
+            "--document-mask keeps them apart"
+        )
     warning = causality_warning(model.config.effective_routing)
     if warning and settings.routing != "prompt":
         warn(f"{run}: {warning}" if title else warning)
@@ -201,9 +210,10 @@ def evaluate_on(
         routing=settings.routing,
         per_instance=True,
         title=title or "evaluation",
+        document_mask=settings.document_mask,
     )
-    for domain, losses in results["instance_losses"].items():
-        check_finite(torch.tensor(losses), f"{run}: the losses on domain {domain!r}")
+    for domain, bits in results["bits_per_byte"].items():
+        check_finite(torch.tensor(bits), f"{run}: the losses on domain {domain!r}")
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
     return {"run": str(run), **results} if title else results

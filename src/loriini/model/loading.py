@@ -135,6 +135,11 @@ def context_length(path: Path, config: LoriiniConfig) -> int:
     return int(_run_value(path, "length", Count) or config.max_position_embeddings)
 
 
+def trained_with_document_mask(path: Path) -> bool:
+    """Whether a run kept the documents of an instance apart; false where there is no run."""
+    return bool(_run_value(path, "document_mask", bool))
+
+
 def _run_value(path: Path, name: str, kind: Any) -> Any:
     """A setting in the `run.json` beside a model; None where there is none. InputError for another kind."""
     folder = run_of(path)
