@@ -21,6 +21,7 @@ from loriini.corpus.settings import PrepareSettings
 from loriini.errors import WorkerDied
 from loriini.evaluate.runs import EvaluationSettings
 from loriini.hardware import describe_machine
+from loriini.sources import input_identity
 from loriini.sources.document import Document
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
@@ -95,7 +96,12 @@ class Experiment:
         write_text(self.heldout, "".join(_line(document) for document in sides[HELDOUT]))
         corpora: dict[str, Path] = {}
         tokenizer = f"bpe:{VOCAB_SIZE}"
-        identity = {"characters": str(CHARACTERS), "longest": str(longest), "split_by": SPLIT_BY}
+        identity = {
+            **input_identity(self.text),
+            "characters": str(CHARACTERS),
+            "longest": str(longest),
+            "split_by": SPLIT_BY,
+        }
         for order in orders:
             settings = PrepareSettings(tokenizer=tokenizer, length=length, order=order, workers=self.jobs)
             corpus = prepare_documents(self.out / order, lambda drop: sides[TRAIN], identity, settings)

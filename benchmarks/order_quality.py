@@ -26,7 +26,7 @@ from loriini.corpus.quality import adjacent_cosines, shared_instance_cosine
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.walks import LOOK_BACK, count_jumps, plain_walk, random_order, similar_walk
 from loriini.jobs.artifact import load_artifact
-from loriini.sources import read_documents
+from loriini.sources import input_identity, read_documents
 from loriini.sources.document import Document
 from loriini.sources.sampling import hash_fraction
 from measuring import timed, write_results
@@ -179,9 +179,11 @@ def main() -> None:
     settings = PrepareSettings(
         tokenizer=a.tokenizer, encoder=a.encoder, length=LENGTH, neighbors=K, workers=2
     )
-    corpus = prepare_documents(
-        a.work, lambda drop: short_documents(a.text), {"longest": str(LONGEST)}, settings
-    )
+    identity = {
+        **input_identity([a.text / f"{domain}.train.jsonl.zst" for domain in DOMAINS]),
+        "longest": str(LONGEST),
+    }
+    corpus = prepare_documents(a.work, lambda drop: short_documents(a.text), identity, settings)
     results = compare(corpus.folder)
     print(json.dumps(results, indent=1))
     if a.results:

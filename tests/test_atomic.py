@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import loriini
-from loriini.atomic import atomic, write_json, write_text
+from loriini.atomic import atomic, is_unused, write_json, write_text
 
 OLD, NEW = "old", "new"
 
@@ -155,3 +155,13 @@ def test_files_are_renamed_in_one_place_only() -> None:
         and ast.unparse(node).endswith((".rename", "os.replace", "os.renames"))
     }
     assert renaming == {"atomic.py"}
+
+
+def test_a_folder_with_a_killed_write_alone_is_unused(tmp_path: Path) -> None:
+    assert is_unused(tmp_path)
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "settings.json"])
+    assert killed.returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == [".settings.json.unfinished"]
+    assert is_unused(tmp_path)
+    write_text(tmp_path / "settings.json", NEW)
+    assert not is_unused(tmp_path)

@@ -77,6 +77,11 @@ def write_json(path: Path, value: Any, sort_keys: bool = True) -> None:
         file.write("\n")
 
 
+def is_unused(folder: Path) -> bool:
+    """Whether a folder holds nothing but what killed attempts at writing left."""
+    return all(path.name.startswith(".") and path.name.endswith(".unfinished") for path in folder.iterdir())
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

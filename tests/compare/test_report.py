@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compare.conftest import Compared
-from loriini.compare.report import headline, verdict_of, write_comparison
+from loriini.compare.report import headline, uncertainty, verdict_of, write_comparison
 from loriini.compare.sections import budgets, difference_cells
 
 
@@ -150,3 +150,12 @@ def test_losses_that_count_a_first_segment_routed_by_itself_are_named(compared: 
     assert set(re.split(", | and ", named)) == unsure
     strict = [v for v in variants if v["name"] not in unsure]
     assert "may be too low" not in str(budgets(compared.results, strict))
+
+
+def test_a_variant_of_one_seed_says_nothing_of_the_others() -> None:
+    variants = [{"difference": {}, "paired_seeds": list(range(seeds))} for seeds in (1, 3)]
+    said = uncertainty(variants)
+    assert "With 1 or 3 seeds a 95 % interval reaches 2.5 standard deviations" in said
+    assert "From one seed there is no interval over seeds" in said
+    assert "There is one seed" not in said
+    assert "From one seed" not in uncertainty(variants[1:])

@@ -1,7 +1,6 @@
 """What is measured of a model: questions."""
 
 import json
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -53,12 +52,12 @@ def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -
     )
 
 
-def test_a_measure_of_an_older_form_is_measured_again(tmp_path: Path) -> None:
-    path, kept = tmp_path / "heldout.json", partial(kept_measure, form=form_of("heldout", random=False))
-    assert kept(path) is None
-    path.write_text(json.dumps({"perplexity": {"birds": 7.0}}))
-    assert kept(path) is None
+def test_a_measure_of_an_older_form_or_of_another_model_is_measured_again(tmp_path: Path) -> None:
+    path, state = tmp_path / "heldout.json", [measures.FORM, [["model.safetensors", 9, 1]]]
+    assert kept_measure(path, state) is None
     path.write_text(json.dumps({"form": measures.FORM, "perplexity": {"birds": 7.0}}))
-    assert kept(path) == {"perplexity": {"birds": 7.0}}
-    assert kept_measure(path, form_of("routes", random=False)) is None
-    assert kept_measure(path, form_of("heldout", random=True)) is None
+    assert kept_measure(path, state) is None
+    path.write_text(json.dumps({"of": state, "perplexity": {"birds": 7.0}}))
+    assert kept_measure(path, state) == {"perplexity": {"birds": 7.0}}
+    assert kept_measure(path, [measures.FORM, [["model.safetensors", 9, 2]]]) is None
+    assert len({form_of("heldout", False), form_of("routes", False), form_of("heldout", True)}) == 3

@@ -36,6 +36,13 @@ def test_text_that_an_earlier_version_split_is_kept_but_not_added_to(text: Path,
             make()
 
 
+def test_text_whose_first_file_was_not_written_whole_is_split_again(text: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / f".{SPLIT}.unfinished").write_text("{")
+    assert texts_in(folder, text).heldout(MIXED).exists()
+
+
 def test_a_flawed_record_of_the_text_is_skipped_when_asked(text: Path, tmp_path: Path) -> None:
     flawed = tmp_path / "flawed.jsonl"
     flawed.write_text("{\n")

@@ -157,6 +157,14 @@ def test_a_folder_of_several_formats_of_records(tmp_path: Path) -> None:
     assert Counter(d.domain for documents in sides.values() for d in documents) == {"prose": 50, "b": 50}
 
 
+def test_text_beside_an_archive_is_read(tmp_path: Path) -> None:
+    for i in range(60):
+        (tmp_path / f"{i}.txt").write_text(f"a plain text {i}")
+    (tmp_path / "old.zip").write_bytes(b"\0")
+    sides = split_documents([str(tmp_path)], PLENTY, PLENTY, on_error="skip")
+    assert sum(map(len, sides.values())) == 60
+
+
 def test_text_beside_records_is_counted_and_read_when_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

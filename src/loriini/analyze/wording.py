@@ -52,9 +52,14 @@ def byte_size(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def listing(words: Sequence[str]) -> str:
-    """One, two and three."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def listing(words: Sequence[str], last: str = "and") -> str:
+    """One, two and three; `last` is the word before the last."""
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def sentence_case(text: str) -> str:
+    """The text with its first letter in upper case, the others as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def counts(values: Any) -> str:

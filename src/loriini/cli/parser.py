@@ -141,7 +141,7 @@ def refuse_given(arguments: argparse.Namespace, names: Iterable[str], why: str) 
         value = getattr(arguments, name.strip("-").replace("-", "_"), None)
         if value is None or value is False or value == []:
             continue
-        typed = " ".join(value) if isinstance(value, list) else value
+        typed = " ".join(map(str, value)) if isinstance(value, list) else value
         raise InputError(f"{name if name.startswith('--') else typed}: {why}")
 
 

@@ -68,13 +68,16 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
 
 
 @picture
-def differences(variants: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
-    """Relative difference of perplexity to the baseline, all domains: two intervals for each variant."""
+def differences(variants: Sequence[Mapping[str, Any]], baseline: str, places: Mapping[str, int]) -> Figure:
+    """Difference of perplexity relative to the baseline, all domains: two intervals for each variant.
+
+    `places` are those of the variants among all that the report shows, by name; each has one colour there.
+    """
     figure = Figure(figsize=(FIGURE_WIDTH, 1.1 + 0.55 * len(variants)), layout="constrained")
     axes = figure.subplots()
     for place, variant in enumerate(variants):
         difference = variant["difference"][OVERALL]
-        color = COLORS[(place + 1) % len(COLORS)]
+        color = COLORS[places[variant["name"]] % len(COLORS)]
         _interval(axes, place - 0.14, difference["seeds"], color, "o", 2.5)
         _interval(axes, place + 0.14, difference["documents"], color, "s", 1.0)
     axes.axvline(0, color=INK, linewidth=1)

@@ -140,14 +140,18 @@ def evaluate_trials(
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     found = {}
     for trial in trials:
-        weights = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in model_files(trial.folder))
-        key = digest([text, settings.skip, settings.routing, weights])
+        key = digest([text, settings.skip, settings.routing, model_state(trial.folder)])
         path = cache / f"{trial.folder.name}-{key[:8]}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
         found[trial.folder] = json.loads(path.read_text())
     return found
+
+
+def model_state(folder: Path) -> list[list[Any]]:
+    """What tells a run's model from an earlier one: names, sizes and times of its files of weights."""
+    return sorted([f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in model_files(folder))
 
 
 def model_files(folder: Path) -> list[Path]:

@@ -129,18 +129,22 @@ def uncertainty(shown: Sequence[Variant]) -> str:
     compared = [v for v in shown if "difference" in v]
     if not compared:
         return ""
-    seeds = min(len(v["paired_seeds"]) for v in compared)
-    if seeds < 2:
+    counts = sorted({len(v["paired_seeds"]) for v in compared})
+    if counts[-1] < 2:
         return (
             "There is one seed, so the intervals cover the choice of held-out text only: another seed gives "
             "another difference, easily by a per cent or more in short trainings. From one seed no variant "
             "is called better or worse."
         )
+    seeds = listing(list(map(str, counts)), "or")
+    reach = listing([f"{t_factor(n):.1f}" for n in counts if n > 1], "or")
+    alone = " From one seed there is no interval over seeds, and no variant is called better or worse."
     several = " Each interval stands for itself: among many variants some differ by chance."
     return (
-        f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {t_factor(seeds):.1f} "
+        f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {reach} "
         "standard deviations to each side; more seeds make it narrower. A variant is called better or worse "
         "only if both the interval over seeds and that over held-out text exclude 0."
+        + (alone if counts[0] < 2 else "")
         + (several if len(compared) > 2 else "")
     )
 
@@ -170,11 +174,12 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
     )
     if not compared:
         return p.join(p.table(header, rows), explained)
+    places = {v["name"]: place for place, v in enumerate(shown)}
     caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
     return p.join(
         p.table(header, rows),
         explained,
-        p.figure(figures.differences(compared, results["baseline"]), caption),
+        p.figure(figures.differences(compared, results["baseline"], places), caption),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from loriini.analyze.comparison import DENSE
-from loriini.atomic import write_json
+from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST
@@ -87,7 +87,7 @@ def claim_folder(settings: Quickstart, out: Path) -> None:
         if any(out.glob(f"corpora/*/documents/{MANIFEST}")):  # else nothing was read yet
             other = ", ".join(changed) if changed != ["split_by"] else "split of documents, by their ids"
             raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
-    elif any(out.iterdir()):
+    elif not is_unused(out):
         raise InputError(f"{out}: exists and is not a quickstart's folder; choose another --out")
     write_json(path, expected)
 

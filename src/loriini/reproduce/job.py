@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
+from loriini.atomic import is_unused, write_json
 from loriini.compare.running import DONE, Trial, check_jobs, run_state, train_trials
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
@@ -279,7 +279,7 @@ def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
     path, wanted = out / SETTINGS, {"scale": scale, "text": texts.identity}
     with waiting_lock(out):
         if not path.exists():
-            if any(out.iterdir()):
+            if not is_unused(out):
                 raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
             write_json(path, wanted)
         found = read_object(path, "choose another --out")

@@ -21,7 +21,7 @@ import torch
 from loriini.analyze.curves import UTILISATION_WINDOW, Metrics, column, routed_steps, utilisation
 from loriini.analyze.routes import routes_by_domain
 from loriini.atomic import write_json
-from loriini.compare.measures import last_part, learning_curve, mean_or_none
+from loriini.compare.measures import last_part, learning_curve, mean_or_none, model_state
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
@@ -217,13 +217,13 @@ def measure(
     heldout, of_kind = text(trial.folder)
     random = routed and trial.cell.run.routing.scorer == "random"
     with waiting_lock(folder):
-        kept = {name: kept_measure(path, form_of(name, random)) for name, path in paths.items()}
+        states = {name: [form_of(name, random), model_state(trial.folder)] for name in paths}
+        kept = {name: kept_measure(path, states[name]) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
-                form = form_of(name, random)
-                write_json(paths[name], {"form": form, **measure_one(name, loaded)})
-                kept[name] = kept_measure(paths[name], form)
+                write_json(paths[name], {"of": states[name], **measure_one(name, loaded)})
+                kept[name] = kept_measure(paths[name], states[name])
     return {**found, **kept, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
 
 
@@ -232,10 +232,10 @@ def form_of(name: str, random: bool) -> int:
     return ROUTES_FORM if name in ROUTE_MEASURES else RANDOM_FORM if random else FORM
 
 
-def kept_measure(path: Path, form: int) -> dict[str, Any] | None:
-    """A measure's file; None where it is absent or of another form. InputError for a damaged one."""
+def kept_measure(path: Path, state: list[Any]) -> dict[str, Any] | None:
+    """A measure's file; None where it is absent or of another state. InputError for a damaged one."""
     kept = read_object(path, "remove it") if path.exists() else {}
-    return kept if kept.pop("form", None) == form else None
+    return kept if kept.pop("of", None) == state else None
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:

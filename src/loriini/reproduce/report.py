@@ -7,7 +7,7 @@ from typing import Any
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.report import REPORT, write_page
-from loriini.analyze.wording import listing
+from loriini.analyze.wording import listing, sentence_case
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
 from loriini.reproduce.claims import counted, estimate_text, number, range_text
@@ -74,7 +74,7 @@ def reasons(results: Results) -> Html | None:
         return None
     tables = (
         p.join(
-            p.element("h3", f"{reason['name'].capitalize()}: {reason['verdict']}"),
+            p.element("h3", f"{sentence_case(reason['name'])}: {reason['verdict']}"),
             p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
         )
         for reason in results["reasons"]
@@ -101,8 +101,7 @@ def caption(chart: Mapping[str, Any]) -> str:
         "dots": "Dot: mean; line: 95 % interval.",
         "tiles": "Red: more than the even share, blue: less; first seed.",
     }
-    title = f"{chart['title'][:1].upper()}{chart['title'][1:]}"
-    return f"{title}{text}. {shown[chart['kind']]}"
+    return f"{sentence_case(chart['title'])}{text}. {shown[chart['kind']]}"
 
 
 def comparison(results: Results) -> Html | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from loriini.atomic import write_json, write_text
+from loriini.atomic import is_unused, write_json, write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
@@ -63,8 +63,8 @@ class Texts:
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
         if not (self.folder / SPLIT).exists():
             raise InputError(
-                f"{self.folder}: an earlier version split the documents by their ids, and some text is still "
-                "to be made of them; choose another --out"
+                f"{self.folder}: an earlier version split the documents by their ids, and not all of its "
+                "text files exist yet; choose another --out"
             )
         return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
 
@@ -151,7 +151,7 @@ class Texts:
     def _locked(self) -> Iterator[None]:
         """Hold the folder's lock; a folder that is new records how its documents are split."""
         with waiting_lock(self.folder):
-            if self.source and not any(self.folder.iterdir()):
+            if self.source and is_unused(self.folder):
                 write_json(self.folder / SPLIT, {"split_by": SPLIT_BY})
             yield
 

@@ -39,10 +39,15 @@ READERS: dict[str, Callable[[str, Fields], Records]] = {
 """By the suffix before `.gz` or `.zst`. Any other file is one document of plain text."""
 
 
+def is_archive(path: str) -> bool:
+    """Whether a file holds files of its own, and is refused."""
+    return suffixes(path)[0] in UNREADABLE_ARCHIVES
+
+
 def reader_of(path: str, in_folder: bool) -> Callable[[str, Fields], Records] | None:
     """The reader of a file of records; None for a text file."""
     suffix, compression = suffixes(path)
-    if suffix in UNREADABLE_ARCHIVES:
+    if is_archive(path):
         return _refuse_archive
     # A .json file in a folder is far more often settings than JSON lines; settings are not compressed.
     return None if in_folder and suffix == ".json" and not compression else READERS.get(suffix)

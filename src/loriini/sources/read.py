@@ -15,7 +15,7 @@ from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
 from loriini.sources.dropped import count_dropped, describe_dropped, ignore_dropped, no_documents
 from loriini.sources.files import is_remote, is_special, machine_failed
-from loriini.sources.formats import read_text_file, reader_of
+from loriini.sources.formats import is_archive, read_text_file, reader_of
 from loriini.sources.hub import read_shard
 from loriini.sources.inputs import InputFile, input_files
 from loriini.sources.options import ReadOptions
@@ -69,8 +69,8 @@ def warn_of_absent_fields(inputs: Sequence[str | Path], fields: Fields) -> None:
 
 
 def has_records(file: InputFile) -> bool:
-    """Whether it is a table, lines of records or the like, not one text."""
-    return bool(file.shard or reader_of(file.path, file.in_folder))
+    """Whether it is a table, lines of records or the like: neither one text nor a refused archive."""
+    return bool(file.shard or (not is_archive(file.path) and reader_of(file.path, file.in_folder)))
 
 
 def read_files(files: Iterable[InputFile], options: ReadOptions) -> Iterator[Document]:
