@@ -58,8 +58,6 @@ AOE_ITEMS = (
         "Ranked by the L2 norm of their activations at the best node, pretrained experts keep up to 95 % "
         "(Mixtral) and 71 % (Phi-3.5) of the accuracy; the best node differs between models, and it takes "
         "longer.",
-        "task",
-        "accuracy; minutes",
         router_free("2"),
         note=f"{PRETRAINED}; gates are not stated; on MMLU Phi-3.5 keeps at most 49 %",
     ),
@@ -68,8 +66,6 @@ AOE_ITEMS = (
         "Pretrained mixtures without routers, L1 norm",
         "table 6; appendix A",
         "Experts ranked by the L1 norm keep less of the accuracy than by the L2 norm.",
-        "task",
-        "accuracy",
         router_free("1"),
         note=f"{PRETRAINED}; gates are not stated; two cells of Phi-3.5 are above table 1's",
     ),
@@ -78,8 +74,6 @@ AOE_ITEMS = (
         "Pretrained mixtures without routers, maximum norm",
         "table 7; appendix A",
         "Experts ranked by the maximum norm keep less of the accuracy than by the L2 norm.",
-        "task",
-        "accuracy",
         router_free("inf"),
         note=f"{PRETRAINED}; gates are not stated; three cells of Phi-3.5 are above table 1's, and its best "
         "on ARC-C is",
@@ -90,8 +84,6 @@ AOE_ITEMS = (
         "table 2; section 4.1.2, questions 1, 2, 4 and 5",
         "Every AoE configuration has a higher mean accuracy than every traditional one, with or without the "
         "balancing loss; neither factorised weights nor a larger router explain it.",
-        "task",
-        "accuracy",
         CONFIGURATIONS,
         evaluate=TASKS,
         note="MRPC and QQP are named as tasks, but not printed; the rank of configuration 3 is not stated",
@@ -101,8 +93,6 @@ AOE_ITEMS = (
         "Top-p and expert choice",
         "table 3; section 4.1.2, question 7",
         "AoE has the higher mean accuracy with top-p selection and with expert choice, too.",
-        "task",
-        "accuracy",
         {
             "top-p, MoE": PaperRun("732m-moe-top-p"),
             "top-p, AoE": PaperRun("732m-aoe-256-top-p"),
@@ -116,8 +106,6 @@ AOE_ITEMS = (
         "The 4B models: downstream tasks",
         "table 5; section 4.2",
         "At 4B AoE has a higher mean accuracy than the traditional mixture, by more than at 732M.",
-        "task",
-        "accuracy",
         {"MoE": PaperRun("4b-moe"), "AoE": PaperRun("4b-aoe")},
         evaluate=TASKS,
     ),
@@ -127,10 +115,7 @@ AOE_ITEMS = (
         "figure 2; section 4.1.2, question 2",
         "AoE's loss is below the traditional mixture's, lowest with a rank of a third of the width (256), "
         "and about equal to it with 64.",
-        "training tokens",
-        "training loss",
         configurations(2, 6, 8, 10, 12),
-        drawn="the training curves",
     ),
     _item(
         "aoe-fig3",
@@ -138,10 +123,7 @@ AOE_ITEMS = (
         "figure 3; section 4.1.2, questions 3 and 8",
         "AoE's load is more even than the traditional mixture's, with and without the balancing loss, and "
         "its choices are more confident, increasingly with depth.",
-        "layer",
-        "load and its entropy; entropy of the scores",
         configurations(1, 2, 9, 10),
-        drawn="loads and entropies by layer",
         note="measured on SST-2",
     ),
     _item(
@@ -150,18 +132,13 @@ AOE_ITEMS = (
         "figure 4; section 4.1.2, question 6",
         "The norms of a layer's experts stay alike; without the balancing loss some in middle to upper "
         "layers start far lower and catch up later.",
-        "training steps",
-        "mean activation norm, by expert and layer",
         configurations(9, 10),
-        drawn="the norms",
     ),
     _item(
         "aoe-table4",
         "Throughput and memory by rank",
         "table 4; section 4.1.2, question 8",
         "AoE reaches up to 97 % of the traditional mixture's throughput and needs more memory.",
-        "model",
-        "thousand tokens/s/GPU; GB",
         {"MoE": PaperRun("732m-moe"), **{f"AoE {rank}": PaperRun(f"732m-aoe-{rank}") for rank in RANKS}},
         note="finding 8.2 calls the rank a trade-off, but both throughput and memory only fall as it grows",
     ),
@@ -171,10 +148,7 @@ AOE_ITEMS = (
         "figure 5; appendix B",
         "The router of two experts splits two classes between them and a third over both; autonomous experts "
         "leave the first two classes to one of them and the third to the other.",
-        "training steps, in two stages",
-        "share of each class and activation norm, by expert",
         {},
-        drawn="shares and norms",
         note="no language model",
     ),
 )

@@ -25,8 +25,6 @@ DESIGN_CHOICES_ITEMS = (
         "The unit matters most. Token-level top-2 is better than a dense model of all its parameters, "
         "token-level top-1 than one of its active parameters; sequence-level top-2 is about as good as a "
         "dense model of its active parameters.",
-        "text",
-        "perplexity",
         {
             **{
                 f"{unit}, {scope}, top-{k}": gpt2(f"{name}-top{k}")
@@ -49,8 +47,6 @@ DESIGN_CHOICES_ITEMS = (
         "Number of experts and of active experts",
         "table 2; section 3.1.2",
         "Sequence-level routing gains from more active experts, token-level routing more from more experts.",
-        "unit",
-        "perplexity",
         {
             f"{unit} ({experts}, {k})": gpt2(f"{unit}-top{k}{'' if experts == 4 else f'-{experts}e'}")
             for unit in ("sequence", "token")
@@ -64,8 +60,6 @@ DESIGN_CHOICES_ITEMS = (
         "A router frozen at its initial values is about as good as a learned one, and both are better than "
         "one drawn anew at every step; global routing by language is about as good as learned global "
         "routing.",
-        "text",
-        "perplexity",
         {
             "sequence, global, language": gpt2("language"),
             "sequence, global, learned": gpt2("global-top2"),
@@ -83,10 +77,7 @@ DESIGN_CHOICES_ITEMS = (
         "unnumbered figure of section 3.1.1",
         "Without a load-balancing loss the experts of early and late layers collapse, and the perplexity is "
         "almost the same as with it.",
-        "training iterations",
-        "share of the sequences, by expert and layer; perplexity",
         {"no balancing": SEQUENCE, "balancing": gpt2("sequence-top2-balanced")},
-        drawn="the shares; the perplexities with the loss are not printed",
         note="the model is not named; taken from figures 2 and 3",
     ),
     _on_both(
@@ -94,10 +85,7 @@ DESIGN_CHOICES_ITEMS = (
         "Experts over training, sequence-level top-2, without balancing",
         "figure 2; appendix A.4",
         "Experts collapse, most in early and late layers, and can recover.",
-        "training iterations",
-        "share of the sequences, by expert and layer",
         {SEQUENCE_TOP2: SEQUENCE},
-        drawn="the shares",
     ),
     *(
         _on_both(
@@ -105,10 +93,7 @@ DESIGN_CHOICES_ITEMS = (
             f"Experts over training, sequence-level top-{k}, with balancing",
             f"figure {number}; appendix A.4",
             "With the load-balancing loss the experts of every layer stay in use.",
-            "training iterations",
-            "share of the sequences, by expert and layer",
             {f"sequence, layer-wise, top-{k}": gpt2(f"sequence-top{k}-balanced")},
-            drawn="the shares",
             note="the finding is what the figure is shown for; the text does not put it into words",
         )
         for number, k in ((3, 2), (4, 3))
@@ -118,10 +103,7 @@ DESIGN_CHOICES_ITEMS = (
         "One- against two-layer router",
         "figure 1; appendix A.2",
         "Whether the router has one layer or two makes no difference.",
-        "training iterations",
-        "perplexity",
         {"one layer": SEQUENCE, "two layers": gpt2("sequence-top2-mlp")},
-        drawn="the validation curves",
         note="unit, number of active experts and text are not stated",
     ),
     _on_both(
@@ -130,10 +112,7 @@ DESIGN_CHOICES_ITEMS = (
         "unnumbered figure of section 3.2.2",
         "Sequence-level experts specialise weakly in topics, alike for both training texts, and not in "
         "languages.",
-        "topic or language",
-        "share of the sequences, by expert and layer",
         {SEQUENCE_TOP2: SEQUENCE},
-        drawn="the shares",
         note="six MMLU topics; the languages of XNLI and X-stance",
     ),
     Item(
@@ -142,24 +121,18 @@ DESIGN_CHOICES_ITEMS = (
         "unnumbered figure of appendix A.3",
         "A frozen router assigns topics as a learned one does, with one expert common to all and weakly "
         "specialised others; a random one spreads them evenly.",
-        "topic",
-        "share of the sequences, by expert and layer",
         {
             "learned": SEQUENCE,
             "frozen": gpt2("sequence-top2-frozen"),
             "random": gpt2("sequence-top2-random"),
         },
         texts=TEXTS[1:],
-        drawn="the shares",
     ),
     _on_languages(
         "design-choices-token-assignment",
         "Experts by MMLU topic and language, token-level",
         "unnumbered figure of appendix A.3",
         "Token-level experts do not specialise in topics, but their use differs by language.",
-        "topic or language",
-        "share of the tokens, by expert and layer",
         {"token, layer-wise, top-2": TOKEN},
-        drawn="the shares",
     ),
 )

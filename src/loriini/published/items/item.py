@@ -28,17 +28,11 @@ class Item:
     """Where the paper shows and discusses it."""
     finding: str
     """What the paper finds, in a sentence."""
-    x: str
-    """The figure's horizontal axis, or what the columns of a table are."""
-    y: str
-    """The figure's vertical axis, or what the cells of a table are."""
     runs: Mapping[str, PaperRun]
     """By the row of the published values, or the name of the curve."""
     texts: tuple[str, ...] = ()
     """What the runs are trained on; if several, every run on each, and the columns have their names."""
     evaluate: tuple[str, ...] = ()
     """As for `loriini evaluate`, where all runs are evaluated alike."""
-    drawn: str = ""
-    """What is only drawn, without its numbers."""
     note: str = ""
     """What the paper leaves open or contradicts."""

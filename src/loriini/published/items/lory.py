@@ -28,10 +28,7 @@ LORY_ITEMS = (
         "figure 2, left; section 4.2",
         "At equal active size Lory's loss is below the dense model's, and lower with more experts; with 32 "
         "experts it reaches the dense model's final loss with fewer than half of the tokens.",
-        "training tokens",
-        "training loss",
         SMALLER,
-        drawn="the training curves",
     ),
     _item(
         "lory-fig2-right",
@@ -39,18 +36,13 @@ LORY_ITEMS = (
         "figure 2, right; section 4.2",
         "Lory's perplexity is below the dense model's in every domain, most where the text differs most from "
         "the training text, as Python does.",
-        "domain",
-        "perplexity",
         SMALLER,
-        drawn="every perplexity but the gain on Books",
     ),
     _item(
         "lory-table1",
         "Downstream tasks, 0.3B and 1.5B",
         "table 1; section 4.2",
         "Lory is on average better than the dense model of its active size on 17 tasks.",
-        "task",
-        "accuracy",
         SMALLER,
         evaluate=TASKS,
         note='the text says "across all tasks"; single tasks get worse, such as BoolQ for 0.3B/8E',
@@ -61,14 +53,11 @@ LORY_ITEMS = (
         "figure 3; section 5.1",
         "Routing every segment by the one before it trains to a much lower loss than routing all by the "
         "first.",
-        "training tokens",
-        "training loss",
         {
             "causal segment routing": PaperRun(MODEL_03),
             "prefix routing": PaperRun(MODEL_03, "prefix"),
             "SMEAR": PaperRun(MODEL_03, "smear"),
         },
-        drawn="the training curves",
         note="the model's size is not stated; SMEAR, which is not causal, is ours to add",
     ),
     _item(
@@ -77,29 +66,23 @@ LORY_ITEMS = (
         "figure 4; section 5.2",
         "Lory's gain in loss over the dense model is larger with similar documents side by side than in "
         "random order, and grows during training.",
-        "training tokens",
-        "training loss; dense minus Lory",
         {
             "0.3B (sim batch)": DENSE_03,
             "0.3B (rand batch)": PaperRun("0.3b-dense", overrides=RANDOM_ORDER),
             "0.3B/8E (sim batch)": PaperRun(MODEL_03),
             "0.3B/8E (rand batch)": PaperRun(MODEL_03, overrides=RANDOM_ORDER),
         },
-        drawn="the training curves and their differences",
     ),
     _item(
         "lory-fig5",
         "Lory against Expert Choice: training loss",
         "figure 5; section 5.3",
         "Lory's loss is well below that of segment-level and close to that of token-level Expert Choice.",
-        "training tokens",
-        "training loss",
         {
             "Lory": PaperRun(MODEL_03),
             "EC, segment-level": PaperRun(MODEL_03, "ec-segment"),
             "EC, token-level": PaperRun(MODEL_03, "ec-token"),
         },
-        drawn="the training curves",
     ),
     _item(
         "lory-table2",
@@ -107,8 +90,6 @@ LORY_ITEMS = (
         "table 2; section 5.3",
         "Lory is better than segment-level Expert Choice in every domain, and than token-level Expert Choice "
         "on arXiv, Books and Python; it is equal on Wikipedia and worse on C4.",
-        "domain",
-        "perplexity",
         {
             "0.3B/8E (Lory)": PaperRun(MODEL_03),
             "0.3B/8E (EC, seg-level)": PaperRun(MODEL_03, "ec-segment"),
@@ -122,10 +103,7 @@ LORY_ITEMS = (
         "figure 6; section 5.4",
         "Experts specialise in domains, more in the middle and high layers; weights at low layers are flat, "
         "and those on arXiv and Python are more alike than those on Books and Wikipedia.",
-        "expert",
-        "mean routing weight by domain",
         {"0.3B/8E": LORY_03["0.3B/8E"]},
-        drawn="the weights",
         note='the last comparison can also mean "more like each other than like Books and Wikipedia"',
     ),
     _item(
@@ -133,18 +111,13 @@ LORY_ITEMS = (
         "Routing weights by domain at every layer",
         "figure 11; appendix F",
         "Experts specialise in domains at the layers that figure 6 leaves out as well.",
-        "expert",
-        "mean routing weight by domain",
         {"0.3B/8E": LORY_03["0.3B/8E"]},
-        drawn="the weights",
     ),
     _item(
         "lory-table3",
         "Training throughput",
         "table 3; appendix B",
         "Training gets slower with the number of experts.",
-        "model",
-        "tokens/s/GPU",
         {"0.3B": DENSE_03, **LORY_03},
     ),
     _item(
@@ -152,8 +125,6 @@ LORY_ITEMS = (
         "Sizes of the 0.3B and 1.5B models",
         "table 4; appendix D",
         "32 experts of the dense model's FFN make 6.8B parameters of 0.3B, and 29.5B of 1.5B.",
-        "property",
-        "parameters and shape",
         SMALLER,
     ),
     _item_7b(
@@ -161,16 +132,12 @@ LORY_ITEMS = (
         "Sizes of the 7B models",
         "table 5; appendix E",
         "Four experts of the dense model's FFN make 19.7B parameters of 7B.",
-        "property",
-        "parameters and shape",
     ),
     _item(
         "lory-appendix-b",
         "Overhead of merging",
         "appendix B",
         "Merging E experts every T tokens costs E/T of the FFN's FLOPs; training slows down more than that.",
-        "experts",
-        "% of the FFN's FLOPs; % slower",
         {"0.3B": DENSE_03, **LORY_03},
         note="the 3.1 % are called an upper bound for the whole model, yet the slow-down measured is 15 %",
     ),
@@ -180,8 +147,6 @@ LORY_ITEMS = (
             "Prompt against segment routing in inference",
             f"table {number}; appendix G.2",
             "Routing once by the prompt is about as good on downstream tasks as routing every segment.",
-            "task",
-            "accuracy",
             INFERENCE,
             note="tables 6 and 9 are the same",
         )
@@ -193,16 +158,12 @@ LORY_ITEMS = (
         "table 7; appendix E",
         "In random order and with four experts Lory is still better than the dense model in every domain, "
         "but by less than the smaller models in similar order.",
-        "domain",
-        "perplexity",
     ),
     _item_7b(
         "lory-table8",
         "Downstream tasks of the 7B models, random order",
         "table 8; appendix E",
         "In random order and with four experts Lory is still better than the dense model on average.",
-        "task",
-        "accuracy",
         evaluate=TASKS,
         note='"clearly better results on various tasks": worse on SIQA and Yelp',
     ),
@@ -211,22 +172,16 @@ LORY_ITEMS = (
         "Training loss of the 7B models, random order",
         "figure 8; appendix E",
         "The gain over the dense model is smaller than that of the smaller models in similar order.",
-        "training tokens",
-        "training loss",
-        drawn="the training curves",
     ),
     _item(
         "lory-fig10",
         "With and without the dense warm-up",
         "figure 10; appendix G.3",
         "Without the dense warm-up the loss is higher and far fewer experts are used.",
-        "training steps",
-        "training loss; active experts",
         {
             "1.5B/32E": LORY_15["1.5B/32E"],
             "1.5B/32E (no warmup)": PaperRun("1.5b-lory-32e", overrides=("--warmup.dense_share=0",)),
         },
-        drawn="the training curves and the numbers of active experts",
     ),
     _item(
         "lory-fig9",
@@ -234,10 +189,7 @@ LORY_ITEMS = (
         "figure 9; appendix G.1",
         "Without a balancing loss most of 8 or 16 experts a layer are soon in use; of 32 the number grows "
         "until the end of training, to about 900 of 1536.",
-        "training steps",
-        "experts active at least once in 10 steps",
         LORY_15,
-        drawn="the numbers of active experts during training",
     ),
     _item(
         "lory-fig7",
@@ -245,13 +197,10 @@ LORY_ITEMS = (
         "figure 7; section 6",
         "Sharding every expert's width sends activations instead of parameters, so that communication does "
         "not grow with the number of experts.",
-        "parallelism",
-        "bytes sent in a step",
         {
             "data parallelism (ZeRO)": PaperRun(MODEL_03),
             "expert-wise": PaperRun(MODEL_03, overrides=("--parallel.experts=8",)),
         },
-        drawn="a diagram; nothing is measured",
         note="expert parallelism, which the figure also shows, would need every expert on every device",
     ),
 )
