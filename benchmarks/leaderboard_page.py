@@ -218,7 +218,7 @@ def by_perplexity(variants: Sequence[Row]) -> list[Row]:
 
 
 def perplexity_table(results: Row, among: Sequence[Row]) -> str:
-    """Designs by held-out perplexity, with differences to the first and to the leader."""
+    """Designs by held-out perplexity, with differences from the first and from the leader."""
     to_leader = results["leader"]["differences"]
     leader = results["leader"]["design"]
     rows = [

@@ -45,13 +45,13 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
     )
     assert headline(results, [dense, UNCLEAR[0]]).startswith("No clear difference between aoe and dense")
     assert headline(results, [dense, BETTER, WORSE, UNCLEAR[0]]) == (
-        "On unseen text, better than dense: lory; worse than dense: relu; no clear difference to dense: aoe"
+        "On unseen text, better than dense: lory; worse than dense: relu; no clear difference from dense: aoe"
     )
     assert headline(results, [dense, ONE_SEED[0]]) == (
         "No clear difference between lory and dense from one seed: perplexity −3.0 %"
     )
     assert headline(results, [dense, *ONE_SEED]) == (
-        "On unseen text, no clear difference to dense from one seed: lory and lory"
+        "On unseen text, no clear difference from dense from one seed: lory and lory"
     )
 
 

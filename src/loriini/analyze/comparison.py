@@ -91,7 +91,7 @@ class Comparison:
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """The difference to the dense model with its interval, by domain and over all; empty if not known."""
+        """The difference from the dense model with its interval, by domain and over all; empty if unknown."""
         return {
             name: Difference.from_dict(value) for name, value in self.results.get("difference", {}).items()
         }

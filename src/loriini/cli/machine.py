@@ -29,7 +29,7 @@ def prepare_process() -> None:
     """Reopen closed standard streams, let them write any text, and configure the libraries.
 
     A closed stream is `/dev/null`, as for Python itself: the work is done, and the exit code is the same.
-    OpenMP's threads wait without spinning, which is much faster on busy cores (`benchmarks/busy_machine.py`);
+    OpenMP's threads wait without spinning, so that they hold each other up less on busy cores;
     this must be set before torch is imported. An error of ours is one line; the warnings with which libraries
     precede it are left out. InputError where the working folder was removed.
     """

@@ -132,7 +132,7 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The differences to the first run as lines of text."""
+    """The differences from the first run as lines of text."""
     from loriini.analyze.wording import interval, percent
     from loriini.evaluate.intervals import Difference
 

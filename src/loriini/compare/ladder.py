@@ -64,7 +64,7 @@ def sizes_note(baseline: str) -> str:
     """What the table of sizes shows."""
     return (
         "Loss is the mean over domains of the held-out loss, nats a token. Differences of perplexity are "
-        f"to {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
+        f"from {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
     )
 
 

@@ -96,7 +96,7 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
         for verdict, said in (
             ("better", f"better than {baseline}"),
             ("worse", f"worse than {baseline}"),
-            ("no clear difference", f"no clear difference to {baseline}"),
+            ("no clear difference", f"no clear difference from {baseline}"),
         )
     }
     parts = (
@@ -150,7 +150,7 @@ def uncertainty(shown: Sequence[Variant]) -> str:
 
 
 def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
-    """Mean perplexity of the causal variants, and their differences to the baseline."""
+    """Mean perplexity of the causal variants, and their differences from the baseline."""
     causal = [v for v in shown if "perplexity" in v and v["causality"] != "none"]
     if not causal:
         return None
@@ -167,10 +167,10 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
     ]
     header = ["", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters"]
     explained = p.note(
-        "Perplexity is the mean over domains; after ± half of the 95 % interval over seeds. Differences are "
-        f"to {results['baseline']}. The interval over seeds covers initialisation and order of the batches; "
-        "that over held-out text covers the choice of this text, for these trainings. Active: parameters "
-        "used for a token."
+        "Perplexity is the mean over domains; after ± half of the 95 % interval over seeds. Differences "
+        f"are from {results['baseline']}. The interval over seeds covers initialisation and order of the "
+        "batches; that over held-out text covers the choice of this text, for these trainings. Active: "
+        "parameters used for a token."
     )
     if not compared:
         return p.join(p.table(header, rows), explained)
@@ -209,7 +209,7 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
             for v in compared
             for domain in domains
         ]
-        tables += [p.element("h3", f"Difference to {results['baseline']}"), p.table(header, rows)]
+        tables += [p.element("h3", f"Difference from {results['baseline']}"), p.table(header, rows)]
     return p.join(*tables)
 
 

@@ -82,7 +82,7 @@ def compare_variants(
     losses: Losses,
     documents: Documents | None,
 ) -> None:
-    """Add to variants of one size the chosen ones of each sweep, and their differences to the baseline."""
+    """Add to variants of one size the chosen ones of each sweep, and their differences from the baseline."""
     choose_best(variants)
     baseline = baseline_of(variants)
     if baseline:
@@ -245,7 +245,7 @@ def add_equal_budgets(
 ) -> None:
     """Add `equal`: training loss at the tokens, FLOPs and seconds that every chosen variant spent.
 
-    The loss is the mean over the last tenth of the budget; differences to the baseline are paired by seed.
+    The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.
     """
     shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
     finished = {v["name"]: [c for c in cells[v["name"]] if c.get("state") == "finished"] for v in shown}

@@ -91,7 +91,7 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
         p.table(header, rows),
         p.note(
             f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
-            f"all spent; nats a token. Differences are to {results['baseline']}, paired by seed, with half "
+            f"all spent; nats a token. Differences are from {results['baseline']}, paired by seed, with half "
             "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
             "had not yet come down. Variants whose training sees later tokens are left out. ",
             first_segments(compared),

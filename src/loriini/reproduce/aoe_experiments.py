@@ -83,7 +83,7 @@ def best_node(m: Measured) -> Iterator[Claim]:
 
 def node_seconds(m: Measured, row: str) -> Values:
     """Seconds of a forward pass with experts ranked at a row's node, by round."""
-    return dict(enumerate(m.extra["seconds"][row]))
+    return m.computed("seconds", row)
 
 
 def router_free_seconds(scale: Scale, seeds: int) -> Mapping[str, Any]:
@@ -192,11 +192,6 @@ def loss_by_rank(m: Measured) -> Iterator[Claim]:
     yield close("training loss of AoE 64 minus that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
     for row in ("6 AoE 64 + aux", "8 AoE 128 + aux", "12 AoE 512 + aux"):
         yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (least, row)))
-
-
-def losses(m: Measured) -> Iterator[Chart]:
-    """Training loss of all rows."""
-    yield c.loss_chart(m, list(m.rows))
 
 
 LOAD_RANGE = "highest minus lowest load"
@@ -333,7 +328,7 @@ AOE_EXPERIMENTS = (
         more_runs={row: CONFIGURATIONS[row] for row in (SMALLER_MOE, SMALLER_AOE)},
         note=QUESTIONS,
     ),
-    Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=losses),
+    Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
     Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
     Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),
 )

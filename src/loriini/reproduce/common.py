@@ -72,19 +72,20 @@ def scaled(values: Values, factor: float) -> dict[int, float]:
     return combined(lambda one: factor * one[0], (values,))
 
 
-def loss_chart(m: Measured, rows: Sequence[str], x: str = "training tokens") -> Chart:
+def losses(m: Measured) -> Iterator[Chart]:
     """Training loss over tokens, a line for each row."""
     series = {
-        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING) for row in m.finished(rows) if m.curve(row)
+        row: band(m.curve(row, "tokens"), m.curve(row), SMOOTHING)
+        for row in m.finished(list(m.rows))
+        if m.curve(row)
     }
-    return lines("training loss", x, "nats a token", series, loss=True)
+    yield lines("training loss", "training tokens", "nats a token", series, loss=True)
 
 
-def perplexity_chart(m: Measured, rows: Sequence[str]) -> Chart:
+def perplexities(m: Measured) -> Iterator[Chart]:
     """Held-out perplexity of every row by domain."""
-    return dots(
-        "perplexity", "perplexity", {row: dict(perplexity_columns(m, row)) for row in m.finished(rows)}
-    )
+    series = {row: dict(perplexity_columns(m, row)) for row in m.finished(list(m.rows))}
+    yield dots("perplexity", "perplexity", series)
 
 
 def active_chart(m: Measured, rows: Sequence[str]) -> Chart:

@@ -25,14 +25,6 @@ CLOSE_TO_PRINTED = 0.03
 """Relative difference of a size to the printed one, which has two digits."""
 
 
-def values(m: Measured, *path: str) -> dict[int, float]:
-    """A list in what was computed, by round or seed."""
-    found: Any = m.extra
-    for key in path:
-        found = found[key]
-    return dict(enumerate(found))
-
-
 def sizes(item: str) -> Mapping[str, Any]:
     """Parameters and shape of every run of an item, from its recipe."""
     found = {}
@@ -66,7 +58,7 @@ def sizes_of(item: str) -> Experiment:
     return Experiment(
         item,
         lambda m: as_printed(m, item),
-        columns=lambda m, row: {name: values(m, row, name) for name in m.extra[row]},
+        columns=lambda m, row: {name: m.computed(row, name) for name in m.extra[row]},
         trains=False,
         compute=lambda scale, seeds: sizes(item),
     )
@@ -87,16 +79,16 @@ def slower_with_experts(m: Measured) -> Iterator[Claim]:
     rows = list(ITEMS["lory-table3"].runs)
     for fewer, more in itertools.pairwise(rows):
         quantity = f"throughput of {more} over that of {fewer}"
-        yield Claim(quantity, ratio(values(m, "rates", more), values(m, "rates", fewer)), high=1.0)
+        yield Claim(quantity, ratio(m.computed("rates", more), m.computed("rates", fewer)), high=1.0)
 
 
 def throughput_columns(m: Measured, row: str, tokens: int = 1) -> Mapping[str, Values]:
     """So many tokens per second, and relative to the first row."""
     first = next(iter(m.extra["rates"]))
-    rates = values(m, "rates", row)
+    rates = m.computed("rates", row)
     columns = {
         "throughput": c.scaled(rates, 1 / tokens),
-        "throughput, relative": c.scaled(ratio(rates, values(m, "rates", first)), 100),
+        "throughput, relative": c.scaled(ratio(rates, m.computed("rates", first)), 100),
     }
     if "memory" in m.extra:
         columns["memory"] = {0: m.extra["memory"][row]}
@@ -145,7 +137,7 @@ def slower_than_the_formula(m: Measured) -> Iterator[Claim]:
 
 def slowdown(m: Measured, row: str, less: float = 0.0) -> Values:
     """How much slower training is than the dense model's, in per cent, minus a number."""
-    relative = ratio(values(m, "rates", row), values(m, "rates", "0.3B"))
+    relative = ratio(m.computed("rates", row), m.computed("rates", "0.3B"))
     return {i: 100 * (1 - value) - less for i, value in relative.items()}
 
 
@@ -165,13 +157,13 @@ def aoe_throughput(scale: Scale, seeds: int) -> Mapping[str, Any]:
 
 def slower_and_larger(m: Measured) -> Iterator[Claim]:
     """Every rank reaches less than the mixture's throughput, the lowest most, and needs more memory."""
-    moe = values(m, "rates", "MoE")
+    moe = m.computed("rates", "MoE")
     ranks = [row for row in m.extra["rates"] if row != "MoE"]
     for row in ranks:
         low = 0.9 if row == ranks[0] else -math.inf
         quantity = f"throughput of {row} over that of MoE"
-        yield Claim(quantity, ratio(values(m, "rates", row), moe), low=low, high=1.0)
-    most, least = (values(m, "rates", row) for row in (ranks[-1], ranks[0]))
+        yield Claim(quantity, ratio(m.computed("rates", row), moe), low=low, high=1.0)
+    most, least = (m.computed("rates", row) for row in (ranks[-1], ranks[0]))
     yield below("throughput of AoE 512 minus AoE 64", most, least, unit="tokens/s")
     for row in ranks:
         extra = m.extra["memory"][row] - m.extra["memory"]["MoE"]

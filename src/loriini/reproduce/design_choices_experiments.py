@@ -230,11 +230,6 @@ def perplexity_chart(m: Measured) -> Iterator[Chart]:
     yield dots("perplexity", "perplexity", series)
 
 
-def curves(m: Measured) -> Iterator[Chart]:
-    """Training loss of all rows."""
-    yield c.loss_chart(m, list(m.rows), "training tokens")
-
-
 REDRAWN = "a random router is drawn anew at every step of training, and for every sequence of held-out text"
 
 DESIGN_CHOICES_EXPERIMENTS = (
@@ -264,7 +259,7 @@ DESIGN_CHOICES_EXPERIMENTS = (
         Experiment(f"design-choices-fig{number}", stays_in_use, ("heldout",), collapse_columns, load_charts)
         for number in (3, 4)
     ),
-    Experiment("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, curves),
+    Experiment("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, c.losses),
     Experiment(
         "design-choices-assignment",
         weakly_in_topics,

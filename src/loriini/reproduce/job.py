@@ -171,7 +171,8 @@ class _Job:
         """Take a training that ended, or failed."""
         self.ended.add(trial.folder)
         if is_trained(trial):
-            self._submit(trial.name, partial(self._measure, trial))
+            names = sorted(self.names[trial.folder])
+            self._submit(trial.name, partial(self._measures, trial, names))
         self._finish_items()
 
     def finish(self) -> None:
@@ -182,7 +183,7 @@ class _Job:
         for future in self.futures:
             future.result()
 
-    def _submit(self, name: str, work: Callable[[], None]) -> None:
+    def _submit(self, name: str, work: Callable[[], object]) -> None:
         context = contextvars.copy_context()
         self.futures.append(self.executor.submit(context.run, warned, name, work))
 
@@ -196,9 +197,6 @@ class _Job:
         """Whether all trainings of an item ended, and all others where it is timed."""
         trained = all(trial.folder in self.ended for trial in plan.trials)
         return trained and not (plan.experiment.timed and self.training)
-
-    def _measure(self, trial: Trial) -> None:
-        self._measures(trial, sorted(self.names[trial.folder]))
 
     def _measures(self, trial: Trial, names: Sequence[str]) -> dict[str, Any]:
         text = partial(self.heldout.of, self.kinds[trial.folder])
@@ -257,7 +255,7 @@ class _Job:
         return found
 
 
-def warned(name: str, work: Callable[[], None]) -> None:
+def warned(name: str, work: Callable[[], object]) -> None:
     """Do the work; what it raises is said at once, since it is raised only after all trainings."""
     try:
         work()

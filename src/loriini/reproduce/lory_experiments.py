@@ -1,7 +1,7 @@
 """Lory's items: trained models."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def gain_curves(m: Measured, order: str) -> dict[int, list[float]]:
 
 def batching_charts(m: Measured) -> Iterator[Chart]:
     """The losses, and the gain over training in either order."""
-    yield c.loss_chart(m, list(m.rows))
+    yield from c.losses(m)
     gains = {
         f"{name} order": band(m.curve(f"0.3B ({order} batch)", "tokens"), gain_curves(m, order), SMOOTHING)
         for order, name in (("sim", "similar"), ("rand", "random"))
@@ -175,16 +175,6 @@ def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
     )
 
 
-def losses(m: Measured) -> Sequence[Chart]:
-    """Training loss of all rows."""
-    return [c.loss_chart(m, list(m.rows))]
-
-
-def perplexities(m: Measured) -> Sequence[Chart]:
-    """Held-out perplexity of all rows."""
-    return [c.perplexity_chart(m, list(m.rows))]
-
-
 SMALLER = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
 
 FIRST_SEGMENT = (
@@ -201,14 +191,14 @@ NO_NUMBER = "the paper calls prefix routing much worse and prints no number: tes
 
 LORY_EXPERIMENTS = (
     Experiment(
-        "lory-fig2-left", training_by_size, columns=c.training_columns, charts=losses, note=FIRST_SEGMENT
+        "lory-fig2-left", training_by_size, columns=c.training_columns, charts=c.losses, note=FIRST_SEGMENT
     ),
     Experiment(
         "lory-fig2-right",
         perplexity_by_size,
         ("heldout",),
         c.perplexity_columns,
-        perplexities,
+        c.perplexities,
     ),
     Experiment(
         "lory-table1",
@@ -223,7 +213,7 @@ LORY_EXPERIMENTS = (
         causal_against_prefix,
         ("heldout",),
         c.training_columns,
-        losses,
+        c.losses,
         note=f"{NO_NUMBER}; {FIRST_SEGMENT}",
     ),
     Experiment(
@@ -239,7 +229,7 @@ LORY_EXPERIMENTS = (
         "lory-fig5",
         training_against_expert_choice,
         columns=c.training_columns,
-        charts=losses,
+        charts=c.losses,
         more_runs=NO_WARMUP,
         note=UNEQUAL_WARMUP,
     ),
@@ -248,7 +238,7 @@ LORY_EXPERIMENTS = (
         perplexity_against_expert_choice,
         ("heldout",),
         c.perplexity_columns,
-        perplexities,
+        c.perplexities,
         more_runs=NO_WARMUP,
         note=UNEQUAL_WARMUP,
     ),
@@ -279,7 +269,7 @@ LORY_EXPERIMENTS = (
         for number, same_as in ((6, ""), (9, "lory-table6"))
     ),
     Experiment(
-        "lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, perplexities, more_runs=SMALLER
+        "lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, c.perplexities, more_runs=SMALLER
     ),
     Experiment(
         "lory-table8",
@@ -293,7 +283,7 @@ LORY_EXPERIMENTS = (
         "lory-fig8",
         smaller_training_gain_at_7b,
         columns=c.training_columns,
-        charts=losses,
+        charts=c.losses,
         more_runs=SMALLER,
         note=FIRST_SEGMENT,
     ),

@@ -147,5 +147,5 @@ def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def loss_and_activity(m: Measured) -> Iterator[Chart]:
     """Both curves."""
-    yield c.loss_chart(m, list(m.rows))
+    yield from c.losses(m)
     yield c.active_chart(m, list(m.rows))

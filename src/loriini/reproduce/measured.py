@@ -42,6 +42,10 @@ class Measured:
         found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
+    def computed(self, *path: str) -> dict[int, Any]:
+        """A list at a path of keys in `extra`, by round or seed."""
+        return dict(enumerate(at(self.extra, path)))
+
     def training_loss(self, row: str) -> Values:
         """Mean training loss of the last tenth of the steps, in nats a token."""
         return self.of(row, "training", "training_loss")

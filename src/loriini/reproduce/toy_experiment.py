@@ -37,7 +37,7 @@ def toy(scale: Scale, seeds: int) -> Mapping[str, Any]:
 
 def who_takes_what(m: Measured, row: str) -> dict[str, Values]:
     """What the finding says of a study, as quantities by seed."""
-    aoe, moe = (dict(enumerate(m.extra["studies"][row][name])) for name in ("AoE", "MoE"))
+    aoe, moe = (m.computed("studies", row, name) for name in ("AoE", "MoE"))
     return {
         FAVOURITE: {seed: favourite_share(middle(run)["load"]) for seed, run in aoe.items()},
         OTHER: {seed: others_share(run[-1]["load"]) for seed, run in aoe.items()},
