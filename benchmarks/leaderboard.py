@@ -26,7 +26,7 @@ from loriini.evaluate.runs import EvaluationSettings
 from loriini.recipes import quickstart_run
 from loriini.routing import DESIGNS
 from narrowed import is_soft, narrow
-from ranking import of_equal_size
+from ranking import is_told_labels, of_equal_size
 from tuning import FIRST_SEED, RATE, Tried, add_options, for_few_steps, sweep, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
@@ -82,8 +82,9 @@ def with_first(trials: Sequence[Trial], design: str) -> list[Trial]:
 
 
 def leader(variants: Sequence[Mapping[str, Any]]) -> str:
-    """The design of lowest held-out perplexity among those of equal active size."""
-    scored = [v for v in of_equal_size(variants) if "perplexity" in v]
+    """The design of lowest held-out perplexity among those of equal active size that see tokens alone."""
+    equal = [v for v in of_equal_size(variants) if not is_told_labels(v["design"])]
+    scored = [v for v in equal if "perplexity" in v]
     name: str = min(scored, key=lambda v: v["perplexity"][OVERALL]["mean"])["design"]
     return name
 

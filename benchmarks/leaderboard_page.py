@@ -12,7 +12,6 @@ from loriini.compare.sections import difference_cells, estimate, first_segments,
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
 from loriini.recipes.small import quickstart_run
-from loriini.routing import DESIGNS
 from pages import (
     between,
     command_line,
@@ -26,7 +25,7 @@ from pages import (
     tried_rates_text,
     whole_page,
 )
-from ranking import is_counted, of_equal_size, of_other_size, size_over_first
+from ranking import is_counted, is_told_labels, of_equal_size, of_other_size, size_over_first
 
 Row = Mapping[str, Any]
 
@@ -149,7 +148,12 @@ def made_with(results: Row) -> str:
 def advice(results: Row) -> str:
     """Who has the lowest perplexity, and whom the intervals do not tell apart from it."""
     found = results["leader"]
-    names = [v["design"] for v in of_equal_size(results["variants"])]
+    if is_told_labels(found["design"]):
+        return (
+            f"At equal active parameters and equal tokens no leader but {found['design']} is compared with "
+            f"the others: their intervals are those of differences from {baseline(results)}."
+        )
+    names = [v["design"] for v in of_equal_size(results["variants"]) if not is_told_labels(v["design"])]
     differences = {name: each for name, each in found["differences"].items() if name in names}
     worse = [
         name for name, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "worse"
@@ -167,12 +171,12 @@ def advice(results: Row) -> str:
 def caution(results: Row) -> str:
     """What the sentences rest on."""
     return (
-        "A design counts as worse where its 95 % interval over seeds, paired with the leader's, and that "
-        "over held-out text lie above 0. Each interval stands for itself: of many comparisons some exclude 0 "
-        "by chance, and the leader is the best of several by chance too. Where documents are long, the "
-        "held-out instances of a domain begin in few of them, of few books or repositories: the interval "
-        "over held-out text does not cover another choice of these. "
-        "Trainings are short and models small: the order may be another at other sizes "
+        "A design counts as worse where its 95 % interval over seeds, paired with those of the design it is"
+        " compared with, and that over held-out text lie above 0. Each interval stands for itself: of many "
+        "comparisons some exclude 0 by chance, and the leader is the best of several by chance too. Where "
+        "documents are long, the held-out instances of a domain begin in few of them, of few books or "
+        "repositories: the interval over held-out text does not cover another choice of these. Trainings "
+        "are short and models small: the order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
     )
 
@@ -193,7 +197,7 @@ def remarks(results: Row) -> list[str]:
 
 def told_labels(variants: Sequence[Row]) -> str:
     """Who knows more than the tokens, and the best of the others."""
-    told = [v for v in variants if DESIGNS[v["design"]].scorer == "label"]
+    told = [v for v in variants if is_told_labels(v["design"])]
     others = [v for v in by_perplexity(of_equal_size(variants)) if v not in told]
     if not told or not others:
         return ""
@@ -219,23 +223,23 @@ def by_perplexity(variants: Sequence[Row]) -> list[Row]:
 
 def perplexity_table(results: Row, among: Sequence[Row]) -> str:
     """Designs by held-out perplexity, with differences from the first and from the leader."""
-    to_leader = results["leader"]["differences"]
-    leader = results["leader"]["design"]
+    base, leader = baseline(results), results["leader"]["design"]
+    of_leader = results["leader"]["differences"]
+    leaders = [] if leader == base or is_told_labels(leader) else [leader]
     rows = [
         [
             v["design"],
             estimate(v["perplexity"][OVERALL]),
             *cells_of(v.get("difference", {}).get(OVERALL)),
-            *cells_of(to_leader.get(v["design"])),
+            *(cell for _ in leaders for cell in cells_of(of_leader.get(v["design"]))),
             large(v["parameters"]["active"]),
             large(v["parameters"]["total"]),
         ]
         for v in by_perplexity(among)
     ]
-    base = baseline(results)
     head = ["", "perplexity"]
-    for name in (base, leader):
-        head += [f"to {name}", "over seeds", "over held-out text"]
+    for name in (base, *leaders):
+        head += [f"relative to {name}", "over seeds", "over held-out text"]
     return markdown([*head, "active", "parameters"], rows)
 
 

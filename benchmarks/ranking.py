@@ -30,3 +30,8 @@ def size_over_first(variant: Row, variants: Sequence[Row]) -> float:
 def is_counted(variant: Row) -> bool:
     """Whether a design's experts for a token are a known number, and so its FLOPs."""
     return DESIGNS[variant["design"]].selection not in LEFT_OPEN
+
+
+def is_told_labels(design: str) -> bool:
+    """Whether a design routes by the domain of a document, held-out ones too: a reference, no leader."""
+    return DESIGNS[design].scorer == "label"
