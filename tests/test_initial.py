@@ -239,6 +239,8 @@ def test_a_dry_run_estimates_the_models_architecture(save: Callable[..., Path]) 
     folder = save("llama")
     found = dry_run("tiny-dense", [*SMALL, "--model.rope_theta", "5e5"], GpuCluster(), init=str(folder))
     assert found.parameters_total == load_model(folder)[0].config.parameters()[0]
+    with pytest.raises(InputError, match="--vocab-size 9: this run has 300; leave it out"):
+        dry_run("tiny-dense", SMALL, GpuCluster(), vocab_size=9, init=str(folder))
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,13 @@ from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.checkpoint_state import checkpoints_in
-from loriini.train.corpora import TrainingCorpus, read_corpora, small_corpus
+from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, small_corpus
 from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
-from loriini.train.override import override
+from loriini.train.override import override, override_pairs
+from loriini.train.record import EVALUATION
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
@@ -56,7 +57,8 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
     init = absolute_or_id(init) if init else base.init
     if not init:
         return override(base, overrides)
-    length = override(base, overrides).length
+    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--length"]
+    length = override(base, lengths).length  # the others are of the design that the model has
     try:
         return start_from(replace(base, length=length), init, overrides, keep_design=init != base.init)
     except InputError:
@@ -123,8 +125,8 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
     heldout = tuple(map(absolute_input, inputs or run.evaluate.heldout))
     if on_error and not heldout:
         raise InputError("--on-error: there is no --heldout to read; give it too, or leave this out")
-    evaluate = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
-    return replace(run, evaluate=evaluate)
+    evaluation = replace(run.evaluate, heldout=heldout, on_error=on_error or run.evaluate.on_error)
+    return replace(run, evaluate=evaluation)
 
 
 def resume(
@@ -174,7 +176,7 @@ def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
     run = replace(run, precision=resolve_precision(run.precision))
     if not run.has_auto:
         return run
-    config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))
+    config = model_config(run, corpus)
     memory = memory_here()
     choice = choose(as_computed_here(run), config, world_size(), memory)
     if choice.total is not None:
@@ -192,7 +194,7 @@ def check_sizes(run: Run, corpus: TrainingCorpus) -> None:
         raise InputError(
             f"--model.vocab_size {rows}: the corpus has {corpus.vocab_size} tokens; give at least as many"
         )
-    config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=run.label_names(corpus.instances))
+    config = model_config(run, corpus)
     memory = memory_here()
     here = "this machine" if memory == machine_memory() else "each process of this machine"
     check_memory(run, config, world_size(), memory, here)
@@ -209,6 +211,8 @@ def dry_run(
     """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
     run = with_heldout(recipe(name, overrides, init), heldout)
     refuse_unused(run, overrides, cluster.gpus)
+    if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
+        raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
     return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
 
 
@@ -219,9 +223,8 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
     if run.evaluate.heldout:
         asked.append(perplexity_measure(run, corpus, tokenizer))
     if run.evaluate.sample_every:
-        names = run.label_names(corpus.instances)
-        config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
-        how = Generation(run.evaluate.sample_tokens, label=next(iter(names), None))
+        config = model_config(run, corpus)
+        how = Generation(run.evaluate.sample_tokens, label=next(iter(config.label_names or ()), None))
         check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
         sample = partial(_sample, run, tokenizer, how)
         asked.append(Measure("samples.jsonl", run.evaluate.sample_every, sample))
@@ -230,16 +233,17 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
 
 def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase) -> Measure:
     """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
-    settings, names = run.evaluate, run.label_names(corpus.instances)
+    settings, config = run.evaluate, model_config(run, corpus)
     documents = read_documents(settings.heldout, ReadOptions(on_error=settings.on_error))
-    texts = tokenize_by_domain(documents, tokenizer, run.length, settings.instances, names or None)
-    config = run.config(corpus.vocab_size, corpus.eos_token_id, label_names=names)
+    texts = tokenize_by_domain(
+        documents, tokenizer, run.length, settings.instances, config.label_names or None
+    )
     # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
     skip = first_segment(config) if settings.skip is None else settings.skip
     check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
     perplexity = partial(_perplexity, run, texts, skip)
     return Measure(
-        "evaluation.jsonl", settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)
+        EVALUATION, settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)
     )
 
 

@@ -184,6 +184,10 @@ def test_a_model_in_training_is_evaluated_in_evaluation_mode() -> None:
     model, text = tiny_model("ec-token"), {"d": HeldOut(random_ids(), 1.0)}
     expected = evaluate(model, text)
     assert evaluate(model.train(), text) == expected
+    assert model.training
+    with pytest.raises(RuntimeError):
+        score_tokens(model, random_ids().double())
+    assert model.training
 
 
 def test_a_domain_is_evaluated_by_the_expert_of_its_label() -> None:

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 import pytest
+import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from loriini import LoriiniForCausalLM
@@ -39,6 +40,16 @@ def test_a_seed_decides_what_is_sampled(tokenizer: PreTrainedTokenizerBase) -> N
 def test_the_same_seed_samples_the_same_text(tokenizer: PreTrainedTokenizerBase) -> None:
     model = model_of()
     assert len({continue_text(model, tokenizer, PROMPT, Generation(12, seed=7)) for _ in range(3)}) == 1
+
+
+def test_neither_the_mode_of_the_model_nor_the_random_state_is_changed(
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    model = model_of().train()
+    state = torch.get_rng_state()
+    continue_text(model, tokenizer, PROMPT, Generation(3))
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_no_more_is_written_than_asked_for(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -99,8 +110,9 @@ def test_sequences_are_not_routed_by_segment(tokenizer: PreTrainedTokenizerBase)
 
 
 def test_a_dense_model_writes_the_same_in_every_routing(tokenizer: PreTrainedTokenizerBase) -> None:
+    model = model_of("dense")
     by_segment, by_prompt = (
-        continue_text(model_of("dense"), tokenizer, PROMPT, Generation(12, greedy=True, routing=routing))
+        continue_text(model, tokenizer, PROMPT, Generation(12, greedy=True, routing=routing))
         for routing in ("segment", "prompt")
     )
     assert by_segment == by_prompt

@@ -36,6 +36,15 @@ def words(ids: list[int]) -> str:
     return " ".join(f"w{i}" for i in ids)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"to": "foo"}, "--to foo: unknown; choose"), ({"to": "hf", "dtype": "int8"}, "--dtype int8: unknown")],
+)
+def test_unknown_formats_and_number_types_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ExportSettings(**settings)
+
+
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:1]], ids=len)
 def test_a_llama_writes_the_text_that_the_model_writes(
     prompt: list[int], tokenizer: PreTrainedTokenizerBase, tmp_path: Path

@@ -93,6 +93,9 @@ def test_settings_that_leave_training_unchanged_may_change_when_it_is_resumed(
         watch=WatchConfig(peak_flops=1e12),
         guard=GuardConfig(max_skips=2),
         speed=SpeedConfig(activation_checkpointing=True),
+        checkpoint=CheckpointConfig(every=1),
+        micro_batch_size=2,
+        per_expert_every=1,
         order="random",
     )
     assert train(run, corpus, tmp_path) == tmp_path / "model"

@@ -91,6 +91,9 @@ def test_too_many_in_a_row_stop_the_run_and_say_where(
         loop.train(run, corpus, tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 6
     assert len(list((tmp_path / "run" / "skipped").iterdir())) == 4
+    monkeypatch.undo()
+    loop.train(replace(run, guard=GuardConfig(max_skips=4)), corpus, tmp_path / "run")
+    assert [m["skipped"] for m in metrics(tmp_path / "run")][3:7] == [True, True, True, False]
 
 
 def test_skips_in_a_row_are_counted_over_an_interruption(

@@ -22,6 +22,7 @@ TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
         (["--steps=7"], replace(RUN, steps=7)),
         (["--batch-size", "7", "--seed", "1"], replace(RUN, batch_size=7, seed=1)),
         (["--name", "a=b"], replace(RUN, name="a=b")),
+        (["--name", "--a=b", "--steps=7"], replace(RUN, name="--a=b", steps=7)),
         (["--precision", "bf16"], replace(RUN, precision="bf16")),
         (["--model.num_experts", "8"], replace(RUN, model=replace(RUN.model, num_experts=8))),
         (

@@ -21,6 +21,7 @@ from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import routing_inputs
 from loriini.model.loading import check_finite, check_ids
+from loriini.model.mode import evaluation_mode
 from loriini.progress import Advance, progress
 from loriini.routing import Routing
 from loriini.routing.stats import entropy
@@ -169,17 +170,12 @@ def routes_of_sequences(
     sequences = {domain: ids for domain, ids in sequences_by_domain.items() if len(ids)}
     if not sequences:
         raise ValueError("there are no sequences to route")
-    training = model.training
-    model.eval()
-    try:
-        with progress("routes", sum(map(len, sequences.values()))) as advance:
-            sums: dict[str, Tensor] = {}
-            for domain, ids in sequences.items():
-                first = sum(map(len, sums.values()))
-                parts = _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
-                sums[domain] = torch.cat(list(parts))
-    finally:
-        model.train(training)
+    with evaluation_mode(model), progress("routes", sum(map(len, sequences.values()))) as advance:
+        sums: dict[str, Tensor] = {}
+        for domain, ids in sequences.items():
+            first = sum(map(len, sums.values()))
+            parts = _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
+            sums[domain] = torch.cat(list(parts))
     counts = np.array([len(of_domain) for of_domain in sums.values()])
     per_sequence = torch.cat(list(sums.values())).cpu().numpy()
     E = model.config.num_experts

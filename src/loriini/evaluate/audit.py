@@ -8,6 +8,7 @@ from torch import Tensor
 from loriini.evaluate.perplexity import first_segment
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import check_finite
+from loriini.model.mode import evaluation_mode
 from loriini.routing.design import Causality
 
 POSITIONS = 8
@@ -49,7 +50,11 @@ def audit(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
 
     Use float32: in bfloat16, rounding hides small leaks.
     """
-    model.eval()
+    with evaluation_mode(model):
+        return _leak(model, ids_BL)
+
+
+def _leak(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     B, L = ids_BL.shape
     labels_B = torch.zeros(B, dtype=torch.long, device=ids_BL.device)
     expected_BLV = model(ids_BL, routing_labels=labels_B).logits.float()

@@ -19,6 +19,7 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
 from loriini.model.labels import routing_inputs
 from loriini.model.loss import MOST_LOGITS
+from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress
 from loriini.sources.document import Document
@@ -252,9 +253,8 @@ def score_tokens(
 
     `routing` goes to the model: `routing_inputs`, `prompt_lengths` and `inference_routing`.
     """
-    model.eval()
     ids_BL = ids_BL.to(model.device)
-    with autocast(precision, model.device):
+    with evaluation_mode(model), autocast(precision, model.device):
         out: LoriiniOutput = model(ids_BL[:, :-1], shift_labels=ids_BL[:, 1:], reduction="none", **routing)
     return out
 

@@ -13,6 +13,7 @@ from loriini.evaluate.perplexity import check_routing
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
+from loriini.model.mode import undisturbed
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
@@ -88,19 +89,20 @@ def continue_text(
     encoded = tokenizer(prompt, return_tensors="pt", add_special_tokens=False, verbose=False)
     ids = encoded["input_ids"].to(model.device).long()
     check_ids(ids, model)
-    torch.manual_seed(how.seed)
     eos = model.config.eos_token_id
-    out = model.eval().generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=how.max_new_tokens,
-        inference_routing=how.routing,
-        routing_labels=labels_B,
-        pad_token_id=eos[0] if isinstance(eos, list) else eos,
-        logits_processor=[_refuse_nan],
-        streamer=None if write is None else _Parts(tokenizer, write),
-        **how.sampling,
-    )
+    with undisturbed(model):
+        torch.manual_seed(how.seed)
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=how.max_new_tokens,
+            inference_routing=how.routing,
+            routing_labels=labels_B,
+            pad_token_id=eos[0] if isinstance(eos, list) else eos,
+            logits_processor=[_refuse_nan],
+            streamer=None if write is None else _Parts(tokenizer, write),
+            **how.sampling,
+        )
     prompt_length = max(1, ids.shape[1])  # an empty prompt becomes one token
     return str(tokenizer.decode(out[0, prompt_length:], skip_special_tokens=True))
 

@@ -30,6 +30,9 @@ from loriini.snapshot import check_weights
 from loriini.train.checkpoint_state import read_state
 from loriini.train.record import training_record
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""Number types of exported weights."""
+
 SETTINGS = "export.json"
 TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
@@ -52,6 +55,10 @@ class ExportSettings:
     label: str | None = None
 
     def __post_init__(self) -> None:
+        if self.to not in FORMATS:
+            raise InputError(f"--to {self.to}: unknown; choose one of: {', '.join(FORMATS)}")
+        if self.dtype not in (None, *DTYPES):
+            raise InputError(f"--dtype {self.dtype}: unknown; choose one of: {', '.join(DTYPES)}")
         if (self.prompt or self.label) and not FORMATS[self.to].decided:
             raise InputError(f"--prompt and --label are for formats without a router, not --to {self.to}")
         if self.combination and self.top_k is None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -54,7 +55,7 @@ class Quickstart:
         self.runs[self.design].check()
         _ = self.prepare_settings  # InputError for settings that no corpus has
 
-    @property
+    @cached_property
     def runs(self) -> Mapping[str, Run]:
         """Both trainings by name: the dense model's, then the mixture's; without a corpus."""
         return {name: quickstart_run(name, self.size, self.steps, self.seed) for name in (DENSE, self.design)}

@@ -65,10 +65,9 @@ def named_recipe(name: str) -> Run:
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a recipe, or the one that a file changes, is of TINY, whatever the run is then called."""
+    """Whether a recipe, or the one that a file of values changes, is of TINY."""
     path = Path(name)
-    recipe = str(read_values(path).get("recipe")) if path.suffix in READERS else find_recipe(name).name
-    return recipe in TINY
+    return (str(read_values(path).get("recipe")) if path.suffix in READERS else name) in TINY
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -178,10 +178,10 @@ HAS_EFFECT: dict[str, Callable[[RoutingConfig], bool]] = {
 
 def _conflicts(c: RoutingConfig) -> Conflicts:
     """Combinations of fields that have no meaning."""
-    pooled = c.unit != "token"
+    longer_unit = c.unit != "token"
     return [
         (
-            c.combination == "parameters" and not pooled,
+            c.combination == "parameters" and not longer_unit,
             "unit=token with combination=parameters would merge one FFN for every token; "
             "use a longer unit or combination=outputs",
         ),
@@ -190,7 +190,7 @@ def _conflicts(c: RoutingConfig) -> Conflicts:
             "scope=global with scorer=activation_norm: norms say nothing about another layer's experts",
         ),
         (
-            c.scorer == "activation_norm" and (pooled or c.combination == "parameters"),
+            c.scorer == "activation_norm" and (longer_unit or c.combination == "parameters"),
             "scorer=activation_norm scores tokens by their own activations; "
             "it needs unit=token, combination=outputs",
         ),

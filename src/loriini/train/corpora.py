@@ -9,7 +9,9 @@ from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
+from loriini.model import LoriiniConfig
 from loriini.sources.local_text import standard_library
+from loriini.train.run import Run
 
 SMALL_VOCABULARY = 1024
 """Tokens of the small corpus's tokenizer."""
@@ -68,3 +70,9 @@ def small_corpus(folder: Path, length: int) -> Path:
     settings = PrepareSettings(tokenizer=f"bpe:{SMALL_VOCABULARY}", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}
     return prepare_documents(folder, lambda drop: documents, identity, settings).folder
+
+
+def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
+    """The configuration of a run's model on this corpus, or of its dense model of one expert."""
+    names = run.label_names(corpus.instances)
+    return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)

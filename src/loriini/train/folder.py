@@ -17,12 +17,24 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run, run_of_json
 
-CHANGEABLE = ("parallel", "speed", "watch", "guard", "order", "corpus", "evaluate.heldout")
+CHANGEABLE = (
+    "parallel",
+    "speed",
+    "watch",
+    "guard",
+    "checkpoint",
+    "order",
+    "corpus",
+    "evaluate.heldout",
+    "evaluate.every",
+    "evaluate.sample_every",
+    "model.recompute_merge",
+    "per_expert_every",
+)
 """Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding.
 
 Corpora and held-out documents may be elsewhere; their content is compared by its digest.
 """
-MAY_CHANGE = tuple(f"{name}." for name in CHANGEABLE)
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
@@ -87,8 +99,15 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The dotted names of the settings that differ, but for those that may change."""
-    return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(MAY_CHANGE))
+    """The dotted names of the settings that differ, but for those that may change.
+
+    So may `micro_batch_size`, but for losses and selections over the units of a micro-batch.
+    """
+    routing = now["routing"]
+    by_micro_batch = routing["load_balance"] > 0 or routing["selection"] == "expert_choice"
+    changeable = CHANGEABLE if by_micro_batch else (*CHANGEABLE, "micro_batch_size")
+    may_change = tuple(f"{name}." for name in changeable)
+    return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 
 
 def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = "") -> Iterator[str]:

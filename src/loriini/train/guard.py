@@ -51,13 +51,12 @@ def write_skipped(
     return path
 
 
-def check_skips(out: Path, step: int, skips: int, config: GuardConfig) -> None:
-    """Raise InputError when too many steps in a row, the last of them `step`, were skipped."""
-    if skips >= config.max_skips:
-        raise InputError(
-            f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
-            f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, or look at the batches"
-        )
+def too_many_skips(out: Path, step: int, skips: int) -> InputError:
+    """What to say when too many steps in a row, the last of them `step`, were skipped."""
+    return InputError(
+        f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
+        f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, or look at the batches"
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
 from loriini.model.loading import model_folder, read_config, read_model, readable
-from loriini.progress import inform
+from loriini.progress import inform, warn
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder
 from loriini.train.checkpoint import read_weights
 from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
@@ -222,6 +222,10 @@ def check_start(run: Run, initial: InitialModel) -> None:
         raise InputError(
             f"{initial.name} in this design: its experts are not factorised, and their low_rank would be "
             f"{config.low_rank}; score them by another node, as --routing.node gate"
+        )
+    if initial.config.attention_dropout:
+        warn(
+            f"{initial.name} has attention_dropout {initial.config.attention_dropout}; it is trained without"
         )
     theirs, ours = initial.config.routing, run.routing
     if not initial.dense and theirs.num_shared_experts != ours.num_shared_experts:

@@ -28,9 +28,9 @@ from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress
-from loriini.train.corpora import TrainingCorpus
+from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
-from loriini.train.guard import check_skips, write_skipped
+from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
@@ -121,12 +121,14 @@ def train_to_end(
             advance(1, loss_and_speed(metrics))
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
-                check_skips(out, step, state.progress.skips, run.guard)
+            gives_up = state.progress.skips >= run.guard.max_skips
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
             due = run.checkpoint.every and step % run.checkpoint.every == 0
-            if stopped or late or due or results.score is not None:
+            if stopped or late or due or gives_up or results.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
+            if gives_up:
+                raise too_many_skips(out, step, state.progress.skips)
             if stopped or (late and step < run.steps):
                 message = f"saved after step {step} of {run.steps}; run the same command again to resume"
                 raise (Interrupted if stopped else Unfinished)(f"{out}: {message}")
@@ -194,12 +196,6 @@ def copy_dense(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
         state.model, state.optimizer, config, run.optimizer, run.warmup, state.parallel, run.precision
     )
     speed_up(state.model, run.speed)
-
-
-def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
-    """The configuration of a run's model on this corpus, or of its dense model of one expert."""
-    names = run.label_names(corpus.instances)
-    return run.config(corpus.vocab_size, corpus.eos_token_id, num_experts, names)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ The loop is given `Measure`s and records what they return.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
+from loriini.model.mode import undisturbed
 from loriini.sources import OnError
 from loriini.train.metrics import rewind
 
@@ -90,16 +88,6 @@ def measure_all(
             with open(out / measure.file, "a") as file:
                 file.write(json.dumps({"step": step, **result}) + "\n")
     return StepResults(entries, score)
-
-
-@contextmanager
-def undisturbed(model: LoriiniForCausalLM) -> Iterator[None]:
-    """Restore the model's mode and the random state on leaving."""
-    training = model.training
-    devices = [torch.cuda.current_device()] if model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        yield
-    model.train(training)
 
 
 def rewind_all(measures: Sequence[Measure], step: int, out: Path) -> None:

@@ -98,13 +98,8 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
     starts from the design of that name, whose fields further overrides change.
     """
-    pairs = [part for a in arguments for part in (a.split("=", 1) if a.startswith("--") else [a])]
-    if len(pairs) % 2:
-        raise InputError(f"{pairs[-1]} has no value; overrides come in pairs, --model.num_experts 8")
     changes: Changes = {}
-    for flag, text in zip(pairs[::2], pairs[1::2], strict=True):
-        if not flag.startswith("--"):
-            raise InputError(f"unexpected argument {flag!r}; overrides look like --model.num_experts 8")
+    for flag, text in override_pairs(arguments):
         name = flag.removeprefix("--").replace("-", "_")
         _check_name(type(config), name, flag)
         try:
@@ -116,6 +111,19 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     except ValueError as error:
         raise InputError(f"{' '.join(arguments)}: {error}") from error
     return changed
+
+
+def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """`--name value` and `--name=value` as pairs of a flag and its value. InputError for anything else."""
+    left = iter(arguments)
+    for argument in left:
+        if not argument.startswith("--"):
+            raise InputError(f"unexpected argument {argument!r}; overrides look like --model.num_experts 8")
+        flag, equals, text = argument.partition("=")
+        value = text if equals else next(left, None)
+        if value is None:
+            raise InputError(f"{flag} has no value; overrides come in pairs, --model.num_experts 8")
+        yield flag, value
 
 
 def _check_name(kind: type, name: str, flag: str) -> None:
