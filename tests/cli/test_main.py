@@ -113,6 +113,7 @@ def test_the_real_entry_point() -> None:
         ("evaluate empty --documents DOCUMENTS", "empty: no trained model here; give a run's folder"),
         ("evaluate RUN", "give --documents PATH"),
         ("evaluate RUN --documents DOCUMENTS --skip 70", "lower --skip below 64, or raise --length"),
+        ("evaluate RUN --documents DOCUMENTS DOCUMENTS", "given twice, it would count twice; leave one out"),
         ("evaluate RUN --documents absent", "absent: no such file or folder"),
         ("evaluate RUN --documents DOCUMENTS --tasks piqa", "or --tasks NAME…, one of them"),
         ("evaluate RUN --documents DOCUMENTS --num-fewshot 2", "--num-fewshot: is for --tasks; leave it out"),

@@ -1,16 +1,19 @@
 """Designs × grid × seeds as runs: what each gets, which are the same, and in which folder they lie."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from compare.conftest import Compared
-from loriini.compare.cells import Cell, base_run, make_cells, parse_grid
+from loriini.compare.cells import Cell, base_run, make_cells, parse_grid, run_digest
 from loriini.compare.running import place_cells
 from loriini.errors import InputError
-from loriini.recipes import RECIPES, with_design
+from loriini.recipes import RECIPES, quickstart_run, with_design
 from loriini.recipes.redesign import active_ffns
 from loriini.routing import DESIGNS
+from loriini.train.corpora import TrainingCorpus
 
 TINY = base_run("tiny")
 
@@ -63,7 +66,7 @@ def test_overrides_change_the_design_and_its_width() -> None:
         (["lory"], [], ["speed.compile=true"], "--grid speed.compile: it does not change what is trained"),
         (["lory"], [], ["steps"], "give FIELD=V,V, such as routing.segment_length=64,128"),
         (["lory"], [], ["steps=1", "steps=2"], "steps was given before"),
-        (["lory"], [], ["routing.load_balance=1"], "lory: --routing.load_balance=1: load_balance is const"),
+        (["lory"], [], ["routing.load_balance=1"], "lory: --routing.load_balance 1: load_balance is const"),
         (["dense", "lory"], [], ["length=32"], "lory: the context of 32 tokens is no longer than a segment"),
     ],
 )
@@ -90,3 +93,9 @@ def test_a_folder_is_shared_by_the_settings_and_the_corpus(compared: Compared) -
         assert other.folder != placed.folder
     with pytest.raises(InputError, match=r"lory: the context is 64 tokens, but .* into instances of 32"):
         place_cells([replace(cell, run=replace(cell.run, length=64))], compared.out)
+
+
+def test_finished_cells_keep_their_folders() -> None:
+    """Another hash would train everything again that was compared with an earlier version."""
+    corpus = cast(TrainingCorpus, SimpleNamespace(digest="corpus", vocab_size=64))
+    assert run_digest(quickstart_run("lory", "small"), corpus) == "2412fc3d"

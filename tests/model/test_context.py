@@ -18,6 +18,7 @@ from tiny import random_ids, tiny_model
         ({"prompt_lengths": [4, 4]}, "prompt_lengths is list"),
         ({"prompt_lengths": torch.tensor([4, 0])}, r"prompt_lengths are \[4, 0\]; each must be at least 1"),
         ({"attention_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}, r"attention_mask is \(2, 3\); it must be"),
+        ({"attention_mask": torch.ones(2, 3)}, r"attention_mask is \(2, 3\); it must be"),
     ],
 )
 def test_arguments_of_another_shape_are_refused(arguments: dict[str, Any], reason: str) -> None:

@@ -242,3 +242,13 @@ def test_where_gates_depend_on_no_tokens_both_modes_are_one(design: str, experts
 def test_generation_by_a_label_design_needs_labels() -> None:
     with pytest.raises(ValueError, match="needs routing_labels"):
         tiny_model("label").generate(random_ids(), max_new_tokens=2)
+
+
+@torch.no_grad()
+def test_an_empty_prompt_is_read_where_its_token_is_the_padding_too() -> None:
+    model = tiny_model("lory", bos_token_id=1, eos_token_id=2, pad_token_id=1).eval()
+    empty = model.generate(torch.zeros(1, 0, dtype=torch.long), max_new_tokens=3, do_sample=False)
+    ids = torch.tensor([[1]])
+    assert torch.equal(
+        empty, model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=3, do_sample=False)
+    )

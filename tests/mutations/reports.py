@@ -6,15 +6,15 @@ REPORTS = (
     Mutation(
         "perplexity counts the skipped tokens",
         "evaluate/perplexity.py",
-        "losses_NL[:, skip:].mean().exp()",
+        "losses_NL[counted_NL].mean().exp()",
         "losses_NL.mean().exp()",
         "tests/evaluate/test_perplexity.py",
     ),
     Mutation(
         "the bootstrap draws each model's instances separately",
         "evaluate/intervals.py",
-        "means_R[start:stop] = sums_G[drawn].sum(1) / instances_R",
-        "means_R[start:stop] = sums_G[rng.permuted(drawn.ravel()).reshape(drawn.shape)].sum(1) / instances_R",
+        "means_R[start:stop] = sums_G[drawn].sum(1) / weights_R",
+        "means_R[start:stop] = sums_G[rng.permuted(drawn.ravel()).reshape(drawn.shape)].sum(1) / weights_R",
         "tests/evaluate/test_intervals.py",
     ),
     Mutation(
@@ -97,8 +97,29 @@ REPORTS = (
     Mutation(
         "a moved corpus makes another run",
         "train/folder.py",
-        '"corpus", "evaluate.heldout")',
-        '"evaluate.heldout")',
+        '    "corpus",\n    "evaluate.heldout",',
+        '    "evaluate.heldout",',
         "tests/train/test_folder.py",
+    ),
+    Mutation(
+        "masked documents are evaluated without their mask",
+        "evaluate/perplexity.py",
+        'inputs["position_ids"] = positions_BL.to(model.device)',
+        "pass",
+        "tests/evaluate/test_masked_documents.py",
+    ),
+    Mutation(
+        "instances weigh alike, however many of their tokens count",
+        "evaluate/intervals.py",
+        "number_N, values_N * weight_N)",
+        "number_N, values_N)",
+        "tests/evaluate/test_intervals.py",
+    ),
+    Mutation(
+        "a run that skips too many steps loses those since its last checkpoint",
+        "train/loop.py",
+        "or due or gives_up or",
+        "or due or",
+        "tests/train/test_guard.py",
     ),
 )

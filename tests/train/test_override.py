@@ -52,6 +52,10 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["--steps=3", "--routing.first_segment=uniform", "--routing.unit", "token"],
+            "^--routing.first_segment uniform --routing.unit token: ",
+        ),
         (["--dense_warmup", "7"], "--dense_warmup: no such setting; the nearest is --warmup.dense_share;"),
         (["--num_layers", "7"], "--num_layers: no such setting; the nearest is --model.num_hidden_layers;"),
         (["--stepps", "7"], "--stepps: no such setting; the nearest is --steps; `loriini train"),

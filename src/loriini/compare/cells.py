@@ -194,13 +194,17 @@ def as_arguments(settings: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in settings.items()]
 
 
+NOT_IN_DIGEST = ("parallel", "speed", "watch", "guard", "order", "corpus")
+"""Settings that do not tell runs apart; always these, since others would give older runs another hash."""
+
+
 def run_digest(run: Run, corpus: TrainingCorpus) -> str:
     """A hash of what is trained: the settings that differ from their defaults, and the corpus.
 
     Defaults are left out so that a new setting does not change the hash of older runs.
     """
     default = Run(name="", routing=RoutingConfig()).to_dict()
-    settings = {name: value for name, value in run.to_dict().items() if name not in CHANGEABLE}
+    settings = {name: value for name, value in run.to_dict().items() if name not in NOT_IN_DIGEST}
     changed = {name: _without_defaults(value, default[name]) for name, value in settings.items()}
     return digest({**changed, "corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size})[:8]
 

@@ -1,6 +1,7 @@
 """Held-out perplexity of one trained model, or of several on the same tokens."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -96,6 +97,8 @@ class EvaluationSettings:
             value = getattr(self, name)
             if value is not None and not least <= value <= MOST:
                 raise InputError(f"--{name} {value}: give at least {least} and at most {MOST:,}")
+        if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
+            raise InputError(f"--documents {twice}: given twice, it would count twice; leave one out")
         find_device(self.device)
 
     def read(self) -> list[Document]:

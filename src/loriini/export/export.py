@@ -60,7 +60,10 @@ class ExportSettings:
         if self.dtype not in (None, *DTYPES):
             raise InputError(f"--dtype {self.dtype}: unknown; choose one of: {', '.join(DTYPES)}")
         if (self.prompt or self.label) and not FORMATS[self.to].decided:
-            raise InputError(f"--prompt and --label are for formats without a router, not --to {self.to}")
+            raise InputError(
+                f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out, "
+                "or choose --to llama"
+            )
         if self.combination and self.top_k is None:
             raise InputError("--combination is that of --top-k; give both, or leave it out")
 

@@ -35,11 +35,11 @@ def routing_context(
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
         raise ValueError(f"inference_routing='segment': {problem}")
-    mask_BH = attention_mask
-    if mask_BH is not None and (mask_BH.dim() != 2 or bool(mask_BH.all())):
-        mask_BH = None
+    mask_BH = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
     past = 0 if cache is None else cache.get_seq_length()
     check_shapes(x_BLD, past, mask_BH, routing_labels, prompt_lengths)
+    if mask_BH is not None and bool(mask_BH.all()):
+        mask_BH = None
     packed_BL = None
     if position_ids is not None:  # those of one row serve all
         packed_BL = packed_positions(position_ids.expand(len(x_BLD), -1), mask_BH)
@@ -90,7 +90,11 @@ def check_shapes(
     if prompt_lengths is None or prompt_lengths.device.type != "cpu" or torch.compiler.is_compiling():
         return
     if bool((prompt_lengths < 1).any()):
-        raise ValueError(f"prompt_lengths are {prompt_lengths.tolist()}; each must be at least 1")
+        lengths = prompt_lengths.tolist()
+        raise ValueError(
+            f"prompt_lengths are {lengths}; each must be at least 1. A sequence without tokens needs one, "
+            "such as BOS, where attention_mask is 1"
+        )
 
 
 def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:

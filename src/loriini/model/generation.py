@@ -54,7 +54,7 @@ class RoutedGenerationMixin(GenerationMixin):
         ids = kwargs.pop("input_ids", inputs)
         if (ids is None or ids.shape[1] == 0) and kwargs.get("inputs_embeds") is None:
             ids = self._empty_prompt(1 if ids is None else ids.shape[0])
-            kwargs.pop("attention_mask", None)
+            kwargs["attention_mask"] = torch.ones_like(ids)  # of BOS, which may be the padding, too
         return super().generate(ids, *args, **kwargs)
 
     def _empty_prompt(self, batch: int) -> Tensor:

@@ -99,17 +99,15 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     starts from the design of that name, whose fields further overrides change.
     """
     changes: Changes = {}
-    for flag, text in override_pairs(arguments):
+    given = list(override_pairs(arguments))
+    for flag, text in given:
         name = flag.removeprefix("--").replace("-", "_")
         _check_name(type(config), name, flag)
         try:
             _add_change(changes, type(config), name.split("."), text)
         except (ValueError, TypeError) as error:
             raise InputError(f"{flag} {text}: {error}") from error
-    try:
-        changed: Config = _apply(config, changes)
-    except ValueError as error:
-        raise InputError(f"{' '.join(arguments)}: {error}") from error
+    changed: Config = _apply(config, changes, given)
     return changed
 
 
@@ -183,14 +181,19 @@ def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> 
         changes[name] = _parse(text, part)
 
 
-def _apply(config: Any, changes: Changes) -> Any:
-    return replace(
-        config,
-        **{
-            name: _apply(getattr(config, name), value) if is_dataclass(getattr(config, name)) else value
-            for name, value in changes.items()
-        },
-    )
+def _apply(config: Any, changes: Changes, given: Sequence[tuple[str, str]], section: str = "--") -> Any:
+    """The changed dataclass; InputError names those of the `given` overrides that are of a wrong section."""
+    parts = {
+        name: _apply(getattr(config, name), value, given, f"{section}{name}.")
+        if is_dataclass(getattr(config, name))
+        else value
+        for name, value in changes.items()
+    }
+    try:
+        return replace(config, **parts)
+    except ValueError as error:
+        of_section = (f"{flag} {text}" for flag, text in given if f"{flag}.".startswith(section))
+        raise InputError(f"{' '.join(of_section)}: {error}") from error
 
 
 def _parse_union(text: str, kinds: tuple[Any, ...]) -> Any:
