@@ -228,9 +228,12 @@ def other_text(rows: list[Row]) -> str:
 
 
 def machines_text(rows: list[Row]) -> str:
-    """Rows of other machines than the tables above."""
-    others = beside_steps(rows)
-    return "\n\n".join(("### Other machines", step_text(rows), other_table(others), measured_on(others)))
+    """Rows of other machines than the tables above, a table for each machine, precision and date."""
+    of_machine: dict[str, list[Row]] = {}
+    for row in beside_steps(rows):
+        of_machine.setdefault(measured_on([row]), []).append(row)
+    tables = (text for where, of in of_machine.items() for text in (other_table(of), where))
+    return "\n\n".join(("### Other machines", step_text(rows), *tables))
 
 
 def beside_steps(rows: list[Row]) -> list[Row]:
