@@ -55,7 +55,8 @@ def too_many_skips(out: Path, step: int, skips: int) -> InputError:
     """What to say when too many steps in a row, the last of them `step`, were skipped."""
     return InputError(
         f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
-        f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, or look at the batches"
+        f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, look at the batches, or go on with "
+        f"--resume {out} --guard.max_skips {2 * skips}"
     )
 
 
