@@ -171,8 +171,8 @@ def advice(results: Row) -> str:
 def caution(results: Row) -> str:
     """What the sentences rest on."""
     return (
-        "A design counts as worse where its 95 % interval over seeds, paired with those of the design it is"
-        " compared with, and that over held-out text lie above 0. Each interval stands for itself: of many "
+        "A design counts as worse where its 95 % interval over seeds, paired with those of the design it is "
+        "compared with, and that over held-out text lie above 0. Each interval stands for itself: of many "
         "comparisons some exclude 0 by chance, and the leader is the best of several by chance too. Where "
         "documents are long, the held-out instances of a domain begin in few of them, of few books or "
         "repositories: the interval over held-out text does not cover another choice of these. Trainings "

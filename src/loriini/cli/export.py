@@ -6,7 +6,7 @@ from pathlib import Path
 from loriini.cli.models import DEVICE, MODEL
 from loriini.cli.parser import Add, output_path, read_text_file, text_argument
 from loriini.errors import InputError
-from loriini.export.formats import FORMATS
+from loriini.export.formats import DTYPES, FORMATS
 
 
 def export_arguments(add: Add) -> None:
@@ -22,7 +22,7 @@ def export_arguments(add: Add) -> None:
     )
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="domain whose expert is exported, for a model that routes by label")
-    add("--dtype", choices=("float32", "bfloat16", "float16"), help="type of the weights (as trained)")
+    add("--dtype", choices=DTYPES, help="type of the weights (as trained)")
     add("--step", type=int, metavar="N", help="export the checkpoint of this step (the final model)")
     add("--top-k", type=int, metavar="K", help="first make a soft mixture a top-K one")
     add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")

@@ -14,7 +14,7 @@ from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
 
-NO_VARIANT = {"seed", "name", "corpus", "evaluate", "checkpoint", "per_expert_every", *CHANGEABLE}
+NO_VARIANT = {"seed", "name", "evaluate", *CHANGEABLE}
 """Settings that do not tell variants apart."""
 
 

@@ -164,13 +164,13 @@ def check_lengths(
     `length` is that of an instance that is not cut short for lack of text, `option` the one that sets `skip`.
     """
     for domain, text in heldout.items():
-        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1
-        if longest <= skip < text.ids.shape[1] - 1:
+        found = text.ids.shape[1] - 1
+        longest = int(text.positions_in(document_mask)[:, :-1].max()) + 1  # of a document's pieces
+        if longest <= skip < found:
             raise InputError(
                 f"domain {domain!r} has no document of more than {longest} predicted tokens, and the first "
                 f"{skip} of each are skipped; lower {option} below {longest}"
             )
-        found = text.ids.shape[1] - 1
         if found <= skip:
             lower = f"lower {option} below {found}, or raise --length"
             raise InputError(

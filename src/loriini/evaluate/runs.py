@@ -117,9 +117,9 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     losses = [result.pop("instance_losses") for result in results]
-    *_, tokens = [result.pop("instance_tokens", None) for result in results]  # the same for all
+    tokens = [result.pop("instance_tokens", None) for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
-        found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens)
+        found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens[0])  # the same for all
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
     return results
 

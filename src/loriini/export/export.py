@@ -16,7 +16,7 @@ from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.converting import Decision, convert, decide
-from loriini.export.formats import FORMATS
+from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_a_llama
 from loriini.export.weights import Probe, cast, probe
@@ -29,9 +29,6 @@ from loriini.model.sparsify import soft_to_top_k
 from loriini.snapshot import check_weights
 from loriini.train.checkpoint_state import read_state
 from loriini.train.record import training_record
-
-DTYPES = ("float32", "bfloat16", "float16")
-"""Number types of exported weights."""
 
 SETTINGS = "export.json"
 TOLERANCE = 1e-3

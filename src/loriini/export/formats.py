@@ -21,3 +21,5 @@ FORMATS = {
     "qwen3_moe": Format("a Qwen3-MoE: norms of each head's queries and keys, either softmax"),
     "gguf": Format("a file for llama.cpp, of a Llama or one of these mixtures", decided=True),
 }
+DTYPES = ("float32", "bfloat16", "float16")
+"""Number types of exported weights."""

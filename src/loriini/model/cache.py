@@ -14,8 +14,8 @@ from loriini.routing.history import History
 from loriini.routing.pooling import routing_states, segment_routing_states, with_segment_before
 from loriini.routing.unit import RoutingContext, UnitLayout
 
-# What transformers calls a cache in arguments and outputs: `cache` since 5.24, `past_key_values` before.
 CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
+"""What transformers calls a cache in arguments and outputs: `cache` since 5.24, `past_key_values` before."""
 
 
 class RoutedCacheLayer(DynamicLayer):

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from loriini.errors import InputError
 from loriini.fields import as_argument
@@ -107,8 +107,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
             _add_change(changes, type(config), name.split("."), text)
         except (ValueError, TypeError) as error:
             raise InputError(f"{flag} {text}: {error}") from error
-    changed: Config = _apply(config, changes, given)
-    return changed
+    return cast(Config, _apply(config, changes, given))
 
 
 def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
