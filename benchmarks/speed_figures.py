@@ -210,7 +210,8 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
         "it then sums: min(B, E)·P at least, 8 FFNs instead of one at B = 8 and E = 8. The sums also "
         "multiply E times as much, which takes longer than the reading once B is large. `bound` adds the "
         "cheaper of the two, at the measured copy bandwidth and matrix peak, to the Llama's measured time; "
-        "weights that are only read may come faster than they are copied.",
+        "weights that are only read may come faster than they are copied. A prompt of N segments reads E "
+        "FFNs and writes and reads N merged ones, where the dense model reads one.",
     ),
 )
 """What is said of rows of a kind, where there are any."""

@@ -4,6 +4,7 @@ import json
 import math
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_the_command_writes_a_row_for_every_case(tmp_path: Path, capsys: pytest.
         assert row["tokens_per_step"] == TINY.batch_size * TINY.length
     (top2,) = written[3]["baseline_seconds"]
     assert written[3]["bound"] == pytest.approx(top2 / (top2 + 0.25), abs=1e-4)
-    assert ["bound" in row for row in written[6:12]] == [True] * 4 + [False] * 2
+    assert all("bound" in row for row in written[6:12])
     used = written[-1]["bytes"]
     assert used["optimizer"] == 2 * used["weights"] == 2 * used["gradients"]
     assert written[-3]["bytes"]["merged"] > written[-1]["bytes"]["merged"] == 0
@@ -189,6 +190,17 @@ def test_decoding_reads_the_fewer_of_merged_ffns_and_experts(
     ffn = 3 * shape.hidden_size * shape.intermediate_size * itemsize
     wanted = shape.num_hidden_layers * TINY.new_tokens * ffns_read * ffn
     assert parts.decoding_seconds(TINY, batch, experts, machine) == wanted
+
+
+@pytest.mark.parametrize(("experts", "ffns_moved"), [(1, 1), (8, 8 + 2 * 2), (32, 32 + 2 * 2)])
+def test_a_prompt_reads_all_experts_and_moves_each_segments_weights_twice(
+    experts: int, ffns_moved: int
+) -> None:
+    machine = Machine(bandwidth=1.0, flops=float("inf"))
+    size = replace(TINY, prefill=2 * TINY.segment_length)
+    ffn = 3 * size.shape.hidden_size * size.shape.intermediate_size * models.weight_dtype().itemsize
+    wanted = size.shape.num_hidden_layers * ffns_moved * ffn
+    assert parts.prefill_seconds(size, experts, machine) == wanted
 
 
 def test_published_ratios_are_those_of_table_3() -> None:

@@ -148,7 +148,8 @@ def decoding(size: BenchSize) -> Iterator[Comparison]:
         tokens = batch * size.new_tokens
         yield decoded(size, f"batch {batch}", tokens, build, partial(decoding_seconds, size, batch), experts)
     build = partial(build_prefill, size)
-    yield decoded(size, f"prefill {size.prefill}", size.prefill, build, None, experts)
+    least = partial(prefill_seconds, size)
+    yield decoded(size, f"prefill {size.prefill}", size.prefill, build, least, experts)
 
 
 def decoded(
@@ -156,13 +157,13 @@ def decoded(
     label: str,
     tokens: int,
     build: Callable[[Callable[[], nn.Module]], Work],
-    least: Callable[[int, Machine], float] | None,
+    least: Callable[[int, Machine], float],
     experts: Sequence[int],
 ) -> Comparison:
     """Lory with each number of experts beside the Llama; `least` are seconds by experts and machine."""
 
     def case(name: str, n: int, make: Callable[[], nn.Module]) -> Case:
-        return Case(name, n, partial(build, make), least=least and partial(least, n))
+        return Case(name, n, partial(build, make), least=partial(least, n))
 
     theirs = case(f"transformers LlamaForCausalLM, {label}", 1, partial(llama, size))
     ours = [case("lory", n, partial(build_lory, size, n)) for n in experts]
@@ -174,11 +175,29 @@ def decoding_seconds(size: BenchSize, batch: int, experts: int, machine: Machine
 
     Either each sequence has its merged FFN, which is read alone, or all experts are read and multiplied.
     """
-    weights = 3 * size.shape.hidden_size * size.shape.intermediate_size
-    moved, products = weights * weight_dtype().itemsize / machine.bandwidth, 2 * weights / machine.flops
+    moved, products = ffn_seconds(size, machine)
     merged = max(batch * moved, batch * products)
     summed = max(experts * moved, batch * experts * products)
     return size.shape.num_hidden_layers * size.new_tokens * min(merged, summed)
+
+
+def prefill_seconds(size: BenchSize, experts: int, machine: Machine) -> float:
+    """A lower bound of the seconds in which a prompt's FFNs get their weights.
+
+    The dense FFN is read once; all experts are read, and each segment's merged FFN is written and read.
+    """
+    moved, products = ffn_seconds(size, machine)
+    segments = -(-size.prefill // size.segment_length)
+    if experts == 1:
+        return size.shape.num_hidden_layers * moved
+    merges = max((experts + segments) * moved, segments * experts * products)
+    return size.shape.num_hidden_layers * (merges + segments * moved)
+
+
+def ffn_seconds(size: BenchSize, machine: Machine) -> tuple[float, float]:
+    """Seconds in which one FFN's weights are read, and in which one token is multiplied by them."""
+    weights = 3 * size.shape.hidden_size * size.shape.intermediate_size
+    return weights * weight_dtype().itemsize / machine.bandwidth, 2 * weights / machine.flops
 
 
 def build_lory(size: BenchSize, experts: int) -> nn.Module:
