@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
+from experiment_tables import batching_table, defaults_table, long_run_table
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
@@ -128,7 +129,15 @@ def order_text(experiment: dict[str, Any]) -> str:
 
 
 WHOLE_PAGES = {"leaderboard": leaderboard_page, "ladder": ladder_page}
-PAGES = {"speed.md": speed_figures.PARTS, "data.md": {"orders": Part("order_quality", order_text)}}
+PAGES = {
+    "speed.md": speed_figures.PARTS,
+    "data.md": {"orders": Part("order_quality", order_text)},
+    "experiments.md": {
+        "batching": Part("similar_batching", batching_table),
+        "defaults": Part("choose_defaults", defaults_table),
+        "long run": Part("long_run", long_run_table),
+    },
+}
 
 
 def of_pages(docs: Path = DOCS) -> dict[str, str]:
@@ -136,8 +145,6 @@ def of_pages(docs: Path = DOCS) -> dict[str, str]:
     sources = {part.source for parts in PAGES.values() for part in parts.values()}
     paths = {name: RESULTS / f"{name}.json" for name in sources}
     results = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
-    if "part" not in results.get("bench", [{}])[0]:  # of before rows had parts
-        results.pop("bench", None)
     filled = [fill(docs / page, parts, results) for page, parts in PAGES.items()]
     return {name: svg for pictures in filled for name, svg in pictures.items()}
 

@@ -1,0 +1,56 @@
+"""The tables of docs/experiments.md are those of the results, with differences paired by seed."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+from tinybench import script
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_page_shows_the_results(tmp_path: Path) -> None:
+    figures, page = script("figures"), ROOT / "docs" / "experiments.md"
+    copied = Path(shutil.copy(page, tmp_path))
+    parts = figures.PAGES[page.name]
+    folder = ROOT / "benchmarks" / "results"
+    results = {
+        part.source: json.loads((folder / f"{part.source}.json").read_text()) for part in parts.values()
+    }
+    figures.fill(copied, parts, results)
+    assert copied.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+def rows(name: str, *values: float) -> list[dict[str, object]]:
+    return [{"name": name, "seed": seed, "mean_perplexity": value} for seed, value in enumerate(values)]
+
+
+def test_differences_are_paired_by_seed_and_have_an_interval() -> None:
+    tables = script("experiment_tables")
+    # Twice as high with the second seed: a tenth lower in both, though the means are far apart.
+    results = [
+        *rows("dense-similar", 100, 200),
+        *rows("lory-similar", 90, 180),
+        *rows("dense-random", 100, 100),
+        *rows("lory-random", 90, 100),
+    ]
+    similar, random, beside = tables.batching_table({"results": results}).splitlines()[2:]
+    assert similar.endswith("| −10.0 % (−10.0 to −10.0 %) |")
+    assert math.isclose(float(similar.split(" | ")[1].split(" ± ")[0]), math.sqrt(100 * 200), abs_tol=0.05)
+    assert "−5.1 % (" in random
+    assert beside.endswith("%) |")
+
+
+def test_an_evaluation_along_the_way_is_found_by_its_step() -> None:
+    tables = script("experiment_tables")
+    evaluation = [
+        {"step": step, "mean_perplexity": 50.0, "perplexity": {"web": 50.0}} for step in tables.SHOWN_STEPS
+    ]
+    lower = [{**each, "mean_perplexity": 45.0, "perplexity": {"web": 40.0}} for each in evaluation]
+    runs = [("dense", evaluation), ("lory", [*evaluation[:-1], lower[-1]])]
+    results = [{"name": name, "seed": seed, "evaluation": own} for seed in (0, 1) for name, own in runs]
+    table, said = tables.long_run_table({"results": results}).split("\n\n")
+    assert table.splitlines()[2].endswith("| +0.0 % (+0.0 to +0.0 %) |")
+    assert table.splitlines()[-1] == "| 2,000 | 50.0 ± 0.0 | 45.0 ± 0.0 | −10.0 % (−10.0 to −10.0 %) |"
+    assert said == "At the end, by domain: web −20.0 % (−20.0 to −20.0 %)."
