@@ -24,7 +24,7 @@ from loriini.hardware import describe_machine
 from loriini.sources import input_identity
 from loriini.sources.document import Document
 from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
-from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
+from loriini.sources.split import HELDOUT, TRAIN, split_documents
 from loriini.train.run import Run
 
 CHARACTERS, VOCAB_SIZE = 20_000_000, 2048
@@ -100,7 +100,6 @@ class Experiment:
             **input_identity(self.text),
             "characters": str(CHARACTERS),
             "longest": str(longest),
-            "split_by": SPLIT_BY,
         }
         for order in orders:
             settings = PrepareSettings(tokenizer=tokenizer, length=length, order=order, workers=self.jobs)

@@ -11,8 +11,8 @@ from loriini.compare.seeds import geometric
 from loriini.evaluate.intervals import OVERALL
 from loriini.evaluate.perplexity import documents_of, evaluate
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+from loriini.model.conversion import soft_to_top_k
 from loriini.model.loading import load_model, run_precision
-from loriini.model.sparsify import soft_to_top_k
 
 EXPERTS = (4, 2, 1)
 """How many experts of a unit are kept."""

@@ -47,7 +47,10 @@ def test_auto_classes_know_the_model_in_both_import_orders(lines: tuple[str, ...
 
 
 def test_every_public_name_is_that_of_its_module() -> None:
-    modules = ("loriini.batches.collator", "loriini.model", "loriini.routing", "loriini.corpus.walks")
+    modules = (
+        *("loriini.batches.collator", "loriini.corpus.walks", "loriini.model"),
+        *("loriini.model.loading", "loriini.routing", "loriini.train.run"),
+    )
     for name in loriini.__all__:
         homes = [getattr(import_module(module), name, None) for module in modules]
         assert any(getattr(loriini, name) is there for there in homes), name

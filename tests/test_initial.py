@@ -138,7 +138,7 @@ def test_a_run_starts_from_a_run_its_model_or_one_of_its_checkpoints(
 def test_a_soft_mixture_is_narrowed_where_the_design_asks_for_it(
     corpus: Path, lory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from loriini.model.sparsify import soft_to_top_k
+    from loriini.model.conversion import soft_to_top_k
 
     asked = ["--routing", "lory-top2", "--routing.segment_length", "8", "--steps", "1"]
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, *asked], init=str(lory))

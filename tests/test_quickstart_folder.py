@@ -1,7 +1,6 @@
 """The settings of the main job, and whose job a folder holds."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from cli.calls import call
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.quickstart import Quickstart, job, run_quickstart
-from loriini.quickstart.settings import claim_folder
 from loriini.sources.document import Document
 
 
@@ -44,17 +42,6 @@ def test_a_flawed_record_is_skipped_when_asked_in_the_folder_of_a_job_that_stopp
     assert gathered
 
 
-def test_settings_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    before = {"documents": [], "design": "lory", "size": "small", "steps": 0, "seed": 0}
-    gathered = tmp_path / "corpora/heldout/documents/manifest.json"
-    gathered.parent.mkdir(parents=True)
-    gathered.touch()
-    (tmp_path / "quickstart.json").write_text(json.dumps(before))
-    claim_folder(Quickstart(), tmp_path)
-    with pytest.raises(InputError, match="holds a job with other steps; choose another --out"):
-        claim_folder(Quickstart(steps=2), tmp_path)
-
-
 def test_a_job_that_read_nothing_leaves_the_folder_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,24 +58,6 @@ def test_a_job_that_read_nothing_leaves_the_folder_to_another(
     with pytest.raises(KeyboardInterrupt):
         run_quickstart(Quickstart(documents=(str(documents),), steps=3), out)
     assert json.loads((out / "quickstart.json").read_text())["steps"] == 3
-
-
-def test_a_split_of_an_earlier_version_is_kept_once_it_is_stored(tmp_path: Path) -> None:
-    settings = Quickstart(documents=("mine.jsonl",))
-    before = {"documents": ["mine.jsonl"], "design": "lory", "size": "small", "steps": 0, "seed": 0}
-    (tmp_path / "quickstart.json").write_text(json.dumps(before))
-    folders = [tmp_path / "corpora" / side / "documents" for side in ("heldout", "train")]
-    folders[0].mkdir(parents=True)
-    (folders[0] / "manifest.json").touch()
-    with pytest.raises(InputError, match="a job with other split of documents, by their ids; choose another"):
-        claim_folder(settings, tmp_path)
-    folders[1].mkdir(parents=True)
-    (folders[1] / "manifest.json").touch()
-    claim_folder(settings, tmp_path)
-    shutil.rmtree(tmp_path / "corpora")
-    claim_folder(settings, tmp_path)
-    folders[0].mkdir(parents=True)
-    claim_folder(settings, tmp_path)  # this version began it
 
 
 @pytest.mark.parametrize("wrong", [{"seed": 2**31}, {"seed": -1}, {"steps": 0}, {"size": "huge"}])

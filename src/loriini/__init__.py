@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from loriini.batches.collator import PromptCollator
     from loriini.corpus.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
+    from loriini.model.loading import load_model
     from loriini.routing import DESIGNS, Routing, RoutingConfig
+    from loriini.train.run import Run
 
 __all__ = [
     "DESIGNS",
@@ -22,6 +24,8 @@ __all__ = [
     "PromptCollator",
     "Routing",
     "RoutingConfig",
+    "Run",
+    "load_model",
     "plain_walk",
     "similar_walk",
 ]
@@ -31,7 +35,9 @@ _MODULES = {
     "loriini.batches.collator": ("PromptCollator",),
     "loriini.corpus.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
+    "loriini.model.loading": ("load_model",),
     "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),
+    "loriini.train.run": ("Run",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -36,7 +36,7 @@ def test_numbers_of_a_corpus(corpus: Corpus) -> None:
 
 
 def test_a_corpus_without_neighbors(corpus: Corpus, tmp_path: Path) -> None:
-    """As the first version made one in random order."""
+    """As one that was imported."""
     out = Path(shutil.copytree(corpus.folder, tmp_path / "corpus"))
     manifest = json.loads((out / "manifest.json").read_text())
     del manifest["manifest"]

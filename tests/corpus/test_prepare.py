@@ -10,9 +10,7 @@ import pytest
 
 from corpus import topics
 from loriini.corpus import instances, prepare, stages
-from loriini.corpus.inspection import inspect_corpus
 from loriini.corpus.prepare import Corpus, open_corpus, prepare_documents
-from loriini.corpus.verify import verify
 from loriini.errors import InputError
 from loriini.jobs.artifact import load_artifact
 from loriini.jobs.lock import folder_lock
@@ -181,35 +179,3 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("warning: the domain field 'topik' is in none of the first")
     with pytest.raises(InputError, match="no such file"):
         prepare.prepare(tmp_path / "other", replace(settings, documents=(str(tmp_path / "absent"),)))
-
-
-def edit(manifest: Path, part: str, **values: Any) -> None:
-    found = json.loads(manifest.read_text())
-    found[part] |= values
-    found.pop("manifest", None)  # the first version wrote no hash of it
-    manifest.write_text(json.dumps(found))
-
-
-@pytest.mark.parametrize("cut_at", [None, 150])
-def test_a_corpus_of_the_first_version(corpus: Corpus, tmp_path: Path, cut_at: int | None) -> None:
-    """It could cut documents; the manifest of `documents` records it."""
-    out = tmp_path / "corpus"
-    shutil.copytree(corpus.folder, out)
-    cuts = 0 if cut_at is None else 7
-    documents_in = load_artifact(out / "documents").counts["documents_in"] - cuts
-    path = out / "documents" / "manifest.json"
-    edit(path, "settings", max_characters=cut_at, max_document_characters=None)
-    edit(path, "counts", cuts=cuts, documents_in=documents_in)
-    stages = json.loads((out / "manifest.json").read_text())["stages"]
-    stages["documents"]["counts"] = json.loads(path.read_text())["counts"]
-    edit(out / "manifest.json", "stages", **stages)
-    assert len(open_corpus(out).instances) == len(corpus.instances)
-    assert verify(out) > 8
-    assert inspect_corpus(open_corpus(out))["documents"]["ordered"] == 160
-    if cut_at is None:
-        before = times(out / "documents")
-        topics.make(out)
-        assert times(out / "documents") == before
-    else:
-        with pytest.raises(InputError, match=r"other settings \(max_characters\)"):
-            topics.make(out)

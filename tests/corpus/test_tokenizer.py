@@ -9,8 +9,7 @@ from transformers import AutoTokenizer
 from loriini.corpus.documents import write_documents
 from loriini.corpus.tokenizer import open_tokenizer, read_tokenizer, write_tokenizer
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, load_artifact
-from loriini.sources import input_identity
+from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 
 TEXTS = ["Hello world  x", "  lead", "a\n\n  b\tc", "naïve 😀 <|endoftext|> x", " x", "don't, 12 345!"]
@@ -84,47 +83,6 @@ def test_only_the_files_that_are_read_identify_a_tokenizer(
     (source / "tokenizer_config.json").unlink()
     with pytest.raises(InputError, match=r"other inputs \(tokenizer_config\.json\)"):
         write_tokenizer(out, str(source), None)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ("nothing", ""),
-        ("weights", ""),
-        ("tokenizer.json", "tokenizer.json"),
-        ("tokenizer_config.json", "tokenizer_config.json"),
-    ],
-)
-@pytest.mark.parametrize("given", ["folder", "file"])
-@pytest.mark.parametrize("limit", [1 << 30, 0])
-def test_a_tokenizer_recorded_by_its_path(
-    given: str,
-    limit: int,
-    change: str,
-    named: str,
-    tmp_path: Path,
-    tokenizer: Artifact,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As earlier versions did, with all files of its folder; a file without the configuration beside it."""
-    monkeypatch.setattr("loriini.sources.inputs.HASHED_BYTES", limit)
-    source, out = tmp_path / "source", tmp_path / "out"
-    shutil.copytree(tokenizer.folder, source)
-    path = source if given == "folder" else source / "tokenizer.json"
-    write_tokenizer(out, str(path), None)
-    manifest = json.loads((out / "manifest.json").read_text())
-    del manifest["manifest"]
-    (out / "manifest.json").write_text(json.dumps({**manifest, "inputs": input_identity([path])}))
-    made = load_artifact(out)
-    if change == "weights":
-        (source / "model.safetensors").write_bytes(b"weights")
-    elif change != "nothing":
-        (source / change).write_text((source / change).read_text() + "\n")
-    if named and (given == "folder" or named == "tokenizer.json"):
-        with pytest.raises(InputError, match=rf"other inputs \(.*{named}"):
-            write_tokenizer(out, str(path), None)
-    else:
-        assert write_tokenizer(out, str(path), None) == made
 
 
 def test_unreadable_tokenizers(tmp_path: Path) -> None:

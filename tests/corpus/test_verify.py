@@ -133,7 +133,7 @@ def test_counts_that_do_not_add_up_are_reported(
     path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=rf"{stage}/manifest.json: .*changed after it was written"):
         verify(copy)
-    del manifest["manifest"]  # as in the first versions
+    del manifest["manifest"]  # its own hash
     path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=rf"{stage}: it is not the one that .*manifest.json records"):
         verify(copy)

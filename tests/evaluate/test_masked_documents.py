@@ -49,7 +49,16 @@ def test_a_document_has_the_losses_that_it_has_alone(heldout: dict[str, HeldOut]
         alone = score_tokens(model, ids[None], "fp32").loss[0].tolist()
         losses[instance] += alone[skip:]
         everything += alone
-    found = evaluate(model, heldout, skip, 2, "fp32", per_instance=True, document_mask=True, shown=False)
+    found = evaluate(
+        model,
+        heldout,
+        skip,
+        batch_size=2,
+        precision="fp32",
+        per_instance=True,
+        document_mask=True,
+        shown=False,
+    )
     counted = [loss for of_instance in losses for loss in of_instance]
     assert found["tokens"]["prose"] == len(counted) == sum(found["instance_tokens"]["prose"])
     assert math.log(found["perplexity"]["prose"]) == pytest.approx(sum(counted) / len(counted), rel=1e-5)

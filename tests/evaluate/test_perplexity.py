@@ -102,7 +102,9 @@ def test_the_losses_of_instances_average_to_the_perplexity() -> None:
 @pytest.mark.parametrize(("design", "skip"), [("lory", SEGMENT), ("lory", 6), ("smear", 3), ("mixtral", 0)])
 def test_prompt_routing_is_that_of_a_call_with_prompt_lengths(design: str, skip: int) -> None:
     model, ids = tiny_model(design), random_ids(3, LENGTH + 1)
-    results = evaluate(model, {"d": HeldOut(ids, 1.0)}, skip, 2, "fp32", routing="prompt")
+    results = evaluate(
+        model, {"d": HeldOut(ids, 1.0)}, skip, batch_size=2, precision="fp32", routing="prompt"
+    )
     logits = model(ids[:, :-1], prompt_lengths=torch.full((3,), max(1, skip))).logits[:, skip:]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1 + skip :].flatten())
     assert results["perplexity"]["d"] == pytest.approx(loss.exp().item(), rel=1e-5)
@@ -192,7 +194,9 @@ def test_a_model_in_training_is_evaluated_in_evaluation_mode() -> None:
 
 def test_a_domain_is_evaluated_by_the_expert_of_its_label() -> None:
     model, ids = tiny_model("label", label_names=["code", "prose"]), random_ids(3, LENGTH + 1)
-    results = evaluate(model, {"prose": HeldOut(ids, 1.0), "code": HeldOut(ids, 1.0)}, 0, 2, "fp32")
+    results = evaluate(
+        model, {"prose": HeldOut(ids, 1.0), "code": HeldOut(ids, 1.0)}, 0, batch_size=2, precision="fp32"
+    )
     for label, domain in enumerate(("code", "prose")):
         logits = model(ids[:, :-1], routing_labels=torch.full((3,), label)).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
@@ -265,7 +269,7 @@ def test_scores_of_tokens_are_losses_without_logits() -> None:
 def test_instances_have_draws_of_a_random_router_of_their_own_in_any_batch() -> None:
     model = tiny_model("random")
     heldout = {name: HeldOut(random_ids(5, LENGTH + 1), 1.0) for name in "ab"}
-    of_batches = [evaluate(model, heldout, 0, size, per_instance=True) for size in (1, 3, 16)]
+    of_batches = [evaluate(model, heldout, 0, batch_size=size, per_instance=True) for size in (1, 3, 16)]
     for found in of_batches[1:]:
         for name in "ab":
             assert found["instance_losses"][name] == pytest.approx(of_batches[0]["instance_losses"][name])

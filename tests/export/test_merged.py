@@ -10,7 +10,7 @@ from export.exported import LLAMA_CASES, assert_equal, case_name, converted, dec
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.converting import Decision
-from loriini.model.sparsify import soft_to_top_k
+from loriini.model.conversion import soft_to_top_k
 from tiny import random_ids, tiny_model
 
 

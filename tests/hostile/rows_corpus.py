@@ -73,12 +73,12 @@ def largest_ids(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
-def edited(*keys: str, value: Any, old: bool = False) -> Callable[[Path], None]:
-    """A manifest's value replaced; `old` leaves out the manifest's own hash, as the first versions did."""
+def edited(*keys: str, value: Any, bare: bool = False) -> Callable[[Path], None]:
+    """A manifest's value replaced; `bare` leaves out the manifest's own hash."""
 
     def harm(path: Path) -> None:
         manifest = json.loads(path.read_text())
-        if old:
+        if bare:
             del manifest["manifest"]
         inner = manifest
         for key in keys[:-1]:
@@ -122,10 +122,10 @@ JSON = {
 EDITS = {
     "another count": edited("counts", "documents", value=7),
     "a dtype": edited("counts", "dtype", value="complex64"),
-    "files that lead outside": edited("files", value={"../../x": "0" * 64}, old=True),
-    "hashes of another type": edited("files", value={"instances.bin": 3}, old=True),
-    "counts that are a list": edited("counts", value=[], old=True),
-    "no counts": edited("counts", value={}, old=True),
+    "files that lead outside": edited("files", value={"../../x": "0" * 64}, bare=True),
+    "hashes of another type": edited("files", value={"instances.bin": 3}, bare=True),
+    "counts that are a list": edited("counts", value=[], bare=True),
+    "no counts": edited("counts", value={}, bare=True),
 }
 VALUES = {
     ("dtype", "object"),
@@ -188,7 +188,7 @@ def tables() -> Iterator[Row]:
         yield from rows(f"{path} has", harms, every, r"not a readable manifest|it is not the one that", i)
     values = {
         f"{name}={value}": without_record(
-            "instances/manifest.json", edited("counts", name, value=value, old=True)
+            "instances/manifest.json", edited("counts", name, value=value, bare=True)
         )
         for name, value in sorted(VALUES, key=str)
     }
@@ -207,7 +207,7 @@ def tables() -> Iterator[Row]:
     harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
     line = "embeddings.npy (holds NaN or infinity|is not what was)"
     yield from rows("embeddings.npy", harms, ("inspect", "verify", "json"), line)
-    width = edited("counts", "width", value=math.nan, old=True)
+    width = edited("counts", "width", value=math.nan, bare=True)
     harms = {"has a width of NaN": at("embeddings/manifest.json", width)}
     yield from rows("embeddings/manifest.json", harms, ("inspect", "json"), "manifest.*NaN is no JSON")
     header = at("embeddings/embeddings.npy", old_header)

@@ -4,9 +4,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.export.merged import to_llama
-from loriini.model.conversion import change_design, copy_into_experts, keeps_routers
+from loriini.model.conversion import change_design, copy_into_experts, keeps_routers, soft_to_top_k
 from loriini.model.pretrained import from_transformers
-from loriini.model.sparsify import soft_to_top_k
 from tiny import VOCABULARY, over_blocks, random_ids, run, tiny_config, tiny_model
 
 COPIED = [

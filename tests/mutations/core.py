@@ -60,11 +60,11 @@ CORE = (
         "tests/model/test_wrappers.py",
     ),
     Mutation(
-        "an old checkpoint's up is read as its gate",
-        "model/gate_up.py",
-        "read = tensor.unbind(1) if tensor.dim()",
-        "read = (tensor[:, 0], tensor[:, 0]) if tensor.dim()",
-        "tests/train/test_checkpoint.py",
+        "a transformers mixture's gate is read as its up",
+        "model/pretrained.py",
+        'f"{stem}up_proj": up.contiguous()',
+        'f"{stem}up_proj": gate.contiguous()',
+        "tests/model/test_pretrained.py",
     ),
     Mutation(
         "a segment is routed by itself",

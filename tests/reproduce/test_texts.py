@@ -8,7 +8,7 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.reproduce.scales import TINY
-from loriini.reproduce.texts import MIXED, SHORT, SPLIT, Texts, in_words
+from loriini.reproduce.texts import MIXED, SHORT, Texts, in_words
 from loriini.sources.document import Document
 from loriini.sources.split import HELDOUT, TRAIN
 from reproduce.conftest import TEST
@@ -19,28 +19,6 @@ SCALE = replace(TINY, characters=600, short=10)
 
 def texts_in(folder: Path, *source: Path) -> Texts:
     return Texts(folder, replace(TEST, short=1000), tuple(map(str, source)))
-
-
-def test_text_that_an_earlier_version_split_is_kept_but_not_added_to(text: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "text"
-    made = texts_in(folder, text).heldout(MIXED)
-    assert texts_in(folder, text).heldout(SHORT).exists()
-    (folder / SPLIT).unlink()  # as in the first versions
-    (folder / f"{SHORT}.heldout.jsonl").unlink()
-    assert texts_in(folder, text).heldout(MIXED) == made
-    for make in (
-        lambda: texts_in(folder, text).heldout(SHORT),
-        lambda: texts_in(folder, text).corpus(MIXED, "random"),
-    ):
-        with pytest.raises(InputError, match=r"an earlier version split .* choose another --out"):
-            make()
-
-
-def test_text_whose_first_file_was_not_written_whole_is_split_again(text: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "text"
-    folder.mkdir()
-    (folder / f".{SPLIT}.unfinished").write_text("{")
-    assert texts_in(folder, text).heldout(MIXED).exists()
 
 
 def test_a_flawed_record_of_the_text_is_skipped_when_asked(text: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from saved_steps import save, stepped, steps_in
 
-from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.train import checkpoint
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress, newest_checkpoint
@@ -116,21 +115,3 @@ def test_the_state_is_json(tmp_path: Path) -> None:
         "skips": 1,
         "amounts": [[1.5, 0.1], [0.0, 1.6]],
     }
-
-
-def test_a_checkpoint_with_gate_and_up_in_one_tensor_is_restored(tmp_path: Path) -> None:
-    model, optimizer = stepped("mixtral")
-    tensors = checkpoint.tensors_of(model, optimizer, SINGLE_PROCESS)
-    old = {name: tensor for name, tensor in tensors.items() if not name.endswith(("gate_proj", "up_proj"))}
-    for name, gate in tensors.items():
-        if name.endswith("gate_proj"):
-            up = tensors[name.replace("gate_proj", "up_proj")]
-            joined = torch.stack([gate, up], dim=1) if gate.dim() else gate
-            old[name.replace("gate_proj", "gate_up_proj")] = joined
-    checkpoint.write_tensors(tmp_path, old, SINGLE_PROCESS).result()
-
-    other, other_optimizer = stepped("mixtral")
-    restore(tmp_path, other, other_optimizer)
-    restored = checkpoint.tensors_of(other, other_optimizer, SINGLE_PROCESS)
-    assert restored.keys() == tensors.keys()
-    assert all(torch.equal(restored[name], tensor) for name, tensor in tensors.items())

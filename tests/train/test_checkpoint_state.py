@@ -38,20 +38,6 @@ def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == ["step-00000002", "step-00000004"]
 
 
-def test_scores_of_earlier_versions_count(tmp_path: Path) -> None:
-    """They called them `loss`, which in metrics.jsonl is the cross-entropy of training."""
-    state = stepped()
-    with CheckpointWriter(tmp_path, keep=2) as checkpoints:
-        checkpoints.save(*state, RunProgress(0), 1.0)
-        checkpoints.save(*state, RunProgress(1), 3.0)
-    for path in tmp_path.glob("step-*/state.json"):
-        written = json.loads(path.read_text())
-        written["loss"] = written.pop("score")
-        path.write_text(json.dumps(written))
-    save(tmp_path, state, RunProgress(2), keep=1)
-    assert steps_in(tmp_path) == ["step-00000000", "step-00000002"]
-
-
 def test_a_damaged_later_one_displaces_no_good_one(tmp_path: Path) -> None:
     save(tmp_path, stepped(), RunProgress(2), RunProgress(9))
     tensors_in(tmp_path / "step-00000009").unlink()
@@ -168,9 +154,3 @@ def flip_a_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-
-
-def test_one_of_an_earlier_version_has_no_amounts(two_steps: Path, tmp_path: Path) -> None:
-    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
-    set_amounts(tmp_path / "step-00000003", None)
-    assert newest_checkpoint(tmp_path) == (tmp_path / "step-00000003", RunProgress(3))

@@ -15,7 +15,7 @@ from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
-from loriini.train.run import AUTO, ModelShape, Run, read_run
+from loriini.train.run import ModelShape, Run, read_run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
@@ -170,12 +170,3 @@ def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: P
     path.write_text(content)
     with pytest.raises(InputError, match=r"^[^\n]*run.json: not [^\n]+; start another run$"):
         read_run(path)
-
-
-def test_older_runs_are_read_as_they_were() -> None:
-    values = tiny_run().to_dict()
-    del values["model"]["recompute_merge"]
-    assert Run.from_dict(values).model.recompute_merge is False
-    assert tiny_run().model.recompute_merge == AUTO
-    values["watch"] = {"sinks": ["wandb"], "every": 3}
-    assert Run.from_dict(values).watch == WatchConfig(trackers=("wandb",), every=3)

@@ -11,8 +11,10 @@ from loriini.cli.parser import Add, document_fields, document_options, given, ou
 from loriini.errors import InputError
 
 if TYPE_CHECKING:
+    from loriini.compare.job import CompareSettings
     from loriini.compare.running import Trial
     from loriini.compare.sizes import Ladder
+    from loriini.evaluate.runs import EvaluationSettings
 
 
 OF_A_TRAINING = (
@@ -50,44 +52,14 @@ def compare_arguments(add: Add) -> None:
 
 def compare(arguments: argparse.Namespace) -> None:
     """Train designs on the same text with several seeds and compare them, or compare existing runs."""
-    from loriini.compare.cells import check_design, parse_grid
-    from loriini.compare.job import (
-        CompareSettings,
-        compare_designs,
-        compare_runs,
-        describe_cells,
-        place_designs,
-    )
-    from loriini.evaluate.runs import EvaluationSettings
-    from loriini.routing import DESIGNS
-    from loriini.train.run import RUN
+    from loriini.compare.job import compare_designs, compare_runs, describe_cells, place_designs
 
-    evaluation = EvaluationSettings(
-        documents=tuple(arguments.heldout),
-        fields=document_fields(arguments),
-        on_error=arguments.on_error or "stop",
-        skip=arguments.skip,
-        instances=arguments.instances,
-    )
-    ladder = given(arguments, ("ladder", "ladder_tokens"))
-    training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
-    for name in arguments.names:
-        if name in DESIGNS and (Path(name) / RUN).exists():
-            raise InputError(f"{name}: a design, and a run's folder here; write ./{name} for the run")
-    runs = [Path(name) for name in arguments.names if name not in DESIGNS and Path(name).is_dir()]
-    if runs:
+    evaluation = _evaluation(arguments)
+    if runs := _runs(arguments.names):
         _check_runs(arguments, runs)
         print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
         return
-    for name in arguments.names:
-        check_design(name)
-    if "corpus" in training:
-        training["corpus"] = tuple(training["corpus"])
-    if "grid" in training:
-        training["grid"] = parse_grid(training["grid"])
-    if ladder:
-        training["ladder"] = _ladder(**ladder)
-    settings = CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
+    settings = _settings(arguments)
     if arguments.dry_run and arguments.commands:
         raise InputError("--commands: --dry-run makes no folders to train in; leave one of them out")
     if arguments.dry_run:
@@ -100,6 +72,46 @@ def compare(arguments: argparse.Namespace) -> None:
         print_commands(place_designs(settings, evaluation, arguments.out)[0])
         return
     print(compare_designs(settings, evaluation, arguments.out))
+
+
+def _evaluation(arguments: argparse.Namespace) -> "EvaluationSettings":
+    from loriini.evaluate.runs import EvaluationSettings
+
+    return EvaluationSettings(
+        documents=tuple(arguments.heldout),
+        fields=document_fields(arguments),
+        on_error=arguments.on_error or "stop",
+        skip=arguments.skip,
+        instances=arguments.instances,
+    )
+
+
+def _runs(names: Iterable[str]) -> list[Path]:
+    """The folders among the names. InputError for a name that is a design's, and a run's folder too."""
+    from loriini.routing import DESIGNS
+    from loriini.train.run import RUN
+
+    for name in names:
+        if name in DESIGNS and (Path(name) / RUN).exists():
+            raise InputError(f"{name}: a design, and a run's folder here; write ./{name} for the run")
+    return [Path(name) for name in names if name not in DESIGNS and Path(name).is_dir()]
+
+
+def _settings(arguments: argparse.Namespace) -> "CompareSettings":
+    """The settings of trainings. InputError for an unknown design or a wrong grid or ladder."""
+    from loriini.compare.cells import check_design, parse_grid
+    from loriini.compare.job import CompareSettings
+
+    training = given(arguments, ("corpus", "recipe", "seeds", "grid", "jobs"))
+    for name in arguments.names:
+        check_design(name)
+    if "corpus" in training:
+        training["corpus"] = tuple(training["corpus"])
+    if "grid" in training:
+        training["grid"] = parse_grid(training["grid"])
+    if ladder := given(arguments, ("ladder", "ladder_tokens")):
+        training["ladder"] = _ladder(**ladder)
+    return CompareSettings(tuple(arguments.names), overrides=tuple(arguments.overrides), **training)
 
 
 def print_commands(trials: Iterable["Trial"]) -> None:

@@ -26,12 +26,10 @@ from numpy.typing import NDArray
 
 from loriini.corpus.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
 from loriini.jobs.artifact import (
-    MANIFEST,
     Artifact,
     build_artifact,
     digest,
     first_few,
-    load_artifact,
     parts_folder,
 )
 from loriini.jobs.tasks import (
@@ -49,7 +47,6 @@ from loriini.progress import Advance
 from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
-from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.streams import DocumentStream, ReadDocuments, number_lines
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
@@ -117,7 +114,7 @@ def write_documents(
     """
     inputs = inputs or {}
     write = partial(_write, sources, settings, inputs, execute)
-    return build_artifact(folder, _as_recorded(folder, settings), inputs, write, named_parts=True)
+    return build_artifact(folder, settings, inputs, write, named_parts=True)
 
 
 def document_batches(documents: Iterable[Document], characters: int) -> Iterator[list[Document]]:
@@ -128,20 +125,6 @@ def document_batches(documents: Iterable[Document], characters: int) -> Iterator
 def parse_line(line: bytes) -> Document:
     """The document of a stored line."""
     return Document(**json.loads(line))
-
-
-def _as_recorded(folder: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`settings` as the manifest in `folder` has them, where an earlier version wrote other ones.
-
-    The first could cut documents (`max_characters`), the next had no limit to their length by default.
-    """
-    if not (folder / MANIFEST).exists():
-        return settings
-    recorded = load_artifact(folder).settings
-    unlimited = recorded.get("max_document_characters", 0) is None
-    if unlimited and settings.get("max_document_characters") == MAX_DOCUMENT_CHARACTERS:
-        settings = {**settings, "max_document_characters": None}
-    return {**settings, "max_characters": None} if recorded.get("max_characters", 0) is None else settings
 
 
 def _write(
@@ -159,7 +142,7 @@ def _write(
         for name, stream in zip(_task_names(streams), streams, strict=True)
     ]
     for task, stream in zip(reads, streams, strict=True):
-        if stream.stops_at_flaws and _dropped_flaws(task, parts):
+        if stream.stops_at_flaws and (result_of(task, parts) or {"flaws": 0})["flaws"]:
             discard_task(task, parts)
     read = run_tasks("read", reads, folder, SERIAL if callable(sources) else execute)
     chunks = [
@@ -189,15 +172,9 @@ def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
     """A name for each stream's task by what it reads, so that it is found again beside other streams."""
     times = Counter[str]()
     for stream in streams:
-        name = f"read-{digest(['lengths', stream.identity])}"  # an earlier version's chunks had no lengths
+        name = f"read-{digest(stream.identity)}"
         times[name] += 1
         yield f"{name}-{times[name]}" if times[name] > 1 else name
-
-
-def _dropped_flaws(task: Task, parts: Path) -> bool:
-    """Whether a finished task dropped flaws; earlier versions counted them with all that they dropped."""
-    counts = result_of(task, parts) or {"flaws": 0}
-    return bool(counts.get("flaws", counts.get("skipped")))
 
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:

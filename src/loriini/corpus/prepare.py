@@ -107,8 +107,7 @@ def _check_rebuildable(out: Path, settings: PrepareSettings) -> None:
         return
     if lacking := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
         raise InputError(
-            f"{out}: holds a corpus without {', '.join(lacking)}, imported or of an earlier version; "
-            "choose another --out"
+            f"{out}: holds a corpus without {', '.join(lacking)}, an imported one; choose another --out"
         )
     absent = {stage.name for stage in STAGES if not (out / stage.name / MANIFEST).exists()}
     later = [stage.name for stage in STAGES if stage.name not in absent and absent & {*stage.needs}]

@@ -186,8 +186,6 @@ def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
         for name, value in artifact.counts.items()
         if isinstance(value, int) or name == "shards"
     }
-    if "documents.cuts" in counts:  # the first version could cut documents
-        counts["documents.documents_in"] += counts["documents.cuts"]
     if {"duplicates", "tokens"} <= artifacts.keys():
         ids = np.load(artifacts["duplicates"].path("ids.npy"))
         offsets = np.load(artifacts["tokens"].path("offsets.npy"), mmap_mode="r")

@@ -12,10 +12,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from loriini.corpus.stored import chosen_documents
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, digest, file_hash, load_artifact
+from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables
 from loriini.snapshot import TOKENIZER_FILES, local_folder
-from loriini.sources.files import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -50,7 +49,7 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
     texts = documents if spec.startswith("bpe:") else None
-    inputs = {"documents": texts.digest} if texts else _identity(folder, local_tokenizer(spec))
+    inputs = {"documents": texts.digest} if texts else _identity(local_tokenizer(spec))
     settings = {"tokenizer": spec if texts else "path"}
     return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
 
@@ -140,25 +139,9 @@ def _files(path: Path) -> tuple[Path, Path | None]:
     return path, None if path.suffix == ".model" else path.with_name(CONFIG)
 
 
-def _identity(folder: Path, path: Path) -> dict[str, str]:
-    """The hashes of the tokenizer's files by name, or the inputs of the artifact in `folder` if they fit.
-
-    An earlier version recorded every file of a folder by its path, with its size and modification time if
-    they were large; of a file, not the configuration beside it.
-    """
-    main, other = _files(path)
-    files = [file for file in (main, other) if file]
-    if (folder / MANIFEST).exists():
-        recorded = load_artifact(folder).inputs
-        by_path = files if path.is_dir() else [path]
-        if all(str(file) != file.name and recorded.get(str(file)) in _digests(file) for file in by_path):
-            return recorded
-    return {file.name: file_hash(file) for file in files if file.exists()}
-
-
-def _digests(file: Path) -> tuple[str | None, ...]:
-    """What an earlier version may have recorded of a file; None if it is absent."""
-    return (file_hash(file), digest(fingerprint(file))) if file.exists() else (None,)
+def _identity(path: Path) -> dict[str, str]:
+    """The hashes of the tokenizer's files by name."""
+    return {file.name: file_hash(file) for file in _files(path) if file and file.exists()}
 
 
 def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:

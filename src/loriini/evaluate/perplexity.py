@@ -184,13 +184,14 @@ def evaluate(
     model: LoriiniForCausalLM,
     heldout: Mapping[str, HeldOut],
     skip: int | None = None,
+    *,
     batch_size: int | None = None,
     precision: Precision = "auto",
-    shown: bool = True,
     routing: EvaluationRouting = "training",
+    document_mask: bool = False,
     per_instance: bool = False,
     title: str = "evaluation",
-    document_mask: bool = False,
+    shown: bool = True,
 ) -> dict[str, Any]:
     """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
 

@@ -25,6 +25,7 @@ from loriini.evaluate.perplexity import (
     tokenize_by_domain,
 )
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
+from loriini.model.conversion import router_free
 from loriini.model.loading import (
     check_finite,
     check_ids,
@@ -37,7 +38,6 @@ from loriini.model.loading import (
     run_precision,
     trained_with_document_mask,
 )
-from loriini.model.pretrained import router_free
 from loriini.progress import warn
 from loriini.routing import causality_warning
 from loriini.snapshot import TOKENIZER_FILES

@@ -182,7 +182,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
     """A manifest without its own hash; None when it is absent.
 
     Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
-    written. Manifests of the first versions had no hash.
+    written; one without a hash of its own is read.
     """
     try:
         manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)

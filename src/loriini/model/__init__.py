@@ -3,12 +3,10 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.gate_up import register_conversion
 from loriini.model.modeling import LoriiniForCausalLM, LoriiniModel
 
 AutoConfig.register(LoriiniConfig.model_type, LoriiniConfig, exist_ok=True)
 AutoModel.register(LoriiniConfig, LoriiniModel, exist_ok=True)
 AutoModelForCausalLM.register(LoriiniConfig, LoriiniForCausalLM, exist_ok=True)
-register_conversion(LoriiniModel.__name__, LoriiniForCausalLM.__name__)
 
 __all__ = ["LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"]

@@ -1,8 +1,11 @@
 """Conversion: a dense model copied into experts, and a mixture in another design."""
 
+from dataclasses import replace
+from typing import Any
+
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
-from loriini.routing import RoutingConfig
+from loriini.routing import Router, RoutingConfig
 
 
 def copy_into_experts(dense: LoriiniForCausalLM, config: LoriiniConfig) -> LoriiniForCausalLM:
@@ -68,3 +71,51 @@ def keeps_routers(old: RoutingConfig, new: RoutingConfig) -> bool:
     """Whether routers of one design are routers of the other: they score the same units in the same way."""
     axes = ("unit", "scope", "scorer", "scorer_width", "fixed")
     return all(getattr(old, axis) == getattr(new, axis) for axis in axes)
+
+
+def soft_to_top_k(model: LoriiniForCausalLM, k: int, combination: Any = "parameters") -> LoriiniForCausalLM:
+    """A copy of a Lory-like model that gives each unit its top k experts, for further training (Lory G.2).
+
+    The weights are the same; gates become the softmax over the selected logits. By `parameters` the k
+    experts are merged, and with k = E the function is unchanged. By `outputs` only they compute, as in a
+    sparse mixture, which is another function unless k = 1. The result may be narrowed again: E, …, 2, 1 with
+    training in between anneals it. `export.merged.to_llama` keeps only the k experts that a prompt selects.
+
+    ValueError for a design that does not combine experts by a softmax of a longer unit's logits, and for a k
+    out of range.
+    """
+    routing = model.config.routing
+    merges_all = routing.soft and routing.combination == "parameters"
+    narrowed = routing.selection == "top_k" and routing.unit != "token"
+    gates = "softmax_all" if merges_all else "softmax_selected"
+    if not (merges_all or narrowed) or routing.gates != gates:
+        raise ValueError(
+            f"only a soft mixture of parameters becomes a top-k one; this has selection={routing.selection}, "
+            f"gates={routing.gates}, combination={routing.combination}"
+        )
+    design = replace(routing, selection="top_k", top_k=k, gates="softmax_selected", combination=combination)
+    return change_design(model, LoriiniConfig(**{**model.config.to_dict(), "routing": design}))
+
+
+def router_free(
+    model: LoriiniForCausalLM, node: Any, norm: Any = 2, gates: Any = "softmax_selected"
+) -> LoriiniForCausalLM:
+    """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
+
+    Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
+    only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
+    `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
+    """
+    if model.config.num_experts == 1:
+        raise ValueError("a dense model has no routers to replace; leave it out")
+    if node == "low_rank":
+        raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")
+    routing = model.config.routing
+    if routing.selection == "positive":
+        raise ValueError("every norm is above 0, so that selection=positive takes all experts; leave it out")
+    design = replace(routing, scorer="activation_norm", node=node, norm=norm, gates=gates, balance_bias=0.0)
+    LoriiniConfig(**{**model.config.to_dict(), "routing": design})  # raises where they do not go together
+    model.config.routing = design
+    for layer, mixture in enumerate(model.model.mixtures):
+        mixture.router = Router(model.config.router_settings(layer)).train(model.training)
+    return model

@@ -24,7 +24,7 @@ ADAPTER = "adapter_config.json"
 
 
 def load_model(
-    path: Path, device: str | torch.device | None = None
+    path: str | Path, device: str | torch.device | None = None
 ) -> tuple[LoriiniForCausalLM, PreTrainedTokenizerBase]:
     """Load a RUN, or a Hugging Face folder such as its `model/`, for evaluation.
 
@@ -33,7 +33,7 @@ def load_model(
     `from_transformers`. InputError for other folders and for a device that this machine does not have.
     """
     device = find_device(device)
-    folder = model_folder(path)
+    folder = model_folder(Path(path))
     logging.disable_progress_bar()
     with readable(folder):
         model = read_model(folder)

@@ -26,9 +26,8 @@ from transformers import (
 
 from loriini.model.block import BLOCKS
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.gate_up import GATE_UP, split_gate_up
 from loriini.model.modeling import LoriiniForCausalLM
-from loriini.routing import DESIGNS, Router, RoutingConfig
+from loriini.routing import DESIGNS, RoutingConfig
 
 SHARED = (
     "vocab_size",
@@ -78,8 +77,10 @@ def llama_weights(name: str, weight: Tensor) -> dict[str, Tensor]:
     dense = re.sub(r"\.mlp\.(gate_proj|up_proj|down_proj)\.weight$", r".mlp.experts.\1", name)
     if dense != name:
         return {dense: weight[None]}
-    if name.endswith(GATE_UP):  # theirs (E, 2 F, D)
-        return split_gate_up(name, weight.unflatten(1, (2, -1)))
+    stem, joined, _ = name.rpartition("gate_up_proj")
+    if joined:  # (E, 2 F, D), gate first; the parts share no memory
+        gate, up = weight.chunk(2, dim=1)
+        return {f"{stem}gate_proj": gate.contiguous(), f"{stem}up_proj": up.contiguous()}
     return {name: weight}
 
 
@@ -228,28 +229,4 @@ def read_complete(kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
     if found["missing_keys"]:
         missing = sorted(found["missing_keys"])
         raise ValueError(f"it lacks {len(missing)} tensors, such as {missing[0]}")
-    return model
-
-
-def router_free(
-    model: LoriiniForCausalLM, node: Any, norm: Any = 2, gates: Any = "softmax_selected"
-) -> LoriiniForCausalLM:
-    """Remove the routers of a token-level mixture, in place, and rank experts by their activations.
-
-    Every expert computes up to `node`; a token gets the k experts of highest L1, L2 or L∞ `norm` there, and
-    only these compute the rest (AoE §3.1, appendix A). Gates are the softmax over the chosen norms or
-    `uniform`, which the paper does not say. ValueError for a node or design that does not admit this.
-    """
-    if model.config.num_experts == 1:
-        raise ValueError("a dense model has no routers to replace; leave it out")
-    if node == "low_rank":
-        raise ValueError("node=low_rank is a node of factorised experts, which are trained without a router")
-    routing = model.config.routing
-    if routing.selection == "positive":
-        raise ValueError("every norm is above 0, so that selection=positive takes all experts; leave it out")
-    design = replace(routing, scorer="activation_norm", node=node, norm=norm, gates=gates, balance_bias=0.0)
-    LoriiniConfig(**{**model.config.to_dict(), "routing": design})  # raises where they do not go together
-    model.config.routing = design
-    for layer, mixture in enumerate(model.model.mixtures):
-        mixture.router = Router(model.config.router_settings(layer)).train(model.training)
     return model

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.rendezvous import rendezvous
 
 from loriini.errors import InputError
-from loriini.fields import Count, CountOrZero, check_fields, refuse_first
+from loriini.fields import Conflicts, Count, CountOrZero, check_fields, refuse_first
 from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
@@ -116,13 +116,17 @@ def check_mesh(
     With `document_mask` units longer than a token are each process's documents or their segments, which
     differ in number; a group that shares experts gathers as many from each of its processes.
     """
+    refuse_first(_mesh_conflicts(config, world_size, batch_size))
+    if world_size > 1 and config.experts > 1:
+        refuse_first(_sharing_conflicts(config, model, document_mask))
+
+
+def _mesh_conflicts(config: ParallelConfig, world_size: int, batch_size: int) -> Conflicts:
+    """What processes and batch do not divide."""
     shard, experts = config.shard or world_size, config.experts
     if world_size == 1:
         shard = experts = 1
-    whole = experts > 1 and config.share_experts == "whole"
-    width, routing = model.expert_width, model.routing
-    merges = routing.combination == "parameters" and model.num_experts > 1
-    conflicts = [
+    return [
         (
             shard > world_size or world_size % shard != 0,
             f"parallel.shard is {config.shard}, but {world_size} processes are not a multiple of it; "
@@ -138,6 +142,15 @@ def check_mesh(
             f"batch_size is {batch_size}, not a multiple of the {world_size} processes: change "
             "--batch_size, or how many there are",
         ),
+    ]
+
+
+def _sharing_conflicts(config: ParallelConfig, model: LoriiniConfig, document_mask: bool) -> Conflicts:
+    """Why processes cannot share this model's experts."""
+    experts, routing, width = config.experts, model.routing, model.expert_width
+    whole = config.share_experts == "whole"
+    merges = routing.combination == "parameters" and model.num_experts > 1
+    return [
         (
             not whole and width % experts != 0,
             f"each expert's width is {width}, not a multiple of parallel.experts {experts}; change one",
@@ -153,17 +166,16 @@ def check_mesh(
             "or set parallel.share_experts to width",
         ),
         (
-            experts > 1 and model.num_experts > 1 and routing.unit != "token" and document_mask,
+            model.num_experts > 1 and routing.unit != "token" and document_mask,
             f"parallel.experts is {experts}, and with document_mask the processes that share experts have "
             f"different numbers of {routing.unit}s; set parallel.experts to 1, or document_mask to false",
         ),
         (
-            experts > 1 and model.scored_by_whole_expert,
+            model.scored_by_whole_expert,
             f"routing.node={routing.node} needs every expert whole in each process, and parallel.experts "
             "shares them out; set it to 1, or score by node=low_rank",
         ),
     ]
-    refuse_first(conflicts)
 
 
 def world_size() -> int:

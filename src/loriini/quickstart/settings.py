@@ -17,7 +17,6 @@ from loriini.json_file import read_object
 from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.sources import OnError
-from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN
 from loriini.train.run import Run
 
 
@@ -77,22 +76,14 @@ def claim_folder(settings: Quickstart, out: Path) -> None:
     path = out / "quickstart.json"
     expected = json.loads(json.dumps(asdict(settings)))
     del expected["on_error"]  # a flawed record may be skipped in a job that stopped at it
-    if settings.documents and not is_split(out):
-        expected["split_by"] = SPLIT_BY
     if path.exists():
         found = read_object(path, "choose another --out")
-        found["steps"] = found.get("steps") or None  # the first versions had 0 for the size's
         changed = sorted(name for name in expected if found.get(name) != expected[name])
         if not changed:
             return
         if any(out.glob(f"corpora/*/documents/{MANIFEST}")):  # else nothing was read yet
-            other = ", ".join(changed) if changed != ["split_by"] else "split of documents, by their ids"
+            other = ", ".join(changed)
             raise InputError(f"{path}: this folder holds a job with other {other}; choose another --out")
     elif not is_unused(out):
         raise InputError(f"{out}: exists and is not a quickstart's folder; choose another --out")
     write_json(path, expected)
-
-
-def is_split(out: Path) -> bool:
-    """Whether the documents of both sides are stored in a job's folder."""
-    return all((out / "corpora" / side / "documents" / MANIFEST).exists() for side in (TRAIN, HELDOUT))

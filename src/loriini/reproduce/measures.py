@@ -88,7 +88,7 @@ def training(trial: Trial) -> dict[str, Any]:
                     "values": [m[key] for m in recorded],
                 }
         if "load" in measured:
-            counts = [min(m.get("choices", [0])) for m in routed if "load" in m]
+            counts = [min(m["choices"]) for m in routed if "load" in m]
             measured["load"]["choices"] = thinned(counts)
     return measured
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from loriini.atomic import is_unused, write_json, write_text
+from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
@@ -19,7 +19,7 @@ from loriini.reproduce.scales import Scale
 from loriini.sources import OnError, input_identity, read_documents
 from loriini.sources.document import Document
 from loriini.sources.local_text import collect_local_text
-from loriini.sources.split import HELDOUT, SPLIT_BY, TRAIN, split_documents
+from loriini.sources.split import HELDOUT, TRAIN, split_documents
 from loriini.train.run import Run
 
 MIXED, SHORT, LANGUAGES, WEB = "mixed", "short-documents", "languages", "web"
@@ -37,7 +37,6 @@ MOST_DOMAINS = 32
 HELDOUT_PART = 10
 """One part in so many of the characters is held out."""
 POLL_SECONDS = 1.0
-SPLIT = "split.json"
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,6 @@ class Texts:
             inform("Gathering text from the running Python installation …")
             return collect_local_text()
         most = MOST_DOMAINS * self.scale.characters  # kinds have budgets of their own
-        if not (self.folder / SPLIT).exists():
-            raise InputError(
-                f"{self.folder}: an earlier version split the documents by their ids, and not all of its "
-                "text files exist yet; choose another --out"
-            )
         return split_documents(self.source, most, most // HELDOUT_PART, on_error=self.on_error)
 
     def domains(self, kind: str) -> list[str]:
@@ -131,14 +125,14 @@ class Texts:
             workers=self.workers,
         )
         identity = {**self.identity, "kind": kind, "scale": self.scale.name}
-        with self._locked():
+        with waiting_lock(self.folder):
             prepare_documents(out, lambda drop: self.documents(kind, TRAIN), identity, settings)
         return out.resolve()
 
     def heldout(self, kind: str) -> Path:
         """The held-out documents of a kind of text as JSON lines."""
         path = self.folder / f"{kind}.heldout.jsonl"
-        with self._locked():
+        with waiting_lock(self.folder):
             if not path.exists():
                 lines = (
                     json.dumps({"id": d.id, "text": d.text, "domain": d.domain}) + "\n"
@@ -146,14 +140,6 @@ class Texts:
                 )
                 write_text(path, "".join(lines))
         return path
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the folder's lock; a folder that is new records how its documents are split."""
-        with waiting_lock(self.folder):
-            if self.source and is_unused(self.folder):
-                write_json(self.folder / SPLIT, {"split_by": SPLIT_BY})
-            yield
 
     def amounts(self, kind: str) -> str:
         """Domains, documents and characters of a kind's training and held-out text, in words."""

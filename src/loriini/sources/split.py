@@ -16,8 +16,6 @@ from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
-SPLIT_BY = "text"
-"""What decides the side of a document; the first versions hashed its id."""
 
 
 def split_documents(

@@ -25,7 +25,6 @@ from loriini.atomic import commit, write_json
 from loriini.errors import InputError
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hashes
-from loriini.model.gate_up import copy_gate_up, join_gate_up, saved_name
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.snapshot import check_weights
 from loriini.train.checkpoint_state import NAME, STATE, RunProgress, superseded
@@ -165,7 +164,7 @@ def restore(
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     for name, parameter in model.named_parameters():
-        if any(saved_name(f"optimizer.{part}.{name}", saved) in saved for part in MOMENTS):
+        if any(f"optimizer.{part}.{name}" in saved for part in MOMENTS):
             optimizer.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 **{part: torch.zeros_like(parameter) for part in MOMENTS},
@@ -173,19 +172,16 @@ def restore(
     _allow_single_process()
     wanted = tensors_of(model, optimizer, parallel)
     tensors = {n: t for n, t in wanted.items() if n in saved or not n.startswith("random")}
-    joined = join_gate_up(tensors, saved)
-    read = {**{n: t for n, t in tensors.items() if saved_name(n, saved) == n}, **joined}
     try:
-        check_saved(read, saved)
+        check_saved(tensors, saved)
     except ValueError as error:
         raise InputError(f"{path}: {error}; remove it to resume from an earlier checkpoint") from error
     load(
-        read,
+        tensors,
         storage_reader=reader,
         process_group=parallel.checkpoint_group,
         no_dist=parallel.mesh is None,
     )
-    copy_gate_up(joined, tensors)
     if f"random.{parallel.rank}" in tensors:
         torch.set_rng_state(tensors[f"random.{parallel.rank}"])
     if f"random_of_device.{parallel.rank}" in tensors:
@@ -201,12 +197,9 @@ def read_weights(path: Path, model: nn.Module) -> None:
     reader = HuggingFaceStorageReader(str(path))
     saved = reader.read_metadata().state_dict_metadata
     wanted = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    joined = join_gate_up(wanted, saved)
-    read = {**{name: t for name, t in wanted.items() if saved_name(name, saved) == name}, **joined}
-    check_saved(read, saved)
+    check_saved(wanted, saved)
     _allow_single_process()
-    load(read, storage_reader=reader, no_dist=True)
-    copy_gate_up(joined, wanted)
+    load(wanted, storage_reader=reader, no_dist=True)
     check_weights(model)
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -62,18 +61,13 @@ def read_state(path: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def score_of(state: Mapping[str, Any]) -> Any:
-    """The evaluation's score in a `state.json`; earlier versions called it `loss`."""
-    return state.get("score", state.get("loss"))
-
-
 def superseded(written: Path, keep: int) -> list[Path]:
     """The checkpoints to drop: all but the last `keep` up to the one just written, and the best-scored one.
 
     Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
     found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
-    scores = {path: score_of(read_state(path)) for path in found}
+    scores = {path: read_state(path).get("score") for path in found}
     scored = [
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
     ]
@@ -107,11 +101,11 @@ def read_progress(path: Path) -> RunProgress:
     values = read_state(path).get("progress")
     if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
-    amounts = tuple(map(tuple, values.pop("amounts", ())))  # absent in earlier versions
+    if values.keys() != {field.name for field in fields(RunProgress)}:
+        raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
+    amounts = tuple(map(tuple, values.pop("amounts")))
     if any(mismatch(value, CountOrZero) for value in values.values()):
         raise ValueError(f"{STATE} holds no counts")
-    if values.keys() | {"amounts"} != {field.name for field in fields(RunProgress)}:
-        raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
     if mismatch(amounts, Amounts) or len(set(map(len, amounts))) > 1:
         raise ValueError(f"{STATE} has amounts that are no numbers by layer and expert")
     progress = RunProgress(**values, amounts=amounts)

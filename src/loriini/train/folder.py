@@ -123,9 +123,8 @@ def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = 
 def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
     found = newest_checkpoint(out / "checkpoints")
-    settings = read_state(found[0]).get("run") if found else None
-    if found and settings is not None:  # earlier versions did not record them
-        written = run_of_json(settings, found[0] / STATE)
+    if found:
+        written = run_of_json(read_state(found[0]).get("run"), found[0] / STATE)
         if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
             raise InputError(
                 f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "

@@ -26,7 +26,7 @@ KINDS: dict[str, Any] = {
 }
 """The types of a step's fields that are read again."""
 NUMBERS = ("loss", "auxiliary_loss", "gradient_norm", "learning_rate", "mfu", "peak_memory_bytes")
-"""Fields that are numbers, or null; NaN in earlier versions."""
+"""Fields that are numbers, or null where there is none."""
 ARRAYS = frozenset(
     {"active", "load", "choices", "mean_gates", "activation_norms"}
     | {"load_entropy", "gate_entropy", "confidence_entropy"}

@@ -180,13 +180,8 @@ class Run:
     def from_dict(cls, values: dict[str, Any]) -> "Run":
         """The run of a JSON object; unknown fields are ignored, absent ones take their defaults.
 
-        Versions without `model.recompute_merge` kept the merged weights, and those without `watch.trackers`
-        called them `sinks`. Raises InputError, ValueError or TypeError for values that no run has.
+        Raises InputError, ValueError or TypeError for values that no run has.
         """
-        if isinstance(values.get("model"), dict):
-            values = {**values, "model": {"recompute_merge": False, **values["model"]}}
-        if isinstance(watch := values.get("watch"), dict) and "sinks" in watch:
-            values = {**values, "watch": {"trackers": watch["sinks"], **watch}}
         run: Run = value_from_json(cls, values)
         return run
 
@@ -291,7 +286,7 @@ def _beyond_a_copy(routing: RoutingConfig) -> str:
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
-    """The run of a `run.json`, of this version or an earlier one, and the whole JSON object.
+    """The run of a `run.json`, and the whole JSON object.
 
     Raises InputError for a file that is not a run's.
     """
