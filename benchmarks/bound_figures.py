@@ -103,6 +103,33 @@ def bound_text(experiment: Row) -> str:
     )
 
 
+def group_text(experiment: Row) -> str:
+    """Products of groups of rows whose numbers differ in every step, in three ways."""
+    ways = list(experiment["cases"][0]["ms"])
+    head = ("E", "width", *(f"{way}, ms" for way in ways), "rounded to grouped_mm", "of rounds")
+    lines = [
+        [
+            str(case["experts"]),
+            f"{case['width']:,}",
+            *(f"{case['ms'][way]:.0f}" for way in ways),
+            f"{case['ratio']:.2f}",
+            f"{case['least']:.2f} to {case['greatest']:.2f}",
+        ]
+        for case in experiment["cases"]
+    ]
+    where = machine_text(experiment["machine"], experiment["machine"]["precision"], experiment["date"])
+    return (
+        "### Products with each expert's rows\n\n"
+        "In designs that select experts every expert gets another number of rows in every step. oneDNN, by "
+        "which a CPU multiplies in bfloat16, compiles a product for every new number, and that takes longer "
+        "than the product. So the package rounds: a product runs on into the next expert's rows, whose own "
+        "product overwrites what it put there, and there are eight numbers of rows from one power of two to "
+        f"the next. Forward and backward of one matrix and {experiment['rows']:,} rows, the numbers drawn "
+        "anew in every round (`benchmarks/groups.py`):\n\n"
+        f"{markdown(head, lines)}\n\nMeasured on {where}."
+    )
+
+
 def product_text(experiment: Row) -> str:
     """The products of a matrix by each segment's own weights, beside those by one weight."""
     head = ("product", "own weights, ms", "one weight, ms", "extra bytes at copy speed, ms")

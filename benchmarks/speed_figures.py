@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bound_figures import bound_section, bound_text, product_text, roofline
+from bound_figures import bound_section, bound_text, group_text, product_text, roofline
 from loriini.analyze.plots import DENSE_COLOR, GREY, LESS, MIXTURE_COLOR, picture
 from loriini.analyze.wording import listing
 from pages import Part, machine_text, markdown
@@ -284,6 +284,7 @@ PARTS = {
     "memory": Part("bench", memory_table, "speed_memory", "Memory of a step by part", memory),
     "bounds": Part("roofline", bound_text, "speed_roofline", "The bound of a step by group", roofline),
     "products": Part("products", product_text),
+    "groups": Part("groups", group_text),
     "bounds-cpu": Part("roofline_cpu", bound_section),
 }
 """By the name of their place in the page."""

@@ -96,6 +96,23 @@ def test_a_section_is_there_once_its_results_are(tmp_path: Path) -> None:
     assert "### A CPU with its measured peaks, milliseconds\n\n| E |" in page.read_text()
 
 
+def test_groups_are_multiplied_alike_in_all_ways() -> None:
+    groups = script("groups")
+    x, weight = torch.randn(48, 16).to(torch.bfloat16), torch.randn(4, 8, 16).to(torch.bfloat16)
+    ends = groups.random_ends(4, 48, np.random.default_rng(0))
+    assert ends.tolist() == sorted(ends.tolist())
+    assert ends[-1] == 48
+    expected, *others = (multiply(x, weight, ends) for multiply in groups.WAYS.values())
+    for found in others:
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.05)
+    measured = groups.measure(TINY, rounds=2, warmup=0)
+    assert [case["experts"] for case in measured["cases"]] == [*TINY.mixtral_experts, TINY.mixtral_experts[0]]
+    assert all(case["least"] <= case["ratio"] <= case["greatest"] for case in measured["cases"])
+    machine = {"processor": "CPU", "cores": 2, "precision": "bf16", "torch": "2"}
+    text = script("bound_figures").group_text({**measured, "machine": machine, "date": "now"})
+    assert text.count("\n| ") == 2 + len(measured["cases"])
+
+
 def test_products_are_measured_in_both_ways() -> None:
     products = script("products")
     for own, one in products.operations(replace(TINY, segment_length=64)).values():  # a single segment

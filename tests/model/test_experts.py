@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.affine import affine_by_unit, grouped_linear, grouped_linear_loop
+from loriini.model.affine import affine_by_unit
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -156,12 +156,6 @@ def test_sparse_experts_equal_their_twin(
     assert_twins(
         module, module.by_outputs, lambda x, g: by_outputs_loop(module, x, g * chosen_gates), x, gates
     )
-
-
-def test_grouped_kernel_equals_one_product_per_expert() -> None:
-    x, weight = torch.randn(9, 16), torch.randn(4, 8, 16)
-    ends = torch.tensor([0, 5, 5, 9], dtype=torch.int32)
-    torch.testing.assert_close(grouped_linear(x, weight, ends), grouped_linear_loop(x, weight, ends))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -67,6 +67,20 @@ CORE = (
         "tests/model/test_pretrained.py",
     ),
     Mutation(
+        "the last experts get the rows before theirs",
+        "model/grouped.py",
+        "(x_PD[first:last] @ weight_EDO[expert])[start - first : end - first]",
+        "(x_PD[first:last] @ weight_EDO[expert])[: end - start]",
+        "tests/model/test_grouped.py",
+    ),
+    Mutation(
+        "a weight's gradient counts the rows of other experts",
+        "model/grouped.py",
+        "dy_RO = dy_PO.new_zeros(last - first, dy_PO.shape[1])",
+        "dy_RO = dy_PO[first:last].clone()",
+        "tests/model/test_grouped.py",
+    ),
+    Mutation(
         "a segment is routed by itself",
         "routing/pooling.py",
         "pooled_BND = torch.cat([first_BD[:, None], means_BND[:, :-1]], dim=1)",

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear, one_hot
 
 from loriini.model import merge_kernels
+from loriini.model.grouped import grouped_linear
 
 
 class Affine(Protocol):
@@ -160,7 +161,8 @@ def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
     """An affine map of pairs sorted by expert, each by its expert's weight and bias."""
 
     def affine(x_PD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
-        y_PO = grouped_linear(x_PD, weight_EOD, ends_E)
+        dtype = product_dtype(weight_EOD)
+        y_PO = grouped_linear(x_PD.to(dtype), weight_EOD.to(dtype), ends_E)
         if bias_EO is None:
             return y_PO
         # A product with one-hot rows: the gradient of indexing would add many rows to few experts.
@@ -168,29 +170,6 @@ def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
         return y_PO + chosen_PE @ bias_EO
 
     return affine
-
-
-def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """Rows sorted by expert, each times its expert's weight: x W_eᵀ; (P, O).
-
-    `ends_E` (int32) is where each expert's rows end; the last is P. Uses torch's grouped kernel where it
-    supports the dtype and rows are multiples of 16 bytes, else one product per expert.
-    """
-    dtype = product_dtype(weight_EOD)
-    x_PD, weight_EOD = x_PD.to(dtype), weight_EOD.to(dtype)
-    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
-    supported = x_PD.dtype == torch.bfloat16 or (
-        x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only
-    )
-    if aligned and supported:
-        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
-    return grouped_linear_loop(x_PD, weight_EOD, ends_E)
-
-
-def grouped_linear_loop(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
-    """The naive twin of the grouped kernel: one product per expert."""
-    rows_E = x_PD.tensor_split(ends_E[:-1].cpu().long())
-    return torch.cat([x @ w.T for x, w in zip(rows_E, weight_EOD, strict=True)])
 
 
 def affine_by_all(x: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:

@@ -1,0 +1,111 @@
+"""Products of rows sorted by expert whose numbers differ in every step, as in top-k: three ways.
+
+python benchmarks/groups.py --results benchmarks/results/groups.json
+
+Forward and backward of one matrix. `rounded` is the package's on a CPU in bfloat16, `grouped_mm` torch's,
+`loop` the naive twin. All ways get the same numbers of rows in a round, and others in the next; the first
+rounds, in which every way compiles, do not count.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from loriini.bench.models import bench_run, run_config
+from loriini.bench.sizes import BenchSize, bench_size
+from loriini.hardware import keep_freed_memory
+from loriini.model.grouped import grouped_linear_loop, rounded_groups
+from measuring import write_results
+
+ROUNDS, WARMUP = 20, 12
+EVENNESS = 20.0
+"""Of the Dirichlet distribution of experts' shares: standard deviations of a fifth of the even share."""
+
+
+def torch_groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+    """torch's grouped product."""
+    return torch.nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
+
+
+WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "rounded": rounded_groups,
+    "grouped_mm": torch_groups,
+    "loop": grouped_linear_loop,
+}
+
+
+def sizes(size: BenchSize) -> list[tuple[int, int]]:
+    """Experts and their widths: those of top-2, and AoE's wider ones of as many parameters."""
+    few, width = size.mixtral_experts[0], size.shape.intermediate_size
+    wider = run_config(bench_run(size, "aoe", few, low_rank=size.low_ranks[0])).expert_width
+    return [*((experts, width) for experts in size.mixtral_experts), (few, wider)]
+
+
+def random_ends(experts: int, rows: int, random: np.random.Generator) -> Tensor:
+    """Where experts' rows end; their shares are from a Dirichlet distribution."""
+    shares_E = random.dirichlet(np.full(experts, EVENNESS))
+    return torch.from_numpy(random.multinomial(rows, shares_E).cumsum()).to(torch.int32)
+
+
+def measure(size: BenchSize, rounds: int = ROUNDS, warmup: int = WARMUP) -> dict[str, Any]:
+    """Median milliseconds of each way, for each number of experts and width, and the ratios to grouped_mm."""
+    keep_freed_memory()
+    rows = 2 * size.sparse_batch_size * size.length  # of top-2
+    return {
+        "rows": rows,
+        "rounds": rounds,
+        "cases": [of_size(e, w, size.shape.hidden_size, rows, rounds, warmup) for e, w in sizes(size)],
+    }
+
+
+def of_size(experts: int, width: int, hidden: int, rows: int, rounds: int, warmup: int) -> dict[str, Any]:
+    """One number of experts and width."""
+    random = np.random.default_rng(0)
+    x_PD = torch.randn(rows, hidden).to(torch.bfloat16).requires_grad_()
+    weight_EOD = torch.randn(experts, width, hidden).to(torch.bfloat16).requires_grad_()
+    dy_PO = torch.randn(rows, width).to(torch.bfloat16)
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    for i in range(warmup + rounds):
+        ends_E = random_ends(experts, rows, random)
+        for name in in_turn(list(WAYS), i):
+            started = time.perf_counter()
+            torch.autograd.grad(WAYS[name](x_PD, weight_EOD, ends_E), (x_PD, weight_EOD), dy_PO)
+            if i >= warmup:
+                seconds[name].append(time.perf_counter() - started)
+    ratios = sorted(a / b for a, b in zip(seconds["grouped_mm"], seconds["rounded"], strict=True))
+    return {
+        "experts": experts,
+        "width": width,
+        "ms": {name: 1e3 * median(own) for name, own in seconds.items()},
+        "ratio": median(ratios),
+        "least": ratios[0],
+        "greatest": ratios[-1],
+    }
+
+
+def in_turn(names: Sequence[str], i: int) -> Sequence[str]:
+    """The names, in the opposite order every other time."""
+    return names if i % 2 == 0 else names[::-1]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--results", type=Path)
+    results = parser.parse_args().results
+    found = measure(bench_size())
+    for case in found["cases"]:
+        print(case)
+    if results:
+        write_results(results, **found)
+
+
+if __name__ == "__main__":
+    main()
