@@ -124,8 +124,8 @@ def group_text(experiment: Row) -> str:
         "which a CPU multiplies in bfloat16, compiles a product for every new number, and that takes longer "
         "than the product. So the package rounds: a product runs on into the next expert's rows, whose own "
         "product overwrites what it put there, and there are eight numbers of rows from one power of two to "
-        f"the next. Forward and backward of one matrix and {experiment['rows']:,} rows, the numbers drawn "
-        "anew in every round (`benchmarks/groups.py`):\n\n"
+        f"the next. Forward and backward of two matrices and {experiment['rows']:,} rows, the numbers "
+        "drawn anew for every way in every round (`benchmarks/groups.py`):\n\n"
         f"{markdown(head, lines)}\n\nMeasured on {where}."
     )
 

@@ -2,9 +2,9 @@
 
 python benchmarks/groups.py --results benchmarks/results/groups.json
 
-Forward and backward of one matrix. `rounded` is the package's on a CPU in bfloat16, `grouped_mm` torch's,
-`loop` the naive twin. All ways get the same numbers of rows in a round, and others in the next; the first
-rounds, in which every way compiles, do not count.
+Forward and backward of two matrices, up and down. `rounded` is the package's on a CPU in bfloat16,
+`grouped_mm` torch's, `loop` the naive twin. Every way draws its own numbers of rows in every round: what one
+compiles, another with the same numbers would find. The first rounds do not count.
 """
 
 import argparse
@@ -68,15 +68,17 @@ def measure(size: BenchSize, rounds: int = ROUNDS, warmup: int = WARMUP) -> dict
 def of_size(experts: int, width: int, hidden: int, rows: int, rounds: int, warmup: int) -> dict[str, Any]:
     """One number of experts and width."""
     random = np.random.default_rng(0)
-    x_PD = torch.randn(rows, hidden).to(torch.bfloat16).requires_grad_()
-    weight_EOD = torch.randn(experts, width, hidden).to(torch.bfloat16).requires_grad_()
-    dy_PO = torch.randn(rows, width).to(torch.bfloat16)
+    x_PD, dy_PD = torch.randn(2, rows, hidden).to(torch.bfloat16)
+    up_EFD = torch.randn(experts, width, hidden).to(torch.bfloat16)
+    down_EDF = torch.randn(experts, hidden, width).to(torch.bfloat16)
+    inputs = [each.requires_grad_() for each in (x_PD, up_EFD, down_EDF)]
     seconds: dict[str, list[float]] = {name: [] for name in WAYS}
     for i in range(warmup + rounds):
-        ends_E = random_ends(experts, rows, random)
         for name in in_turn(list(WAYS), i):
+            multiply, ends_E = WAYS[name], random_ends(experts, rows, random)
             started = time.perf_counter()
-            torch.autograd.grad(WAYS[name](x_PD, weight_EOD, ends_E), (x_PD, weight_EOD), dy_PO)
+            y_PD = multiply(multiply(x_PD, up_EFD, ends_E), down_EDF, ends_E)
+            torch.autograd.grad(y_PD, inputs, dy_PD)
             if i >= warmup:
                 seconds[name].append(time.perf_counter() - started)
     ratios = sorted(a / b for a, b in zip(seconds["grouped_mm"], seconds["rounded"], strict=True))

@@ -4,8 +4,8 @@ python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/
 
 Every design, by default all causal ones, is trained once with each rate, and with further ones where the
 best is at the edge; the one with the lowest training loss is trained with other seeds, by which designs are
-compared. Held-out text is used only then. `figures.py` makes docs/leaderboard.md
-of the results.
+compared. Held-out text is used only then. No design has a dense warm-up there, which many could not have;
+those that can are trained once more with it. `figures.py` makes docs/leaderboard.md of the results.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from ranking import is_told_labels, of_equal_size
 from tuning import FIRST_SEED, RATE, Tried, add_options, for_few_steps, sweep, tuned_results
 
 CAUSAL = tuple(name for name, design in DESIGNS.items() if design.causality != "none")
+WARMUP = "warmup.dense_share"
 RATES = ("2e-3", "4e-3", "8e-3")
 """At which designs are compared by training loss; at equal tokens it is by perplexity."""
 KEPT = (
@@ -60,9 +61,16 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tuned_cells(design: str, rates: Sequence[str], corpus: Path, steps: int, batch_size: int) -> list[Cell]:
-    """A design with every rate and the first seed; label routing has an expert for each domain."""
-    base = replace(quickstart_run("lory", "small", steps, 0), corpus=(corpus,), batch_size=batch_size)
+def tuned_cells(
+    design: str, rates: Sequence[str], corpus: Path, steps: int, batch_size: int, dense_share: float = 0.0
+) -> list[Cell]:
+    """A design with every rate and the first seed; label routing has an expert for each domain.
+
+    Its dense warm-up is `dense_share` of the steps if it admits one, else none.
+    """
+    base = quickstart_run("lory", "small", steps, 0)
+    warmup = replace(base.warmup, dense_share=dense_share)
+    base = replace(base, corpus=(corpus,), batch_size=batch_size, warmup=warmup)
     labels = len(open_corpus(corpus).instances.label_names)
     overrides = [f"--model.num_experts={labels}"] if design == "label" else []
     cells = make_cells([design], base, overrides, {RATE: list(rates)}, seeds=1)
@@ -105,6 +113,58 @@ def against(
     return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
 
 
+def warmed_cells(best: Sequence[Cell], corpus: Path, steps: int, batch_size: int) -> list[Cell]:
+    """Of those that admit a dense warm-up, the cells with it, and with the same rate."""
+    share = quickstart_run("lory", "small").warmup.dense_share
+    found = []
+    for cell in best:
+        design = cell.run.name
+        (warm,) = tuned_cells(design, [cell.settings[RATE]], corpus, steps, batch_size, share)
+        if warm.run.warmup.dense_share:
+            settings = {**warm.settings, WARMUP: str(share)}
+            found.append(replace(warm, variant=f"{design} warmed up", settings=settings))
+    return found
+
+
+def warmup_results(
+    trials: Sequence[Trial], warm: Sequence[Trial], evaluation: EvaluationSettings, cache: Path
+) -> dict[str, Any]:
+    """What a dense warm-up changes: of each design in `warm` its share and perplexity.
+
+    The `difference` is to the same design without it, `to_first` to the first design; `trials` are those
+    without.
+    """
+    cold, found = by_design(trials), {}
+    first = next(iter(cold.values()))
+    for design, own in by_design(warm).items():
+        found[design] = {"dense_share": own[0].cell.run.warmup.dense_share}
+        for name, others in (("difference", cold[design]), ("to_first", first)):
+            variant = measure_trials([*others, *own], evaluation, {}, cache)["variants"][1]
+            if "difference" in variant:
+                found[design] |= {
+                    "perplexity": variant["perplexity"][OVERALL],
+                    name: variant["difference"][OVERALL],
+                }
+    return found
+
+
+def without_seconds(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The results but for those at equal seconds: trainings share the machine with one another."""
+    variants = [
+        {**v, "equal": {axis: one for axis, one in v["equal"].items() if axis != "seconds"}}
+        if "equal" in v
+        else v
+        for v in found["variants"]
+    ]
+    return {**found, "variants": variants}
+
+
+def with_seeds(cells: Sequence[Cell], experiment: Experiment) -> list[Cell]:
+    """The cells with every seed that is reported."""
+    seeds = range(FIRST_SEED, FIRST_SEED + experiment.seeds)
+    return [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in cells]
+
+
 def main() -> None:
     """Sweep, train the best with all seeds, evaluate, and write results and report."""
     arguments = parse()
@@ -121,22 +181,24 @@ def main() -> None:
         cache,
     )
     best = best_cells(swept, tried)
-    seeds = range(FIRST_SEED, FIRST_SEED + experiment.seeds)
-    cells = [replace(cell, run=replace(cell.run, seed=seed)) for seed in seeds for cell in best]
+    cells = with_seeds(best, experiment)
     trials = place_cells(cells, runs)
     train(trials, experiment.jobs)
     evaluation = experiment.evaluation(arguments.instances)
     found = measure_trials(trials, evaluation, {}, cache)
     print(write_comparison({**found, **experiment.about}, experiment.out))
     best_design = leader(found["variants"])
+    warm = place_cells(with_seeds(warmed_cells(best, corpus, *sizes), experiment), runs)
+    train(warm, experiment.jobs)
     results = {
         "experiment": "leaderboard",
-        **tuned_results(experiment, found, KEPT, arguments.rates, tried, cells[0].run),
+        **tuned_results(experiment, without_seconds(found), KEPT, arguments.rates, tried, cells[0].run),
         "causal": list(CAUSAL),
         "leader": {"design": best_design, "differences": against(trials, best_design, evaluation, cache)},
         "narrowed": {
             design: narrow(own, evaluation) for design, own in by_design(filter(is_soft, trials)).items()
         },
+        "warmed": warmup_results(trials, warm, evaluation, cache),
     }
     experiment.write(results)
 

@@ -5,19 +5,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from loriini.analyze.wording import duration, large, listing
+from leaderboard_tables import (
+    baseline,
+    budget_note,
+    budget_table,
+    by_perplexity,
+    domain_table,
+    narrowed,
+    perplexity_table,
+    warmed,
+)
+from loriini.analyze.wording import large, listing
 from loriini.compare.report import verdict_of
-from loriini.compare.results import EQUAL_ACTIVE, unequal_warmups
-from loriini.compare.sections import difference_cells, estimate, first_segments, signed
+from loriini.compare.results import EQUAL_ACTIVE
+from loriini.compare.sections import first_segments
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
-from loriini.recipes.small import quickstart_run
 from pages import (
     between,
     command_line,
     edges,
     make_it,
-    markdown,
     rate_table,
     scored_on,
     seeds_text,
@@ -34,15 +42,17 @@ HEAD = """# Leaderboard
 Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
 
 Causal designs on the same text: domains and languages together in one corpus. Designs whose experts depend \
-on later tokens are not here: their losses do not compare.
+on later tokens are not here: their losses do not compare. None has a dense warm-up but where it is said: \
+many could not have one.
 """
 COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
 BUDGETS_DECIDE_NOTHING = (
-    "- At equal FLOPs and at equal seconds no leader is named: a design that spends more a step is compared "
-    "before its learning rate has fallen. [Below](#equal-tokens-flops-and-seconds) are the training losses."
+    "- At equal FLOPs no leader is named: a design that spends more a step is compared before its learning "
+    "rate has fallen. [Below](#equal-tokens-and-flops) are the training losses. Seconds are not compared "
+    "here: trainings shared a machine ([speed](speed.md))."
 )
 
 
@@ -58,12 +68,13 @@ def body(results: Row) -> Iterable[str]:
     return (
         measured(results),
         made_with(results),
-        *(f"- {remark}\n" for remark in remarks(results)),
+        *(f"- {remark}\n" for remark in results["remarks"]),
         chosen_rates(results),
         "## Leaders of this comparison\n",
         told_labels(results["variants"]),
         f"- {advice(results)}",
         BUDGETS_DECIDE_NOTHING,
+        *helped_by_warmup(results),
         "",
         caution(results),
         self_routed(results),
@@ -76,10 +87,11 @@ def body(results: Row) -> Iterable[str]:
         domain_table(results),
         "",
         "Perplexity, means over seeds.\n",
-        "## Equal tokens, FLOPs and seconds\n",
+        "## Equal tokens and FLOPs\n",
         budget_table(results),
         "",
         budget_note(results),
+        *warmed(results),
         *narrowed(results),
         "## Learning rates\n",
         rate_table("", results["tried"].items()),
@@ -168,6 +180,20 @@ def advice(results: Row) -> str:
     return f"{said}; the intervals do not tell it apart from {listing(unclear)}; {told}."
 
 
+def helped_by_warmup(results: Row) -> list[str]:
+    """Which designs a dense warm-up makes better."""
+    differences = {
+        name: each["difference"] for name, each in results["warmed"].items() if "difference" in each
+    }
+    better = [n for n, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "better"]
+    if not better:
+        return []
+    return [
+        f"- With a dense warm-up these are better than without, of {len(differences)} that admit one: "
+        f"{listing(better)} ([by how much](#what-a-dense-warm-up-changes))."
+    ]
+
+
 def caution(results: Row) -> str:
     """What the sentences rest on."""
     return (
@@ -188,13 +214,6 @@ def self_routed(results: Row) -> str:
     return f"{said} {length} Held-out perplexity does not count it.\n" if said else ""
 
 
-def remarks(results: Row) -> list[str]:
-    """What makes designs unequal. Results from before runs recorded their dense warm-up lack that remark."""
-    designs = [v["design"] for v in results["variants"] if v["design"] != "dense"]
-    cells = [{"name": d, "dense_share": quickstart_run(d, "small").warmup.dense_share} for d in designs]
-    return list(dict.fromkeys([*results.get("remarks", ()), *unequal_warmups(cells)]))
-
-
 def told_labels(variants: Sequence[Row]) -> str:
     """Who knows more than the tokens, and the best of the others."""
     told = [v for v in variants if is_told_labels(v["design"])]
@@ -210,42 +229,6 @@ def told_labels(variants: Sequence[Row]) -> str:
         "not a choice where domains are unknown. Of those that see tokens alone, "
         f"{best['design']} has the lowest perplexity{compared}.\n"
     )
-
-
-def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
-    """Variants that have a value, the lowest first."""
-    return sorted((v for v in variants if value(v) is not None), key=value)
-
-
-def by_perplexity(variants: Sequence[Row]) -> list[Row]:
-    return ranked(variants, lambda v: v["perplexity"][OVERALL]["mean"] if "perplexity" in v else None)
-
-
-def perplexity_table(results: Row, among: Sequence[Row]) -> str:
-    """Designs by held-out perplexity, with differences from the first and from the leader."""
-    base, leader = baseline(results), results["leader"]["design"]
-    of_leader = results["leader"]["differences"]
-    leaders = [] if leader == base or is_told_labels(leader) else [leader]
-    rows = [
-        [
-            v["design"],
-            estimate(v["perplexity"][OVERALL]),
-            *cells_of(v.get("difference", {}).get(OVERALL)),
-            *(cell for _ in leaders for cell in cells_of(of_leader.get(v["design"]))),
-            large(v["parameters"]["active"]),
-            large(v["parameters"]["total"]),
-        ]
-        for v in by_perplexity(among)
-    ]
-    head = ["", "perplexity"]
-    for name in (base, *leaders):
-        head += [f"relative to {name}", "over seeds", "over held-out text"]
-    return markdown([*head, "active", "parameters"], rows)
-
-
-def cells_of(difference: Row | None) -> Sequence[str]:
-    """A difference and its two intervals, or as many empty cells."""
-    return difference_cells(difference) if difference else ("", "", "")
 
 
 def apart(results: Row) -> list[str]:
@@ -265,11 +248,6 @@ def apart(results: Row) -> list[str]:
     ]
 
 
-def baseline(results: Row) -> str:
-    """The first design, which the others are compared with."""
-    return str(results["variants"][0]["design"])
-
-
 def verdicts(results: Row) -> str:
     """Who is better and worse than the first design."""
     groups: dict[str, list[str]] = {"better": [], "worse": [], "no clear difference": []}
@@ -278,73 +256,3 @@ def verdicts(results: Row) -> str:
             groups[verdict_of(v)].append(v["design"])
     said = [f"{kind}: {listing(names)}" for kind, names in groups.items() if names]
     return f"Compared with {baseline(results)}, where both intervals agree: {'; '.join(said)}.\n"
-
-
-def domain_table(results: Row) -> str:
-    """Perplexity by domain."""
-    variants = by_perplexity(of_equal_size(results["variants"])) + by_perplexity(
-        of_other_size(results["variants"])
-    )
-    domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
-    rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
-    return markdown(["", *domains], rows)
-
-
-def narrowed(results: Row) -> list[str]:
-    """Soft mixtures that keep fewer experts of a unit."""
-    rows = [
-        [design, str(v["experts"]), estimate(v["perplexity"]), *cells_of(v.get("difference"))]
-        for design, variants in results.get("narrowed", {}).items()
-        for v in variants
-    ]
-    if not rows:
-        return []
-    return [
-        "## From soft to top-k\n",
-        markdown(["", "experts", "perplexity", "to all", "over seeds", "over held-out text"], rows),
-        "",
-        "A soft mixture that merges only the likeliest experts of each segment, as "
-        "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "
-        "training. Compare with top-k designs trained as such, above.\n",
-    ]
-
-
-def budget_table(results: Row) -> str:
-    """Training loss at the budgets that all spent."""
-    variants = ranked(
-        [v for v in results["variants"] if "equal" in v], lambda v: v["equal"]["flops"]["loss"]["mean"]
-    )
-    rows = []
-    for v in sorted(variants, key=is_counted, reverse=True):
-        row = [v["design"]]
-        for axis in ("tokens", "flops", "seconds"):
-            if axis == "flops" and not is_counted(v):
-                row += ["", ""]
-                continue
-            equal = v["equal"][axis]
-            row += [estimate(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
-        rows.append(row)
-    to = f"to {baseline(results)}"
-    return markdown(["", "equal tokens", to, "equal FLOPs", to, "equal seconds", to], rows)
-
-
-def budget_note(results: Row) -> str:
-    """What the budgets are, and who cannot be compared by training loss."""
-    equal = next(v["equal"] for v in results["variants"] if "equal" in v)
-    left_out = [v["design"] for v in results["variants"] if v["training_causality"] == "none"]
-    amounts = (
-        f"{large(equal['tokens']['budget'])} tokens, {large(equal['flops']['budget'])} FLOPs and "
-        f"{duration(equal['seconds']['budget'])}"
-    )
-    left_open = [v["design"] for v in results["variants"] if "equal" in v and not is_counted(v)]
-    uncounted = (
-        f" FLOPs of {listing(left_open)} count all experts, though tokens may select fewer: no rank at equal "
-        "FLOPs."
-    )
-    hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
-    return (
-        f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
-        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
-        f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
-        f"{hidden if left_out else ''}\n"
-    )

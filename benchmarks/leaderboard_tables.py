@@ -1,0 +1,146 @@
+"""The tables of docs/leaderboard.md."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from loriini.analyze.wording import large, listing
+from loriini.compare.sections import difference_cells, estimate, signed
+from loriini.evaluate.intervals import OVERALL
+from pages import markdown
+from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
+
+Row = Mapping[str, Any]
+KINDS = ("over seeds", "over held-out text")
+
+
+def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
+    """Variants that have a value, the lowest first."""
+    return sorted((v for v in variants if value(v) is not None), key=value)
+
+
+def by_perplexity(variants: Sequence[Row]) -> list[Row]:
+    return ranked(variants, lambda v: v["perplexity"][OVERALL]["mean"] if "perplexity" in v else None)
+
+
+def perplexity_table(results: Row, among: Sequence[Row]) -> str:
+    """Designs by held-out perplexity, with differences from the first and from the leader."""
+    base, leader = baseline(results), results["leader"]["design"]
+    of_leader = results["leader"]["differences"]
+    leaders = [] if leader == base or is_told_labels(leader) else [leader]
+    rows = [
+        [
+            v["design"],
+            estimate(v["perplexity"][OVERALL]),
+            *cells_of(v.get("difference", {}).get(OVERALL)),
+            *(cell for _ in leaders for cell in cells_of(of_leader.get(v["design"]))),
+            large(v["parameters"]["active"]),
+            large(v["parameters"]["total"]),
+        ]
+        for v in by_perplexity(among)
+    ]
+    head = ["", "perplexity"]
+    for name in (base, *leaders):
+        head += [f"relative to {name}", "over seeds", "over held-out text"]
+    return markdown([*head, "active", "parameters"], rows)
+
+
+def cells_of(difference: Row | None) -> Sequence[str]:
+    """A difference and its two intervals, or as many empty cells."""
+    return difference_cells(difference) if difference else ("", "", "")
+
+
+def baseline(results: Row) -> str:
+    """The first design, which the others are compared with."""
+    return str(results["variants"][0]["design"])
+
+
+def domain_table(results: Row) -> str:
+    """Perplexity by domain."""
+    variants = by_perplexity(of_equal_size(results["variants"])) + by_perplexity(
+        of_other_size(results["variants"])
+    )
+    domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
+    rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
+    return markdown(["", *domains], rows)
+
+
+def warmed(results: Row) -> list[str]:
+    """The designs that admit a dense warm-up, with it."""
+    cold = {v["design"]: v["perplexity"][OVERALL] for v in by_perplexity(results["variants"])}
+    rows = [
+        [
+            *(design, estimate(without), estimate(warm["perplexity"])),
+            *cells_of(warm.get("difference")),
+            *cells_of(warm.get("to_first")),
+        ]
+        for design, without in cold.items()
+        if "perplexity" in (warm := results["warmed"].get(design, {}))
+    ]
+    if not rows:
+        return []
+    share = next(iter(results["warmed"].values()))["dense_share"]
+    return [
+        "## What a dense warm-up changes\n",
+        markdown(["", "without", "with", "change", *KINDS, f"relative to {baseline(results)}", *KINDS], rows),
+        "",
+        f"Perplexity without and with a dense warm-up of {share:.0%} of the steps, of the designs that admit "
+        "one, at the learning rate chosen without it. Everything else on this page is without. The steps are "
+        "few: at the start of longer trainings, warm-up may matter less.\n",
+    ]
+
+
+def narrowed(results: Row) -> list[str]:
+    """Soft mixtures that keep fewer experts of a unit."""
+    rows = [
+        [design, str(v["experts"]), estimate(v["perplexity"]), *cells_of(v.get("difference"))]
+        for design, variants in results.get("narrowed", {}).items()
+        for v in variants
+    ]
+    if not rows:
+        return []
+    return [
+        "## From soft to top-k\n",
+        markdown(["", "experts", "perplexity", "to all", "over seeds", "over held-out text"], rows),
+        "",
+        "A soft mixture that merges only the likeliest experts of each segment, as "
+        "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "
+        "training. Compare with top-k designs trained as such, above.\n",
+    ]
+
+
+def budget_table(results: Row) -> str:
+    """Training loss at the budgets that all spent."""
+    variants = ranked(
+        [v for v in results["variants"] if "equal" in v], lambda v: v["equal"]["flops"]["loss"]["mean"]
+    )
+    rows = []
+    for v in sorted(variants, key=is_counted, reverse=True):
+        row = [v["design"]]
+        for axis in ("tokens", "flops"):
+            if axis == "flops" and not is_counted(v):
+                row += ["", ""]
+                continue
+            equal = v["equal"][axis]
+            row += [estimate(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
+        rows.append(row)
+    to = f"to {baseline(results)}"
+    return markdown(["", "equal tokens", to, "equal FLOPs", to], rows)
+
+
+def budget_note(results: Row) -> str:
+    """What the budgets are, and who cannot be compared by training loss."""
+    equal = next(v["equal"] for v in results["variants"] if "equal" in v)
+    left_out = [v["design"] for v in results["variants"] if v["training_causality"] == "none"]
+    amounts = f"{large(equal['tokens']['budget'])} tokens and {large(equal['flops']['budget'])} FLOPs"
+    left_open = [v["design"] for v in results["variants"] if "equal" in v and not is_counted(v)]
+    uncounted = (
+        f" FLOPs of {listing(left_open)} count all experts, though tokens may select fewer: no rank at equal "
+        "FLOPs."
+    )
+    hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
+    return (
+        f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
+        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
+        f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
+        f"{hidden if left_out else ''}\n"
+    )
