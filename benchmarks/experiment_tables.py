@@ -27,8 +27,9 @@ SHOWN_STEPS = (200, 600, 1000, 1400, 2000)
 
 
 def by_seed(rows: Iterable[Mapping[str, Any]], name: str) -> dict[int, float]:
-    """Perplexity of a run, mean over domains, by seed."""
-    return {row["seed"]: row["mean_perplexity"] for row in rows if row["name"] == name}
+    """Perplexity of a run, mean over domains, by seed; a run that diverged has none."""
+    found = {row["seed"]: row.get("mean_perplexity") for row in rows if row["name"] == name}
+    return {seed: perplexity for seed, perplexity in found.items() if perplexity is not None}
 
 
 def mean(values: BySeed) -> str:

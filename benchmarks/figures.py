@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import speed_figures
-from experiment_tables import batching_table, defaults_table, long_run_table
+from experiment_tables import batching_table, by_seed, defaults_table, long_run_table
 from ladder_page import ladder_page, ladder_pictures
 from leaderboard_page import leaderboard_page
 from loriini.analyze import plots
@@ -33,11 +33,9 @@ PICTURES = DOCS / "pictures"
 
 def by_name(experiment: dict[str, Any]) -> dict[str, np.ndarray]:
     """Mean perplexity over domains of each run, one value a seed."""
-    values = defaultdict(list)
-    for row in experiment["results"]:
-        if row.get("mean_perplexity") is not None:
-            values[row["name"]].append(row["mean_perplexity"])
-    return {name: np.array(seeds) for name, seeds in values.items()}
+    rows = experiment["results"]
+    found = {row["name"]: np.array(list(by_seed(rows, row["name"]).values())) for row in rows}
+    return {name: seeds for name, seeds in found.items() if len(seeds)}
 
 
 @picture

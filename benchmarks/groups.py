@@ -7,10 +7,8 @@ Forward and backward of two matrices, up and down. `rounded` is the package's on
 compiles, another with the same numbers would find. The first rounds do not count.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,10 +17,10 @@ import torch
 from torch import Tensor
 
 from loriini.bench.models import bench_run, run_config
-from loriini.bench.sizes import BenchSize, bench_size
+from loriini.bench.sizes import BenchSize
 from loriini.hardware import keep_freed_memory
 from loriini.model.grouped import grouped_linear_loop, rounded_groups
-from measuring import write_results
+from measuring import measure_and_write
 
 ROUNDS, WARMUP = 20, 12
 EVENNESS = 20.0
@@ -97,17 +95,5 @@ def in_turn(names: Sequence[str], i: int) -> Sequence[str]:
     return names if i % 2 == 0 else names[::-1]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--results", type=Path)
-    results = parser.parse_args().results
-    found = measure(bench_size())
-    for case in found["cases"]:
-        print(case)
-    if results:
-        write_results(results, **found)
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_write(__doc__, measure, "cases")

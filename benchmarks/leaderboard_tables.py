@@ -10,7 +10,7 @@ from pages import markdown
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
 
 Row = Mapping[str, Any]
-KINDS = ("over seeds", "over held-out text")
+INTERVALS = ("over seeds", "over held-out text")
 
 
 def ranked(variants: Iterable[Row], value: Any) -> list[Row]:
@@ -40,7 +40,7 @@ def perplexity_table(results: Row, among: Sequence[Row]) -> str:
     ]
     head = ["", "perplexity"]
     for name in (base, *leaders):
-        head += [f"relative to {name}", "over seeds", "over held-out text"]
+        head += [f"relative to {name}", *INTERVALS]
     return markdown([*head, "active", "parameters"], rows)
 
 
@@ -81,11 +81,14 @@ def warmed(results: Row) -> list[str]:
     share = next(iter(results["warmed"].values()))["dense_share"]
     return [
         "## What a dense warm-up changes\n",
-        markdown(["", "without", "with", "change", *KINDS, f"relative to {baseline(results)}", *KINDS], rows),
+        markdown(
+            ["", "without", "with", "change", *INTERVALS, f"relative to {baseline(results)}", *INTERVALS],
+            rows,
+        ),
         "",
         f"Perplexity without and with a dense warm-up of {share:.0%} of the steps, of the designs that admit "
-        "one, at the learning rate chosen without it. Everything else on this page is without. The steps are "
-        "few: at the start of longer trainings, warm-up may matter less.\n",
+        "one, at the learning rate chosen without it. Everything else on this page is without. These "
+        "trainings are short; in longer ones a warm-up may change less.\n",
     ]
 
 
@@ -100,7 +103,7 @@ def narrowed(results: Row) -> list[str]:
         return []
     return [
         "## From soft to top-k\n",
-        markdown(["", "experts", "perplexity", "to all", "over seeds", "over held-out text"], rows),
+        markdown(["", "experts", "perplexity", "to all", *INTERVALS], rows),
         "",
         "A soft mixture that merges only the likeliest experts of each segment, as "
         "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "

@@ -6,9 +6,7 @@ All operations take turns. `added_ms` is how long the extra bytes of a segment's
 once, take at the measured copy bandwidth.
 """
 
-import argparse
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,11 +15,11 @@ from torch import Tensor
 
 from loriini.bench.models import weight_dtype
 from loriini.bench.peaks import measure_peaks
-from loriini.bench.sizes import BenchSize, bench_size
+from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.hardware import keep_freed_memory, pick_device
 from loriini.model.affine import BatchedLinear
-from measuring import write_results
+from measuring import measure_and_write
 
 ROUNDS = 15
 WAYS = ("own", "one")
@@ -73,17 +71,5 @@ def warmed(work: Work) -> Work:
     return work
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--results", type=Path)
-    results = parser.parse_args().results
-    found = measure(bench_size())
-    for row in found["rows"]:
-        print(row)
-    if results:
-        write_results(results, **found)
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_write(__doc__, measure, "rows")

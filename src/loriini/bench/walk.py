@@ -204,23 +204,20 @@ def _merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) ->
     return torch.mm(dmerged_NP, weight_EP.T), torch.mm(gates_NE.T, dmerged_NP)
 
 
-def _groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
+def _rounded_groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     """As if all rows belonged to one expert."""
     return torch.mm(x_PD, weight_EOD[0].T)
 
 
-def _groups_backward(
-    dy_PO: Tensor, x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor
-) -> tuple[Tensor, Tensor]:
-    dweight_OD = torch.mm(dy_PO.T, x_PD)
-    return torch.mm(dy_PO, weight_EOD[0]), dweight_OD.expand_as(weight_EOD).contiguous()
+def _group_gradients(dy_PO: Tensor, x_PD: Tensor, ends_E: Tensor) -> Tensor:
+    return torch.mm(dy_PO.T, x_PD).expand(len(ends_E), -1, -1).contiguous()
 
 
 EXPANDED: Mapping[str, Callable[..., Any]] = {
     "loriini::merge": _merge,
     "loriini::merged_linear": _merged_linear,
-    "loriini::rounded_groups": _groups,
-    "loriini::rounded_groups_backward": _groups_backward,
+    "loriini::rounded_groups": _rounded_groups,
+    "loriini::group_gradients": _group_gradients,
 }
 """Our operators, by the operations in them."""
 WITHOUT_KERNEL: Mapping[str, Callable[..., Any]] = {"loriini::merge_gradients": _merge_gradients}

@@ -40,7 +40,7 @@ FAN_OUT = 1024
 """The most cells of one k-means."""
 SAMPLE_PER_CELL = 64
 FEWEST_COLUMNS = 50
-"""Small corpora keep so many of the K columns, most of them empty."""
+"""A small corpus keeps so many of the K columns, though a document has fewer neighbours."""
 ASSIGNED_AT_ONCE = 8192
 MEMBERS_PER_TASK = 20_000
 """A task searches consecutive cells until they have this many members."""

@@ -53,31 +53,33 @@ def _(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     return x_PD.new_empty(x_PD.shape[0], weight_EOD.shape[1])  # `len` would need its value
 
 
-@torch.library.custom_op("loriini::rounded_groups_backward", mutates_args=())
-def rounded_groups_backward(
-    dy_PO: Tensor, x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of rows and weights."""
-    dweight_EOD = torch.zeros_like(weight_EOD, memory_format=torch.contiguous_format)
+@torch.library.custom_op("loriini::group_gradients", mutates_args=())
+def group_gradients(dy_PO: Tensor, x_PD: Tensor, ends_E: Tensor) -> Tensor:
+    """The gradient of every expert's weight, dY_eᵀ x_e; (E, O, D)."""
+    dweight_EOD = x_PD.new_zeros(len(ends_E), dy_PO.shape[1], x_PD.shape[1])
     for expert, start, end in _groups(ends_E):
         first, last = _window(start, end, len(x_PD))
         dy_RO = dy_PO.new_zeros(last - first, dy_PO.shape[1])
         dy_RO[start - first : end - first] = dy_PO[start:end]
         torch.mm(dy_RO.T, x_PD[first:last], out=dweight_EOD[expert])
-    return _multiply(dy_PO, weight_EOD, ends_E), dweight_EOD
+    return dweight_EOD
 
 
-@rounded_groups_backward.register_fake
-def _(dy_PO: Tensor, x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> tuple[Tensor, Tensor]:
-    return x_PD.new_empty(x_PD.shape), weight_EOD.new_empty(weight_EOD.shape)
+@group_gradients.register_fake
+def _(dy_PO: Tensor, x_PD: Tensor, ends_E: Tensor) -> Tensor:
+    return x_PD.new_empty(ends_E.shape[0], dy_PO.shape[1], x_PD.shape[1])
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradients(ctx: Any, dy_PO: Tensor) -> tuple[Tensor, Tensor, None]:
-    return *rounded_groups_backward(dy_PO.contiguous(), *ctx.saved_tensors), None
+def _gradients(ctx: Any, dy_PO: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    x_PD, weight_EOD, ends_E = ctx.saved_tensors
+    of_rows, of_weight, _ = ctx.needs_input_grad
+    dy_PO = dy_PO.contiguous()
+    dx_PD = rounded_groups(dy_PO, weight_EOD.mT, ends_E) if of_rows else None
+    return dx_PD, group_gradients(dy_PO, x_PD, ends_E) if of_weight else None, None
 
 
 rounded_groups.register_autograd(_gradients, setup_context=_save_inputs)
