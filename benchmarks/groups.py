@@ -7,8 +7,8 @@ Forward and backward of two matrices, up and down. `rounded` is the package's on
 compiles, another with the same numbers would find. The first rounds do not count.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from loriini.bench.models import bench_run, run_config
 from loriini.bench.sizes import BenchSize
+from loriini.bench.timing import Case, Work, in_rounds
 from loriini.hardware import keep_freed_memory
 from loriini.model.grouped import grouped_linear_loop, rounded_groups
 from measuring import measure_and_write
@@ -32,7 +33,8 @@ def torch_groups(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
     return torch.nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
 
 
-WAYS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
+WAYS: dict[str, Multiply] = {
     "rounded": rounded_groups,
     "grouped_mm": torch_groups,
     "loop": grouped_linear_loop,
@@ -70,15 +72,19 @@ def of_size(experts: int, width: int, hidden: int, rows: int, rounds: int, warmu
     up_EFD = torch.randn(experts, width, hidden).to(torch.bfloat16)
     down_EDF = torch.randn(experts, hidden, width).to(torch.bfloat16)
     inputs = [each.requires_grad_() for each in (x_PD, up_EFD, down_EDF)]
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-    for i in range(warmup + rounds):
-        for name in in_turn(list(WAYS), i):
-            multiply, ends_E = WAYS[name], random_ends(experts, rows, random)
-            started = time.perf_counter()
+
+    def build(multiply: Multiply) -> Work:
+        ends_E = random_ends(experts, rows, random)
+
+        def work() -> None:
             y_PD = multiply(multiply(x_PD, up_EFD, ends_E), down_EDF, ends_E)
             torch.autograd.grad(y_PD, inputs, dy_PD)
-            if i >= warmup:
-                seconds[name].append(time.perf_counter() - started)
+
+        return work
+
+    cases = [Case(name, experts, partial(build, multiply)) for name, multiply in WAYS.items()]
+    counted = list(in_rounds(cases, warmup + rounds))[warmup:]
+    seconds = dict(zip(WAYS, zip(*counted, strict=True), strict=True))
     ratios = sorted(a / b for a, b in zip(seconds["grouped_mm"], seconds["rounded"], strict=True))
     return {
         "experts": experts,
@@ -88,11 +94,6 @@ def of_size(experts: int, width: int, hidden: int, rows: int, rounds: int, warmu
         "least": ratios[0],
         "greatest": ratios[-1],
     }
-
-
-def in_turn(names: Sequence[str], i: int) -> Sequence[str]:
-    """The names, in the opposite order every other time."""
-    return names if i % 2 == 0 else names[::-1]
 
 
 if __name__ == "__main__":

@@ -87,8 +87,10 @@ def warmed(results: Row) -> list[str]:
         ),
         "",
         f"Perplexity without and with a dense warm-up of {share:.0%} of the steps, of the designs that admit "
-        "one, at the learning rate chosen without it. Everything else on this page is without. These "
-        "trainings are short; in longer ones a warm-up may change less.\n",
+        "one, at the learning rate chosen without it. Everything else on this page is without. A warm-up "
+        "also changes initial weights: it copies one FFN into all experts, where a merge of E experts of "
+        "independent weights, with even gates, begins with matrices √E times smaller. The two were not "
+        "measured apart. These trainings are short; in longer ones a warm-up may change less.\n",
     ]
 
 
