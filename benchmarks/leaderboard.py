@@ -5,7 +5,9 @@ python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/
 Every design, by default all causal ones, is trained once with each rate, and with further ones where the
 best is at the edge; the one with the lowest training loss is trained with other seeds, by which designs are
 compared. Held-out text is used only then. No design has a dense warm-up there, which many could not have;
-those that can are trained once more with it. `figures.py` makes docs/leaderboard.md of the results.
+those that can are trained once more with it, and once more with a single dense step, after which experts are
+copies as well: what a warm-up changes by its initial weights alone. `figures.py` makes docs/leaderboard.md of
+the results.
 """
 
 import argparse
@@ -113,23 +115,25 @@ def against(
     return {v["design"]: v["difference"][OVERALL] for v in variants if "difference" in v}
 
 
-def warmed_cells(best: Sequence[Cell], corpus: Path, steps: int, batch_size: int) -> list[Cell]:
-    """Of those that admit a dense warm-up, the cells with it, and with the same rate."""
-    share = quickstart_run("lory", "small").warmup.dense_share
+def warmed_cells(
+    best: Sequence[Cell], corpus: Path, steps: int, batch_size: int, dense_steps: int
+) -> list[Cell]:
+    """Of those that admit a dense warm-up, the cells with one of `dense_steps`, and with the same rate."""
+    share = dense_steps / steps
     found = []
     for cell in best:
         design = cell.run.name
         (warm,) = tuned_cells(design, [cell.settings[RATE]], corpus, steps, batch_size, share)
-        if warm.run.warmup.dense_share:
-            settings = {**warm.settings, WARMUP: str(share)}
-            found.append(replace(warm, variant=f"{design} warmed up", settings=settings))
+        if warm.run.copy_step:
+            variant = f"{design} dense_steps={dense_steps}"
+            found.append(replace(warm, variant=variant, settings={**warm.settings, WARMUP: str(share)}))
     return found
 
 
 def warmup_results(
     trials: Sequence[Trial], warm: Sequence[Trial], evaluation: EvaluationSettings, cache: Path
 ) -> dict[str, Any]:
-    """What a dense warm-up changes: of each design in `warm` its share and perplexity.
+    """What a dense warm-up changes: of each design in `warm` its dense steps and perplexity.
 
     The `difference` is to the same design without it, `to_first` to the first design; `trials` are those
     without.
@@ -137,7 +141,7 @@ def warmup_results(
     cold, found = by_design(trials), {}
     first = next(iter(cold.values()))
     for design, own in by_design(warm).items():
-        found[design] = {"dense_share": own[0].cell.run.warmup.dense_share}
+        found[design] = {"dense_steps": own[0].cell.run.copy_step}
         for name, others in (("difference", cold[design]), ("to_first", first)):
             variant = measure_trials([*others, *own], evaluation, {}, cache)["variants"][1]
             if "difference" in variant:
@@ -188,8 +192,12 @@ def main() -> None:
     found = measure_trials(trials, evaluation, {}, cache)
     print(write_comparison({**found, **experiment.about}, experiment.out))
     best_design = leader(found["variants"])
-    warm = place_cells(with_seeds(warmed_cells(best, corpus, *sizes), experiment), runs)
-    train(warm, experiment.jobs)
+    share = quickstart_run("lory", "small").warmup.dense_share
+    warmed = {}
+    for name, dense_steps in (("warmed", max(1, round(share * experiment.steps))), ("copied", 1)):
+        warm = place_cells(with_seeds(warmed_cells(best, corpus, *sizes, dense_steps), experiment), runs)
+        train(warm, experiment.jobs)
+        warmed[name] = warmup_results(trials, warm, evaluation, cache)
     results = {
         "experiment": "leaderboard",
         **tuned_results(experiment, without_seconds(found), KEPT, arguments.rates, tried, cells[0].run),
@@ -198,7 +206,7 @@ def main() -> None:
         "narrowed": {
             design: narrow(own, evaluation) for design, own in by_design(filter(is_soft, trials)).items()
         },
-        "warmed": warmup_results(trials, warm, evaluation, cache),
+        **warmed,
     }
     experiment.write(results)
 

@@ -74,7 +74,7 @@ def test_a_tiny_recipe_makes_its_corpus_whatever_the_runs_name(
         (["--model.num_attention_heads", "3"], "is not a multiple of --model.num_attention_heads 3"),
         (["--model.num_experts", "0"], "--model.num_experts is 0; it must be at least 1"),
         (
-            ["--routing.selection", "top_k", "--routing.top_k", "9"],
+            ["--routing", "lory-top2", "--routing.top_k", "9"],
             "routing.top_k is 9; it must be at most num_experts, which is 4",
         ),
         (

@@ -11,7 +11,8 @@ from loriini.train.run import Run
 from runs import tiny_run
 
 RUN = tiny_run()
-TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
+MIXTRAL = replace(DESIGNS["mixtral"], segment_length=RUN.routing.segment_length)
+TOP_1 = replace(MIXTRAL, top_k=1)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ TOP_1 = replace(DESIGNS["mixtral"], top_k=1)
         (["--routing.norm", "inf"], replace(RUN, routing=replace(RUN.routing, norm="inf"))),
         (["--optimizer.betas", "0.8,0.9"], replace(RUN, optimizer=replace(RUN.optimizer, betas=(0.8, 0.9)))),
         (["--optimizer.eps", "1e-6"], replace(RUN, optimizer=replace(RUN.optimizer, eps=1e-6))),
-        (["--routing", "mixtral"], replace(RUN, routing=DESIGNS["mixtral"])),
+        (["--routing", "mixtral"], replace(RUN, routing=MIXTRAL)),
         (["--routing", "mixtral", "--routing.top_k", "1"], replace(RUN, routing=TOP_1)),
         (["--routing.top_k", "1", "--routing", "mixtral"], replace(RUN, routing=TOP_1)),
         (["--steps", "1", "--steps", "2"], replace(RUN, steps=2)),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from loriini.errors import InputError
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
+from loriini.routing import DESIGNS
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
@@ -106,6 +108,11 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
             "set --warmup.dense_share 0",
         ),
         (
+            lambda: tiny_run("ec-token", steps=2).check(),  # too few for a dense step
+            "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
+            "set --warmup.dense_share 0",
+        ),
+        (
             lambda: tiny_run("aoe").check(),
             "a dense warm-up cannot be copied into a design with factorised experts; "
             "set --warmup.dense_share 0",
@@ -122,7 +129,7 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
             "lower one, so that they add up to at most 1",
         ),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
@@ -170,3 +177,15 @@ def test_a_file_that_is_no_runs_is_refused_in_one_line(content: str, tmp_path: P
     path.write_text(content)
     with pytest.raises(InputError, match=r"^[^\n]*run.json: not [^\n]+; start another run$"):
         read_run(path)
+
+
+def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    (text,) = re.findall(r"^## From Python\n\n```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    trained: list[Run] = []
+    monkeypatch.setattr("loriini.train.corpora.read_corpora", lambda paths: paths)
+    monkeypatch.setattr("loriini.train.loop.train", lambda run, corpus, out: trained.append(run))
+    exec(text, {})
+    (run,) = trained
+    run.check()
+    assert run.routing == DESIGNS["ec-token"]

@@ -15,6 +15,7 @@ from loriini.train.unused import NEEDS, refuse_unused
         ("tiny-lory", ["--routing.top_k", "2"], "a design that uses top_k"),
         ("tiny-lory", ["--routing.top-p=0.5"], "a design that uses top_p"),
         ("tiny-dense", ["--routing", "mixtral", "--routing.top_k", "1"], "a mixture"),
+        ("tiny-dense", ["--routing", "mixtral"], "a mixture, --model.num_experts above 1"),
         ("tiny-dense", ["--optimizer.router_rate", "2"], "a mixture"),
         ("tiny-lory", ["--optimizer.decay", "0.5"], "--optimizer.schedule warmup_stable_decay"),
         ("tiny-lory", ["--watch.every", "3"], "a tracker"),
@@ -44,6 +45,8 @@ def test_an_override_without_effect_is_refused(recipe: str, overrides: list[str]
     [
         ("tiny-mixtral", ["--routing.top_k", "1"], 1),
         ("tiny-dense", ["--routing.segment_length", "16"], 1),
+        ("tiny-dense", ["--routing", "dense"], 1),
+        ("tiny-dense", ["--routing", "mixtral", "--model.num_experts", "8"], 1),
         ("tiny-dense", ["--warmup.dense_share", "0"], 1),
         ("tiny-lory", ["--optimizer.schedule", "warmup_stable_decay", "--optimizer.decay", "0.5"], 1),
         ("tiny-lory", ["--parallel.shard", "2"], 2),

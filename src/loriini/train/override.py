@@ -96,7 +96,8 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     """A frozen dataclass with `--dotted.name value` pairs applied; InputError names a wrong one.
 
     A section is checked once all its overrides are applied, so their order does not matter. `--routing NAME`
-    starts from the design of that name, whose fields further overrides change.
+    starts from the design of that name with the segment length that the run has; further overrides change its
+    fields.
     """
     changes: Changes = {}
     given = list(override_pairs(arguments))
@@ -175,7 +176,9 @@ def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> 
     elif part is RoutingConfig:
         if text not in DESIGNS:
             raise ValueError(f"there is no such design; there are: {', '.join(DESIGNS)}")
-        changes[name] = {**DESIGNS[text].to_dict(), **changes.get(name, {})}
+        design = DESIGNS[text].to_dict()
+        del design["segment_length"]  # fits the run's context
+        changes[name] = {**design, **changes.get(name, {})}
     else:
         changes[name] = _parse(text, part)
 

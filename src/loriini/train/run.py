@@ -216,11 +216,12 @@ class Run:
 
     def _conflicts(self) -> Conflicts:
         """Settings that are wrong together, though each is right alone."""
-        segmented = self.model.num_experts > 1 and self.routing.segmented
+        mixture = self.model.num_experts > 1
+        segmented = mixture and self.routing.segmented
         rate = self.optimizer
         return [
             (
-                self.copy_step > 0 and not self.routing.preserves_dense,
+                mixture and self.warmup.dense_share > 0 and not self.routing.preserves_dense,
                 f"a dense warm-up cannot be copied into a design with {_beyond_a_copy(self.routing)}; "
                 "set --warmup.dense_share 0",
             ),

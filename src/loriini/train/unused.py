@@ -9,7 +9,7 @@ from loriini.train.run import AUTO, Run
 Needs = tuple[Callable[[Run], bool], str]
 """Whether a setting changes a run, and what it needs for that."""
 
-A_MIXTURE: Needs = (lambda run: run.model.num_experts > 1, "a mixture")
+A_MIXTURE: Needs = (lambda run: run.model.num_experts > 1, "a mixture, --model.num_experts above 1")
 A_LLAMA: Needs = (lambda run: run.model.block != "gpt2", "a block that is not gpt2")
 HELDOUT: Needs = (lambda run: bool(run.evaluate.heldout), "held-out text, --heldout")
 TRAINED = ("linear", "mlp", "linear_segment")
@@ -45,9 +45,10 @@ NEEDS: dict[str, Needs] = {
     "evaluate.every": HELDOUT,
     "evaluate.instances": HELDOUT,
     "evaluate.skip": HELDOUT,
+    "routing": (lambda run: run.model.num_experts > 1 or run.routing.fixed, A_MIXTURE[1]),
     "warmup.dense_share": (
         lambda run: run.model.num_experts > 1 or run.warmup.dense_share == 0,
-        "a mixture",
+        A_MIXTURE[1],
     ),
     "warmup.moments": (lambda run: run.copy_step > 0, "a dense warm-up, --warmup.dense_share above 0"),
     "parallel.share_experts": (lambda run: run.parallel.experts > 1, "--parallel.experts above 1"),
@@ -84,7 +85,7 @@ def _missing(run: Run, name: str, processes: int) -> str | None:
             return "several micro-batches, --micro_batch_size below a process's share of --batch_size"
     if section == "routing" and field not in FOR_ANY_DESIGN:
         if run.model.num_experts == 1:
-            return "a mixture, --model.num_experts above 1"
+            return A_MIXTURE[1]
         if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):
             return f"a design that uses {field}, and this one has {_choices(run)}"
     effective, needed = NEEDS.get(name, (None, ""))
