@@ -14,7 +14,8 @@ def printable(text: object) -> str:
 
 DISK_FAILS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 MACHINE_IS_FULL = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
-OF_THE_MACHINE = (*DISK_FAILS, *MACHINE_IS_FULL)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+OF_THE_MACHINE = (*DISK_FAILS, *MACHINE_IS_FULL, *NO_SPACE)
 """Numbers of an OSError that say nothing about a file's contents."""
 MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
 """Parts of messages by which libraries report that no memory is left."""

@@ -163,6 +163,18 @@ def test_random_order_holds_the_same_documents(corpus: Corpus, tmp_path: Path) -
     assert random.manifest["shared_instance_cosine"]["random"] < 0.5
 
 
+def test_files_named_heldout_among_others_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.jsonl", "a.heldout.jsonl"):
+        records = ({"text": d.text} for d in topics.documents())
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    for path, warned in ((tmp_path, True), (tmp_path / "a.heldout.jsonl", False)):
+        settings = replace(topics.SETTINGS, documents=(str(path),), order="random")
+        prepare.prepare(tmp_path.parent / f"corpus-{path.name}", settings)
+        assert ("a.heldout.jsonl: among the documents, so a model" in capsys.readouterr().err) == warned
+
+
 def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "topics.jsonl"
     records = [{"body": d.text, "topic": d.domain} for d in topics.documents()]

@@ -130,8 +130,16 @@ def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, token
     assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
 
 
-@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
-def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str) -> None:
+@pytest.mark.parametrize(
+    ("model_type", "symbols"),
+    [
+        ("bpe", []),
+        ("unigram", []),
+        ("bpe", ["<sep>", "<se", "▁▁", "▁▁▁▁"]),
+        ("unigram", ["<sep>", "<se"]),
+    ],
+)
+def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str, symbols: list[str]) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     settings = {"model_type": model_type, "byte_fallback": True, "hard_vocab_limit": False}
     sentencepiece.SentencePieceTrainer.train(
@@ -139,16 +147,32 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str)
         model_prefix=str(tmp_path / "model"),
         vocab_size=330,
         normalization_rule_name="nmt_nfkc",
+        user_defined_symbols=symbols,
+        remove_extra_whitespaces=not symbols,
         minloglevel=2,
         **settings,
     )
     path = tmp_path / "model.model"
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None))
-    texts = [*TEXTS, "unseen words: ß\u200b"]
+    texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
     assert fast(texts, add_special_tokens=False).input_ids == model.encode(texts)
     assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 1, len(model))
     assert fast.decode(model.encode("Hello world x")) == "Hello world x"
+
+
+def test_words_that_end_with_their_space_are_refused(tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 20),
+        model_prefix=str(tmp_path / "model"),
+        vocab_size=330,
+        hard_vocab_limit=False,
+        treat_whitespace_as_suffix=True,
+        minloglevel=2,
+    )
+    with pytest.raises(InputError, match=r"model\.model: its words end with their space"):
+        read_tokenizer(tmp_path / "model.model")
 
 
 def test_gpt2_folder(tmp_path: Path, tokenizer: Artifact) -> None:

@@ -45,6 +45,14 @@ def fill_the_disk(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def reach_the_limit_of_open_files(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.npy")
+
+
+def fill_the_memory(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise MemoryError("Unable to allocate 9 GiB")
+
+
 def fill_the_disk_of_numpy(folder: Path, advance: Advance) -> dict[str, Any]:
     raise OSError("76800 requested and 22464 written")
 
@@ -120,6 +128,9 @@ def test_a_failure_is_raised_and_finished_tasks_are_kept(run: Any, tmp_path: Pat
     [
         (raise_input_error, InputError, r"^a\.jsonl:7: no text; fix the line$"),
         (raise_value_error, RuntimeError, "^wrong failed:\nTraceback(.*\n)*.*not meant to be"),
+        (fill_the_disk, InputError, "the disk is full"),
+        (reach_the_limit_of_open_files, OSError, r"^\[Errno 24\] Too many open files: 'a.npy'"),
+        (fill_the_memory, MemoryError, "^Unable to allocate 9 GiB$"),
         (die, WorkerDied, r"^the process of task wrong died \(exit code -9; .*rerun"),
     ],
 )

@@ -132,6 +132,9 @@ def test_local_patterns(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     assert matching_paths(f"{tmp_path}/b*.txt") == [f"{tmp_path}/{name}" for name in ("b2.txt", "b[1].txt")]
     assert matching_paths(f"{tmp_path}/b[1].txt") == [f"{tmp_path}/b[1].txt"]
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "c.txt").write_text("x")
+    assert matching_paths(f"{tmp_path}/**/[ac].txt") == [f"{tmp_path}/a.txt", f"{tmp_path}/deep/er/c.txt"]
     (tmp_path / "broken").symlink_to("absent")
     assert matching_paths(f"{tmp_path}/br*") == [f"{tmp_path}/broken"]
     assert files_at(tmp_path / "broken") is None

@@ -44,6 +44,16 @@ def test_parse_name_path_and_weight(text: str, expected: InputSpec) -> None:
     assert parse_input(text) == expected
 
 
+def test_a_folder_named_like_a_protocol_is_no_path_of_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("s3", "hf"):
+        Path(name).mkdir()
+    assert parse_input("s3://bucket/a.jsonl") == InputSpec("s3://bucket/a.jsonl")
+    assert parse_input("hf:ORG/NAME:0.5") == InputSpec("hf:ORG/NAME", None, 0.5)
+
+
 @pytest.mark.parametrize("name", ["lang=en.jsonl", "a:1", "lang=en:0.5"])
 def test_an_existing_file_is_a_path_whatever_its_name(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

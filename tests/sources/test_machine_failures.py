@@ -52,7 +52,7 @@ def after_the_first(number: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(read, "_records", first)
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENOSPC])
 def test_a_machine_that_fails_inside_a_whole_file_loses_none_of_it(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,18 @@ def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path, header: str) -> 
     assert (found.domain, found.text) == ("birds", "red beaks")
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
+def test_two_columns_of_the_texts_name_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if name == "a.csv":
+        path.write_text("text,id,text\none,1,two\n")
+    else:
+        columns = [pa.array(["one"]), pa.array(["1"]), pa.array(["two"])]
+        pq.write_table(pa.Table.from_arrays(columns, names=["text", "id", "text"]), path)
+    with pytest.raises(InputError, match=rf"{name}.*two columns of one name \(text\)"):
+        texts(path)
+
+
 def test_a_misplaced_quote_ends_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b'id,text\n1,before\n2,"so" it "said\nno,document\n"\n3,after\n')

@@ -139,7 +139,8 @@ def test_a_side_without_documents_is_refused(count: int, side: str, tmp_path: Pa
     path = (
         tmp_path / "a.heldout.jsonl" if side == "train" else write_lines(tmp_path / "b.jsonl", range(count))
     )
-    with pytest.raises(InputError, match=rf"{path}: no {side} document is left; give more text"):
+    more = "more text" if side == "heldout" else r"files that are not named \*\.heldout\.\*"
+    with pytest.raises(InputError, match=rf"{path}: no {side} document is left; give {more}"):
         split_documents([str(path)], PLENTY, PLENTY)
 
 

@@ -112,6 +112,25 @@ def test_plain_text_is_decoded_by_its_charset(kind: str, content: bytes, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("kind", "charset"),
+    [
+        ("text/html; charset=koi8-r", "koi8-r"),
+        ("text/html; charset=ISO-8859-1", "cp1252"),  # as browsers read it
+        ("text/html; charset=ISO-8859-1", "utf-8"),  # named wrongly
+        ("text/html; charset=iso-2022-jp", "iso-2022-jp"),  # ASCII, and so UTF-8 too
+        ("text/html; charset=punycode", "utf-8"),
+        ("text/html", "utf-8"),
+    ],
+)
+def test_a_page_is_decoded_by_the_charset_of_its_header(kind: str, charset: str, tmp_path: Path) -> None:
+    word = {"koi8-r": "попугай", "iso-2022-jp": "鳥の色"}.get(charset, "café – thé")
+    path = tmp_path / "a.warc"
+    path.write_bytes(response(1, PAGE.replace("Café", word).replace("nectar", word).encode(charset), kind))
+    (document,) = read(path)
+    assert f"drinks {word}," in document.text
+
+
+@pytest.mark.parametrize(
     ("record", "reason"),
     [
         (response(1, b" \n", "text/plain"), "no text in the page"),

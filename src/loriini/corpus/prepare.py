@@ -5,7 +5,8 @@ stage that is finished is not run again, nor are the finished tasks of one that 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,11 @@ from loriini.jobs.artifact import (
 )
 from loriini.jobs.executors import make_executor
 from loriini.jobs.lock import folder_lock
+from loriini.progress import warn
 from loriini.sources import Fields, ReadOptions
 from loriini.sources.inputs import check_inputs
 from loriini.sources.read import warn_of_absent_fields
+from loriini.sources.split import HELDOUT_MARK
 from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 
@@ -70,6 +73,7 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
     )
     warn_of_absent_fields(settings.documents, options.fields)
     streams, identity = open_streams(settings.documents, options)
+    _warn_of_heldout(identity)
     return _make(out, streams, identity, settings)
 
 
@@ -90,6 +94,17 @@ def prepare_documents(
     """
     _check(out, settings)
     return _make(out, documents, identity, settings)
+
+
+def _warn_of_heldout(paths: Iterable[str]) -> None:
+    """Warn where files of a held-out side are read with others, as from a folder that holds both."""
+    files = list(paths)
+    held = [path for path in files if HELDOUT_MARK in os.path.basename(path)]
+    if 0 < len(held) < len(files):
+        warn(
+            f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
+            "them out, give the other files by name or pattern"
+        )
 
 
 def _check(out: Path, settings: PrepareSettings) -> None:

@@ -206,7 +206,9 @@ def _from_gpt2(vocabulary: Path, merges: Path) -> "PreTrainedTokenizerFast":
 def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
     """Convert a SentencePiece model.
 
-    Not read by AutoTokenizer: it ranks merges by id, the model by score, and runs of spaces then differ.
+    Not read by AutoTokenizer: it ranks merges by id, the model by score, and runs of spaces then differ. Of
+    a unigram model's user-defined symbols that overlap, the longest is taken from the left, where the model
+    may take another of the same score.
     """
     from transformers.convert_slow_tokenizer import SentencePieceExtractor, generate_merges
 
@@ -218,20 +220,31 @@ def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
         ) from None
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     settings, fallback = proto.trainer_spec, proto.trainer_spec.byte_fallback
+    whole = [piece.piece for piece in proto.pieces if piece.type == USER_DEFINED]
+    if settings.treat_whitespace_as_suffix and proto.normalizer_spec.add_dummy_prefix:
+        raise InputError(f"{path}: its words end with their space (treat_whitespace_as_suffix): unsupported")
     if settings.model_type == UNIGRAM:
         model: models.Model = models.Unigram(pieces, unk_id=settings.unk_id, byte_fallback=fallback)
     else:
         vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)}
         merges = generate_merges(vocabulary, pieces)
         model = models.BPE(
-            vocabulary, merges, unk_token=settings.unk_piece, fuse_unk=True, byte_fallback=fallback
+            vocabulary,
+            merges,
+            unk_token=settings.unk_piece,
+            fuse_unk=True,
+            byte_fallback=fallback,
+            ignore_merges=bool(whole),  # no merges make these pieces
         )
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = _spm_normalizer(proto.normalizer_spec)
+    if whole:  # not as added tokens, which would be normalized, a "▁" before each
+        longest_first = sorted(whole, key=len, reverse=True)
+        pieces_in_text = Regex("|".join(map(re.escape, longest_first)))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(pieces_in_text, "isolated")
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
     tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type == CONTROL])
-    tokenizer.add_tokens([piece.piece for piece in proto.pieces if piece.type == USER_DEFINED])
     roles = {"eos_token": settings.eos_id, "bos_token": settings.bos_id, "unk_token": settings.unk_id}
     return _wrap(tokenizer, {role: pieces[i][0] for role, i in roles.items() if i >= 0})
 

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from loriini.atomic import atomic, write_json
-from loriini.errors import InputError
+from loriini.errors import NO_SPACE, InputError
 from loriini.progress import Advance, no_progress
 
 MANIFEST = "manifest.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (*NO_SPACE, errno.EFBIG)
 UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FULL))})\)"
 """The messages of numpy and of Rust libraries for these errors, which carry no number."""
 BYTES_AT_ONCE = 1 << 20
@@ -188,6 +188,8 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
         manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise InputError(f"{path.parent}: is a file; give a folder that `loriini prepare` made") from None
     except (OSError, ValueError, RecursionError) as error:
         raise _unreadable(path, error) from None
     if not isinstance(manifest, dict):

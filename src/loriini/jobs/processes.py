@@ -15,7 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from loriini.errors import InputError, WorkerDied
+from loriini.errors import InputError, WorkerDied, is_out_of_memory
 from loriini.jobs.tasks import SERIAL, Task, run_task
 from loriini.progress import Advance
 
@@ -45,8 +45,9 @@ class _Worker:
 class ProcessExecutor:
     """Runs tasks on up to `workers` processes; in this process when one is enough.
 
-    A task's InputError is raised as it is, any other exception as a RuntimeError with its traceback, and the
-    death of a process as a WorkerDied that names the task. Running tasks are then lost, finished ones kept.
+    A task's InputError is raised as it is, and so is an error of the machine; any other exception as a
+    RuntimeError with its traceback, and the death of a process as a WorkerDied that names the task. Running
+    tasks are then lost, finished ones kept.
     """
 
     workers: int
@@ -100,7 +101,7 @@ def _is_done(worker: _Worker, advance: Advance) -> bool:
             f"the process of task {worker.task.name} died (exit code {worker.process.exitcode}; "
             "is there enough memory?); rerun to continue"
         ) from None
-    if isinstance(message, InputError):
+    if isinstance(message, Exception):
         raise message
     if isinstance(message, str):
         raise RuntimeError(f"{worker.task.name} failed:\n{message}")
@@ -122,11 +123,22 @@ def _work(pipe: Connection, parts: Path) -> None:
             run_task(pipe.recv(), parts, advance)
         except EOFError:
             return
-        except InputError as error:
-            message = error
-        except Exception:
-            message = traceback.format_exc()
+        except Exception as error:
+            message = _sent(error)
         pipe.send(message)
+
+
+def _sent(error: Exception) -> Exception | str:
+    """An error as the parent gets it: itself if the command line has a line for it, else its traceback."""
+    if isinstance(error, InputError):
+        return error
+    if is_out_of_memory(error):
+        return MemoryError(str(error))
+    if isinstance(error, OSError) and error.errno is not None:
+        found = OSError(error.errno, error.strerror, error.filename)  # a subclass may not be picklable
+        found.add_note(traceback.format_exc())
+        return found
+    return traceback.format_exc()
 
 
 @contextmanager

@@ -131,6 +131,8 @@ def _chunks(path: str | Path, span: Span = (0, sys.maxsize)) -> Iterator[bytes]:
             if compression and unpacked > max(BOMB_BYTES, BOMB_RATIO * (file.tell() - start)):
                 raise EOFError(f"it unpacks to more than {BOMB_RATIO} times its size")
             yield chunk
+        if compression and not unpacked and file.tell() == 0:
+            raise EOFError("the file is empty, which no archive is")
 
 
 def _pieces(read: Callable[[int], bytes], most: int, left: int) -> Iterator[bytes]:

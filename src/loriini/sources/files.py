@@ -52,20 +52,20 @@ def open_binary(path: str | Path) -> IO[bytes]:
     return opened
 
 
-def machine_failed(path: str, error: object) -> InputError:
+def machine_failed(path: str, error: object, what: str = "disk and memory") -> InputError:
     """What ends the reading of a file that may be whole; dropped as a flaw, its documents would be lost."""
-    return InputError(f"{path}: {error}; check disk and memory, and rerun")
+    return InputError(f"{path}: {error}; check {what}, and rerun")
 
 
 def matching_paths(path: str | Path) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
-    A broken link among them is listed, so that reading reports it. In a URL only `*` makes a pattern. Raises
-    InputError when nothing matches.
+    `**` matches folders at any depth. A broken link among them is listed, so that reading reports it. In a
+    URL only `*` makes a pattern. Raises InputError when nothing matches.
     """
     if not is_remote(path):
         path = local_path(path)
-        found = [path] if os.path.exists(path) else sorted(set(glob.glob(path)) - {path})
+        found = [path] if os.path.exists(path) else sorted(set(glob.glob(path, recursive=True)) - {path})
         if not found:
             what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
             raise InputError(f"{path}: {what}; check the path")

@@ -195,7 +195,8 @@ def _split_weight(path: str) -> tuple[str, str]:
     is_port = is_remote(path) and re.fullmatch(r"[^/]+//[^/]*:\d+", path)
     if not (before and last) or is_port or _exists(path):
         return path, "1"
-    return (before, last) if _exists(before) or not math.isnan(_number(last)) else (path, "1")
+    is_weight = not math.isnan(_number(last)) or (_is_local(path) and _exists(before))
+    return (before, last) if is_weight else (path, "1")
 
 
 def _number(text: str) -> float:
@@ -273,4 +274,4 @@ def _is_local(path: str) -> bool:
 def _exists(path: str) -> bool:
     """Whether a file of this machine has this name, or one that matches it as a pattern."""
     path = local_path(path)
-    return os.path.exists(path) or any(glob.iglob(path))
+    return os.path.exists(path) or any(glob.iglob(path, recursive=True))

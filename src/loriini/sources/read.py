@@ -22,6 +22,9 @@ from loriini.sources.options import ReadOptions
 from loriini.sources.readers import read_json_lines_within, read_parquet_within
 from loriini.sources.records import BadRecord, Fields, Records, to_document
 
+NOT_READABLE = (FileNotFoundError, PermissionError)
+"""What reading a file raises that is not there, or is not ours to read."""
+
 FIRST_FILES, FIRST_RECORDS = 10, 100
 """Where `warn_of_absent_fields` looks: in so many records of each of so many files."""
 
@@ -107,8 +110,11 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
     except Exception as error:
         if isinstance(error, OSError) and (file.is_part or is_the_machines(error)):
             raise machine_failed(file.path, error) from None  # other tasks read the other parts of a file
-        # The exceptions of remote files depend on the package that reaches them.
-        if not isinstance(error, (*DAMAGE, pyarrow.ArrowException, OSError)) and not is_remote(file.path):
+        if isinstance(error, (*DAMAGE, pyarrow.ArrowException, *NOT_READABLE)):
+            pass
+        elif is_remote(file.path):  # whatever the package that reaches it raises
+            raise machine_failed(file.path, error, "the connection") from None
+        elif not isinstance(error, OSError):
             raise
         yield number and number + 1, BadRecord(_failure(error), error, fix="file")
 
@@ -127,6 +133,8 @@ def _records(file: InputFile, fields: Fields) -> Records:
 
 
 def _failure(error: Exception) -> str:
+    if "too much memory" in str(error):
+        return "zstd archive with a window above 128 MiB, packed with --long"
     if isinstance(error, DAMAGE):
         return "truncated or damaged archive"
     return "unreadable parquet or Arrow" if isinstance(error, pyarrow.ArrowException) else "unreadable file"

@@ -55,7 +55,9 @@ class Fields:
         return {column for field in (self.text, self.id, self.domain) for column in _columns(field)}
 
     def check_text_column(self, columns: Sequence[str]) -> None:
-        """BadRecord when none of a table's columns may hold the text."""
+        """BadRecord when none of a table's columns may hold the text, or two have the name of one field."""
+        if twice := sorted(name for name in self.columns if columns.count(name) > 1):
+            raise BadRecord("two columns of one name", twice[0], fix="file")
         if not set(_columns(self.text)).intersection(columns):
             detail = f"{self.text!r} is not among {', '.join(columns)}"
             raise BadRecord("no text column", detail, fix=f"file or {NAME_THE_FIELD}")

@@ -16,6 +16,8 @@ from loriini.sources.records import MAX_DOCUMENT_CHARACTERS
 from loriini.sources.sampling import hash_fraction
 
 TRAIN, HELDOUT = "train", "heldout"
+HELDOUT_MARK = f".{HELDOUT}."
+"""In the name of a file that is held out."""
 
 
 def split_documents(
@@ -56,7 +58,8 @@ def split_documents(
         warn(describe_dropped(dropped))
     for name, side in sides.items():
         if not side.domains:
-            raise InputError(f"{', '.join(paths)}: no {name} document is left; give more text")
+            more = f"files that are not named *{HELDOUT_MARK}*" if marked and not others else "more text"
+            raise InputError(f"{', '.join(paths)}: no {name} document is left; give {more}")
     return {name: side.documents() for name, side in sides.items()}
 
 
@@ -122,4 +125,4 @@ def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
 
 
 def _is_marked(file: InputFile) -> bool:
-    return f".{HELDOUT}." in file.name
+    return HELDOUT_MARK in file.name

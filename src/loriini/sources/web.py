@@ -25,6 +25,8 @@ HEADER_BYTES, PAGE_BYTES = 1 << 20, 1 << 23
 
 HTML = ("text/html", "application/xhtml+xml")
 CHARSET = re.compile(r"charset\s*=\s*[\"']?([a-z\d][\w.:-]{0,39})", re.ASCII | re.IGNORECASE)
+BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252"}
+"""What browsers read for a charset that a server names."""
 NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 """Python's codecs that no page has: they take quadratic time, or make half a surrogate pair."""
 
@@ -123,28 +125,53 @@ def _text(headers: Headers, kind: str, content: bytes) -> str:
         return _decoded(content, kind)
     if form not in HTML:
         raise BadRecord("neither HTML nor plain text", form, fix=None)
-    return _text_of_html(content)
+    return _text_of_html(content, kind)
+
+
+def _charset(kind: str) -> str | None:
+    """The charset that a kind names; None for none, an unknown one, and what no page has."""
+    named = CHARSET.search(kind)
+    try:
+        charset = codecs.lookup(named[1]).name if named else None
+        if charset is None or charset in NO_CHARSETS:
+            return None
+        "".encode(charset)  # LookupError for a codec of bytes, such as bz2
+        return charset
+    except LookupError:
+        return None
 
 
 def _decoded(content: bytes, kind: str) -> str:
     """Plain text, decoded by the charset of its kind; by UTF-8 where none is named, or an unknown one."""
-    named = CHARSET.search(kind)
     try:
-        charset = codecs.lookup(named[1]).name if named else "utf-8"
-        return content.decode("utf-8" if charset in NO_CHARSETS else charset)
-    except LookupError:
-        return _decoded(content, "")
+        return content.decode(_charset(kind) or "utf-8")
     except UnicodeError as error:
         raise BadRecord("text that cannot be decoded", error, fix=None) from None
 
 
-def _text_of_html(html: bytes) -> str:
+def _page(html: bytes, kind: str) -> str | bytes:
+    """A page decoded by the charset that the server named; undecoded where trafilatura finds a better one.
+
+    Servers name ISO-8859-1 for pages in UTF-8, and never the other way round where the bytes are both.
+    """
+    charset = _charset(kind)
+    try:
+        is_utf8 = not html.isascii() and bool(html.decode())
+    except UnicodeDecodeError:
+        is_utf8 = False
+    try:
+        return html if is_utf8 or charset is None else html.decode(BROWSERS.get(charset, charset))
+    except UnicodeError:
+        return html
+
+
+def _text_of_html(html: bytes, kind: str) -> str:
     from trafilatura import extract
 
     if len(html) > PAGE_BYTES:
         raise BadRecord(f"page of more than {PAGE_BYTES >> 20} MiB", fix=None)
     try:
-        text = extract(html, include_comments=False)
+        text = extract(_page(html, kind), include_comments=False)
     except Exception as error:  # pages can be anything, and so can the parser's errors
         raise BadRecord("page that cannot be parsed", error, fix=None) from None
     return text or ""
