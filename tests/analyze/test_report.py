@@ -113,7 +113,7 @@ def job(tmp_path: Path) -> Path:
         "causality": "after_first_segment",
         "machine": dict.fromkeys(("processor", "cores", "precision", "torch", "python"), HOSTILE),
         "documents": {"train": amounts, "heldout": {"python": amounts["python"]}},
-        "skipped": {"too_short": 3, HOSTILE: {"again": 1}},
+        "inputs": [HOSTILE],
         "peak_memory_bytes": {"train dense": 2_000_000},
     }
     document = {"id": HOSTILE, "domain": HOSTILE, "text": HOSTILE}
@@ -171,8 +171,18 @@ def test_the_headline_says_what_was_measured(job: Path) -> None:
 @pytest.mark.parametrize(
     ("causality", "change", "reach", "verdict"),
     [
-        ("strict", -0.02, 0.01, "The smear mixture predicts unseen text better than the dense model"),
-        ("strict", 0.02, 0.01, "The dense model predicts unseen text better than the smear mixture"),
+        (
+            "strict",
+            -0.02,
+            0.01,
+            "the smear mixture predicts unseen text better than the dense model",
+        ),
+        (
+            "strict",
+            0.02,
+            0.01,
+            "the dense model predicts unseen text better than the smear mixture",
+        ),
         ("strict", -0.02, 0.03, "No clear difference between the smear mixture and the dense model"),
         ("strict", 0.02, float("nan"), "No clear difference between the smear mixture and the dense model"),
         ("none", -0.5, 0.01, "The smear mixture sees later tokens, so its perplexity does not compare"),
@@ -245,7 +255,7 @@ def steps_of(job: Path) -> list[dict[str, Any]]:
 
 def test_only_a_soft_design_has_a_threshold_of_activity(job: Path) -> None:
     soft, sparse = (text_of(use_of_experts(steps_of(job), soft)) for soft in (True, False))
-    assert "38 % of the experts are active" in soft
+    assert "38 % of the experts get more than twice the even weight" in soft
     assert "a weight above 2/4" in soft
     assert "active" not in sparse
     assert "the busiest expert of a layer gets 35.0 % of the choices and the least busy 15.0 %" in sparse

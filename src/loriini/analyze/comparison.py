@@ -15,7 +15,6 @@ from loriini.analyze.wording import (
     ALONE,
     byte_size,
     cosine,
-    counts,
     duration,
     interval,
     large,
@@ -41,17 +40,6 @@ SHAPE = {
     "intermediate_size": "feed-forward width",
     "num_hidden_layers": "layers",
     "num_attention_heads": "heads",
-}
-
-NEXT_COMMANDS = {
-    "loriini quickstart --steps {steps}": "train four times as long; experts differ more with time",
-    "loriini quickstart --seed 1": "train both models again with another seed",
-    "loriini quickstart --size SIZE": "a smaller or a larger pair of models",
-    "loriini quickstart --documents PATH…": "your own text",
-    "loriini quickstart --design {other}": "another routing design for the mixture",
-    "loriini designs": "list all designs and how they differ",
-    "loriini generate DIR/runs/{design} --prompt TEXT": "continue a text; DIR is this page's folder",
-    "loriini recipes": "list the papers' models and small ones, ready to train",
 }
 
 
@@ -157,10 +145,10 @@ def _verdict(c: Comparison) -> str:
         return f"The {c.design} mixture and the dense model: {scores}"
     if not overall.decided:
         return f"No clear difference between the {c.design} mixture and the dense model: {scores}"
-    better, worse = f"The {c.design} mixture", "the dense model"
+    better, worse = f"the {c.design} mixture", "the dense model"
     if overall.change > 0:
-        better, worse = "The dense model", f"the {c.design} mixture"
-    return f"{better} predicts unseen text better than {worse}: {scores}"
+        better, worse = worse, better
+    return f"In this pair of trainings {better} predicts unseen text better than {worse}: {scores}"
 
 
 def _domains(c: Comparison) -> str:
@@ -225,7 +213,6 @@ def setup(c: Comparison) -> Html:
             ),
         ),
         p.table(["domain", "documents", "characters", "held-out documents", "characters"], texts),
-        p.note(f"Left out: {counts(s['skipped'])}.") if s.get("skipped") else "",
     )
 
 
@@ -317,9 +304,9 @@ def cost(c: Comparison) -> Html:
     dense, mixture = (_speed(c.metrics[model]) for model in (DENSE, c.design))
     speeds = p.paragraph(
         f"In training, {c.design} processed {large(mixture)} tokens a second and the dense model "
-        f"{large(dense)} (medians over steps): ",
-        p.strong(f"{mixture / (dense or 1):.2f} of the dense model's speed"),
-        ".",
+        f"{large(dense)} (medians over {c.settings['steps']:,} steps, one training after the other): "
+        f"{mixture / (dense or 1):.2f} of the dense model's speed. Other work on the "
+        "machine changes this; `loriini bench` measures it side by side."
     )
     return p.join(
         speeds if dense and mixture else "",
@@ -334,16 +321,4 @@ def _speed(metrics: Metrics) -> float:
     """Median tokens a second over the steps with the final number of experts; 0 without steps."""
     return median(
         [m["tokens_per_second"] for m in metrics if m["experts"] == metrics[-1]["experts"]] or [0.0]
-    )
-
-
-def what_next(c: Comparison) -> Html:
-    """Commands to run next."""
-    filled = {
-        "design": c.design,
-        "steps": 4 * c.settings["steps"],
-        "other": "mixtral" if c.design != "mixtral" else "lory",
-    }
-    return p.items(
-        p.join(p.code(command.format(**filled)), " – ", meaning) for command, meaning in NEXT_COMMANDS.items()
     )

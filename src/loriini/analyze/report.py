@@ -7,6 +7,7 @@ from typing import Any
 
 from loriini.analyze import comparison
 from loriini.analyze.comparison import Comparison
+from loriini.analyze.next_commands import what_next
 from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
@@ -39,7 +40,7 @@ def write_report(folder: Path) -> Path:
         "Similar documents": comparison.similar_documents(c, read_json(folder / "neighbors.json", [])),
         "Samples": comparison.samples(c, read_json(folder / "samples.json", [])),
         "Time and memory": comparison.cost(c),
-        "What to try next": comparison.what_next(c),
+        "What to try next": what_next(settings, folder),
     }
     return write_page(
         folder / REPORT, f"Loriini: {c.design} and dense", comparison.headline(c), sections.items()

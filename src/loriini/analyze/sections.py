@@ -68,15 +68,15 @@ def _activity(metrics: Metrics) -> Html:
     effective = np.exp(routed[-1]["gate_entropy"]).mean()
     return p.join(
         p.paragraph(
-            "At the end of training ",
-            p.strong(f"{100 * active:.0f} % of the experts are active"),
-            f" (averaged over layers). A routing decision spreads its weight over {effective:.1f} of "
-            f"{experts} experts, measured by its entropy.",
+            "A routing decision spreads its weight over ",
+            p.strong(f"{effective:.1f} of {experts} experts"),
+            f", measured by its entropy. At the end of training {100 * active:.0f} % of the experts get more "
+            f"than twice the even weight at least once in {UTILISATION_WINDOW} steps (averaged over layers).",
         ),
         p.pair(
             p.figure(
                 plots.utilisation_curves(metrics),
-                f"Active experts: a weight above 2/{experts}, twice the even share, at least once in "
+                f"Experts with a weight above 2/{experts}, twice the even share, at least once in "
                 f"{UTILISATION_WINDOW} steps.",
             ),
             p.figure(

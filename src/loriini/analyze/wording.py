@@ -1,8 +1,7 @@
 """Numbers as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isnan
-from typing import Any
 
 from loriini.evaluate.intervals import Difference
 
@@ -60,14 +59,3 @@ def listing(words: Sequence[str], last: str = "and") -> str:
 def sentence_case(text: str) -> str:
     """The text with its first letter in upper case, the others as they are."""
     return text[:1].upper() + text[1:]
-
-
-def counts(values: Any) -> str:
-    """A nested mapping of counts as text: a 1, b (c 2, d 3)."""
-    if not isinstance(values, Mapping):
-        return f"{values:,}" if isinstance(values, int) else str(values)
-    inner = (
-        f"{key} ({counts(v)})" if isinstance(v, Mapping) else f"{key} {counts(v)}"
-        for key, v in values.items()
-    )
-    return ", ".join(inner).replace("_", " ")

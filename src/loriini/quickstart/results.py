@@ -92,6 +92,7 @@ def report_settings(out: Path, settings: Quickstart, corpus: Corpus, costs: Cost
         "batch_size": run.batch_size,
         "learning_rates": {name: r.optimizer.learning_rate for name, r in settings.runs.items()},
         "seed": settings.seed,
+        "inputs": list(settings.documents),
         "causality": run.routing.causality,
         "machine": describe_machine(),
         "documents": {

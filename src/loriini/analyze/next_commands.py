@@ -1,0 +1,51 @@
+"""The commands that a quickstart's report offers, to be copied as they are."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze import page as p
+from loriini.analyze.page import Html
+
+
+def what_next(settings: Mapping[str, Any], folder: Path) -> Html:
+    """Commands to run next, after the job with these settings in `folder`."""
+    return p.items(
+        p.join(p.code(command), " – ", meaning)
+        for command, meaning in next_commands(settings, folder).items()
+    )
+
+
+def next_commands(settings: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Each command, and what it is for. They write beside `folder`, which keeps its job."""
+    design = settings["design"]
+    options = {
+        "design": design,
+        "size": settings["size"]["name"],
+        "steps": settings["steps"],
+        "seed": settings["seed"],
+        "documents": settings.get("inputs", []),
+    }
+
+    def again(name: str, value: Any) -> str:
+        changed = {**options, name: value}
+        if name == "size":
+            del changed["steps"]  # each size has its own
+        words = [word for option, given in changed.items() if given != [] for word in _words(option, given)]
+        return shlex.join(["loriini", "quickstart", *words, "--out", f"{folder}-{name}-{value}"])
+
+    run = str(folder / "runs" / design)
+    return {
+        again("steps", 4 * options["steps"]): "train four times as long; experts differ more with time",
+        again("seed", options["seed"] + 1): "train both models again with another seed",
+        again("size", "medium" if options["size"] == "small" else "small"): "models of another size",
+        again("design", "lory" if design == "mixtral" else "mixtral"): "another routing design",
+        "loriini designs": "list all designs and how they differ",
+        shlex.join(["loriini", "generate", run, "--prompt", "The"]): "continue a text",
+        "loriini recipes": "list the papers' models and small ones, ready to train",
+    }
+
+
+def _words(option: str, value: Any) -> list[str]:
+    return [f"--{option}", *map(str, value if isinstance(value, list) else [value])]

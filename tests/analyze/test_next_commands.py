@@ -1,0 +1,38 @@
+"""The commands that a report offers can be run as they are."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from loriini.analyze.next_commands import next_commands
+from loriini.cli import COMMANDS
+from loriini.cli.parser import make_parser
+from loriini.quickstart import Quickstart
+from loriini.quickstart.settings import claim_folder
+
+
+@pytest.mark.parametrize(
+    ("design", "size", "inputs"), [("lory", "small", []), ("mixtral", "large", ["web=my text.jsonl:0.5"])]
+)
+def test_every_command_is_parsed_and_names_a_job_of_its_own(
+    design: str, size: str, inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = {"design": design, "size": {"name": size}, "steps": 20, "seed": 3, "inputs": inputs}
+    jobs = []
+    for command in next_commands(settings, Path("my job")):
+        program, *words = shlex.split(command)
+        assert program == "loriini"
+        arguments, left = make_parser(COMMANDS).parse_known_args(words)
+        assert not left
+        if words[0] == "quickstart":
+            found = vars(arguments)
+            job = Quickstart(**{k: found[k] for k in Quickstart.__dataclass_fields__ if k in found})
+            arguments.out.mkdir()
+            claim_folder(job, arguments.out)
+            jobs.append(job)
+    before = Quickstart(tuple(inputs), design, size, 20, 3)
+    assert len({*jobs, before}) == 5
+    assert all(job.documents == tuple(inputs) for job in jobs)
+    assert {(job.steps, job.seed) for job in jobs} == {(80, 3), (20, 4), (None, 3), (20, 3)}
