@@ -33,7 +33,7 @@ def by_seed(rows: Iterable[Mapping[str, Any]], name: str) -> dict[int, float]:
 
 
 def mean(values: BySeed) -> str:
-    """The mean over seeds and half of its 95 % interval, 12.3 ± 0.4."""
+    """The mean over seeds and its 95 % interval, 12.3 (11.9 to 12.7)."""
     return estimate(geometric(list(values.values())).to_dict(), 1)
 
 

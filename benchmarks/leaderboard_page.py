@@ -1,6 +1,8 @@
 """docs/leaderboard.md, made of the results of `leaderboard.py` alone; its sentences are from intervals."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -58,11 +60,13 @@ BUDGETS_DECIDE_NOTHING = (
 
 def leaderboard_page(path: Path) -> str:
     """The page; without results, how to make them."""
-    return whole_page(path, HEAD, body, make_it(COMMAND, OPTIONS))
+    warmup = path.with_name("warmup.json")
+    return whole_page(path, HEAD, partial(body, warmup=warmup), make_it(COMMAND, OPTIONS))
 
 
-def body(results: Row) -> Iterable[str]:
-    """The page's text below its head."""
+def body(results: Row, warmup: Path) -> Iterable[str]:
+    """The page's text below its head; `warmup` is the file of a leaderboard of few designs, more seeds."""
+    warmups = json.loads(warmup.read_text()) if warmup.exists() else results
     at_edge = [name for name, tried in results["tried"].items() if tried["edge"]]
     designs = " ".join(v["design"] for v in results["variants"])
     return (
@@ -91,7 +95,7 @@ def body(results: Row) -> Iterable[str]:
         budget_table(results),
         "",
         budget_note(results),
-        *warmed(results),
+        *warmed(results, warmups),
         *narrowed(results),
         "## Learning rates\n",
         rate_table("", results["tried"].items()),

@@ -64,8 +64,8 @@ def domain_table(results: Row) -> str:
     return markdown(["", *domains], rows)
 
 
-def warmed(results: Row) -> list[str]:
-    """The designs that admit a dense warm-up, with it."""
+def warmed(results: Row, warmups: Row) -> list[str]:
+    """The designs that admit a dense warm-up, with it; `warmups` are results with one of a single step."""
     cold = {v["design"]: v["perplexity"][OVERALL] for v in by_perplexity(results["variants"])}
     rows = [
         [
@@ -78,7 +78,7 @@ def warmed(results: Row) -> list[str]:
     ]
     if not rows:
         return []
-    share = next(iter(results["warmed"].values()))["dense_share"]
+    steps = next(iter(results["warmed"].values()))["dense_steps"]
     return [
         "## What a dense warm-up changes\n",
         markdown(
@@ -86,12 +86,41 @@ def warmed(results: Row) -> list[str]:
             rows,
         ),
         "",
-        f"Perplexity without and with a dense warm-up of {share:.0%} of the steps, of the designs that admit "
-        "one, at the learning rate chosen without it. Everything else on this page is without. A warm-up "
-        "also changes initial weights: it copies one FFN into all experts, where a merge of E experts of "
-        "independent weights, with even gates, begins with matrices √E times smaller. The two were not "
-        "measured apart. These trainings are short; in longer ones a warm-up may change less.\n",
+        f"Perplexity without and with a dense warm-up of {steps} of {results['run']['steps']} steps, of the "
+        "designs that admit one, at the learning rate chosen without it. Everything else on this page is "
+        "without. These trainings are short; in longer ones a warm-up may change less.\n",
+        *causes(warmups),
     ]
+
+
+def causes(results: Row) -> list[str]:
+    """What copies of one FFN change by themselves, as after a single dense step, and what dense steps add."""
+    rows = [
+        [design, f"{each['dense_steps']}", estimate(each["perplexity"])]
+        + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
+        for design in results.get("copied", {})
+        for each in (results["copied"][design], results["warmed"][design])
+        if "perplexity" in each
+    ]
+    if not rows:
+        return []
+    to_first = f"relative to {baseline(results)}"
+    return [
+        "A warm-up also changes initial weights: it copies one FFN into all experts, where a merge of E "
+        "experts of independent weights, with even gates, begins with matrices √E times smaller. A single "
+        f"dense step does this too, and no more ({seeds_of(results)}). Where its row is like the next, it is "
+        "the copies that make the difference, not the dense training:\n",
+        markdown(
+            ["", "dense steps", "perplexity", "to none", *INTERVALS, to_first, *INTERVALS],
+            rows,
+        ),
+        "",
+    ]
+
+
+def seeds_of(results: Row) -> str:
+    """How many seeds, and when: trainings of their own, with the same settings."""
+    return f"{results['seeds']} seeds, {results['machine']['processor']}, {results['date']}"
 
 
 def narrowed(results: Row) -> list[str]:
@@ -145,7 +174,7 @@ def budget_note(results: Row) -> str:
     hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
     return (
         f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
-        "that at equal FLOPs, ± half of the 95 % interval over seeds. Where a budget ends before a training "
+        "that at equal FLOPs, with the 95 % interval over seeds. Where a budget ends before a training "
         f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
         f"{hidden if left_out else ''}\n"
     )

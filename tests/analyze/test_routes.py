@@ -67,7 +67,7 @@ def test_routes_are_read_without_the_head() -> None:
 
 def test_instances_are_routed_without_their_last_token() -> None:
     model, ids = tiny_model("mixtral"), random_ids(5, 9)
-    routes = routes_by_domain(model, {"a": HeldOut(ids, 1.0)}, batch_size=2)
+    routes = routes_by_domain(model, {"a": HeldOut(ids, 1.0)}, "fp32", batch_size=2)
     expected = routes_of_sequences(model, {"a": list(ids[:, :-1])})
     assert routes.units.tolist() == [5 * 8]
     np.testing.assert_array_equal(routes.choices, expected.choices)
@@ -181,7 +181,7 @@ def test_a_random_router_agrees_with_no_domain() -> None:
 def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
     model = tiny_model("label", label_names=["code", "prose"])
     routes = routes_by_domain(
-        model, {name: HeldOut(random_ids(), 1.0) for name in ("prose", "code")}, batch_size=2
+        model, {name: HeldOut(random_ids(), 1.0) for name in ("prose", "code")}, "fp32", batch_size=2
     )
     assert routes.domains == ("prose", "code")
     assert routes.mean_gates.tolist() == [[[0, 1, 0, 0], [1, 0, 0, 0]]] * 2
@@ -190,7 +190,7 @@ def test_a_domain_is_routed_to_the_expert_of_its_label() -> None:
 
 def test_no_instances_are_refused() -> None:
     with pytest.raises(ValueError, match="no sequences"):
-        routes_by_domain(tiny_model(), {"a": HeldOut(torch.zeros(0, 9, dtype=torch.long), 1.0)})
+        routes_by_domain(tiny_model(), {"a": HeldOut(torch.zeros(0, 9, dtype=torch.long), 1.0)}, "fp32")
 
 
 def test_routes_come_back_as_they_were_saved(tmp_path: Path) -> None:

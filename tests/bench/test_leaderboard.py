@@ -35,7 +35,7 @@ def test_the_rate_of_the_lowest_training_loss_is_trained_with_other_seeds(made: 
     assert found["run"]["model"]["initializer_range"] == 0.08  # of width 64
     folders = [path.name for path in (made.parent / "work" / "runs").iterdir()]
     rates = [rate for tried in found["tried"].values() for rate in tried["training_loss"]]
-    # Every rate with seed 0, one with both others, and there also with a dense warm-up.
+    # Every rate with seed 0, one with both others, and there also with a dense warm-up: here of one step.
     assert len(folders) == len(rates) + 2 * (len(DESIGNS) + len(WARMED))
 
 
@@ -45,7 +45,8 @@ def test_none_has_a_dense_warmup_and_those_that_can_are_trained_with_it_too(made
     assert found["warmed"].keys() == set(WARMED)
     means = {v["design"]: v["perplexity"]["all"]["mean"] for v in found["variants"]}
     for design, warm in found["warmed"].items():
-        assert warm["dense_share"] == 0.05
+        assert warm["dense_steps"] == 1  # of three
+        assert found["copied"][design] == warm  # as after a single one
         ratio = warm["perplexity"]["mean"] / means[design]
         assert warm["difference"]["change"] == pytest.approx(ratio - 1, abs=1e-6)
         to_dense = warm["perplexity"]["mean"] / means["dense"] - 1
@@ -55,6 +56,11 @@ def test_none_has_a_dense_warmup_and_those_that_can_are_trained_with_it_too(made
     text = script("leaderboard_page").leaderboard_page(made)
     (rows,) = re.findall(r"## What a dense warm-up changes\n\n(.*?)\n\n", text, re.DOTALL)
     assert {row.split(" | ")[0] for row in rows.splitlines()[2:]} == {"| lory", "| label"}
+    causes = text.split("A single dense step does this too")[1].split("\n\n")[1]
+    assert [row.split(" | ")[:2] for row in causes.splitlines()[2:]] == [
+        *[["| label", "1"]] * 2,
+        *[["| lory", "1"]] * 2,
+    ]
 
 
 def test_rates_are_added_beyond_the_best_until_it_is_between_others(made: Path) -> None:

@@ -12,14 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from cli.calls import assert_refused, call
 from compare.conftest import Compared, compare_here, overrides, train_here
 from loriini.cli import main
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
+from loriini.compare.job import measure_trials
 from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at, unequal_warmups
 from loriini.compare.running import Trial
+from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN
@@ -157,6 +160,26 @@ def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:
     (remark,) = unequal_warmups(cells)
     assert remark.endswith(": 5% of the steps (lory); 0% of the steps (aoe).")
     assert not list(unequal_warmups(cells[:3]))
+
+
+def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_path: Path) -> None:
+    """Finite weights can compute infinite logits."""
+    broken = tmp_path / compared.folder("lory", 1).name
+    shutil.copytree(compared.folder("lory", 1), broken)
+    weights = broken / "model" / "model.safetensors"
+    tensors = load_file(weights)
+    tensors["lm_head.weight"] *= 1e38
+    save_file(tensors, weights, {"format": "pt"})
+    folders = [compared.folder("dense", 0), compared.folder("dense", 1), compared.folder("lory", 0), broken]
+    evaluation = EvaluationSettings((str(compared.heldout),), skip=8)
+    results = measure_trials(existing_trials(folders), evaluation, {}, tmp_path / "cache")
+    assert "lory, seed 1: its loss on held-out text is not finite; left out." in results["remarks"]
+    lory = next(v for v in results["variants"] if v["name"] == "lory")
+    cell = next(c for c in results["cells"] if (c["name"], c["seed"]) == ("lory", 0))
+    assert lory["perplexity"]["all"]["mean"] == pytest.approx(cell["mean_perplexity"])
+    json.dumps(results, allow_nan=False)
+    with pytest.raises(InputError, match=r"the losses on domain .* are not finite"):
+        evaluate_runs([broken], evaluation)
 
 
 def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:

@@ -83,15 +83,17 @@ def judged(reason: Reason, *texts: Measured) -> dict[str, Any] | None:
     ("longer", "verdict"),
     [(1.5, "supported"), (2.5, "supported in part"), (3.5, "refuted")],
 )
-def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer(longer: float, verdict: str) -> None:
+def test_a_claim_that_fails_is_judged_again_and_is_to_move_towards_its_range(
+    longer: float, verdict: str
+) -> None:
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, twice("better"): longer, twice("worse"): 2.0}
     found = judged(too_few_steps(RUNS, "better", "worse"), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
     change, again = found["claims"]
     again_text = "loss of better minus worse, in twice the steps"
-    assert change["quantity"] == f"{again_text}: distance to the claimed range, minus that as trained here"
-    assert change["mean"] == pytest.approx(longer - 3.0, abs=1e-3)
+    assert change["quantity"] == f"{again_text}: shift towards the claimed range, from that as trained here"
+    assert change["mean"] == pytest.approx(3.0 - longer, abs=1e-3)
     assert again["quantity"] == again_text
     assert again["range"] == [None, 0.0]
 
@@ -103,23 +105,23 @@ def test_only_what_does_not_hold_is_judged_again() -> None:
     assert found is not None
     change, again = found["claims"]
     assert again["quantity"].startswith("loss of better minus other")
-    assert change["range"] == [None, 0.0]
+    assert change["range"] == [0.0, None]
     assert judged(too_few_steps(RUNS, *rows), measured({**losses, "other": 2.0})) is None
 
 
 @pytest.mark.parametrize(
-    ("longer", "change", "verdict"),
-    [(1.05, -0.9, "supported"), (0.5, -0.5, "supported in part"), (-1.0, 1.0, "refuted")],
-    ids=["within the range", "nearer on the other side", "further away on the other side"],
+    ("longer", "shift", "verdict"),
+    [(1.05, 0.95, "supported"), (-1.0, 3.0, "supported in part"), (3.0, -1.0, "refuted")],
+    ids=["into the range", "through it", "away from it"],
 )
-def test_what_passes_through_its_range_is_not_nearer_for_that(
-    longer: float, change: float, verdict: str
+def test_what_passes_through_its_range_has_moved_towards_it(
+    longer: float, shift: float, verdict: str
 ) -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): longer, twice("other"): 1.0}
     found = judged(too_few_steps(RUNS, "better", "other"), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
-    assert found["claims"][0]["mean"] == pytest.approx(change, abs=0.06)
+    assert found["claims"][0]["mean"] == pytest.approx(shift, abs=1e-3)
 
 
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:

@@ -140,11 +140,11 @@ class Routes:
 
 
 def routes_by_domain(
-    model: LoriiniForCausalLM, heldout: Mapping[str, HeldOut], batch_size: int = 8
+    model: LoriiniForCausalLM, heldout: Mapping[str, HeldOut], precision: Precision, batch_size: int = 8
 ) -> Routes:
-    """The routes of held-out text by domain."""
+    """The routes of held-out text by domain, in the precision that the model was trained in."""
     sequences = instances_by_domain(heldout)
-    return routes_of_sequences(model, sequences, batch_size, documents=documents_of(heldout))
+    return routes_of_sequences(model, sequences, batch_size, precision, documents=documents_of(heldout))
 
 
 def instances_by_domain(heldout: Mapping[str, HeldOut]) -> dict[str, list[Tensor]]:

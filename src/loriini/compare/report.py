@@ -167,7 +167,7 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
     ]
     header = ["", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters"]
     explained = p.note(
-        "Perplexity is the mean over domains; after ± half of the 95 % interval over seeds. Differences "
+        "Perplexity is the mean over domains; in brackets the 95 % interval over seeds. Differences "
         f"are from {results['baseline']}. The interval over seeds covers initialisation and order of the "
         "batches; that over held-out text covers the choice of this text, for these trainings. Active: "
         "parameters used for a token."

@@ -165,7 +165,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
 
 
 def is_finite(value: float | None) -> bool:
-    """Whether there is a number, neither NaN nor infinite."""
+    """Whether a number is there, not NaN or infinite."""
     return value is not None and math.isfinite(value)
 
 
@@ -309,9 +309,7 @@ def remarks(cells: Cells) -> Iterator[str]:
             values[cell[key]].append(cell["name"])
         if len(values) > 1:
             named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
-            shown = (
-                f"{value:,.0f} ({names})" if value != str(value) else names for value, names in named.items()
-            )
+            shown = (f"{v:,.0f} ({names})" if v != str(v) else names for v, names in named.items())
             yield f"The runs differ in {what}: {'; '.join(shown)}."
     yield from unequal_warmups(trained)
     active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
@@ -327,6 +325,8 @@ def remarks(cells: Cells) -> Iterator[str]:
             state = {"started": "is not finished"}.get(cell["state"], cell["state"])
             reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
             yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
+        elif not is_finite(cell.get("mean_perplexity", 0.0)):
+            yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."
 
 
 def unequal_warmups(cells: Cells) -> Iterator[str]:

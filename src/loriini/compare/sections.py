@@ -21,12 +21,12 @@ AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equa
 
 
 def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
-    """A mean and half of its interval: 12.34 ± 0.56."""
+    """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
     mean, low, high = (found[key] for key in ("mean", "low", "high"))
     if mean is None:
         return NO_VALUE
-    half = "" if low is None or high is None else f" ± {(high - low) / 2:.{digits}f}"
-    return f"{mean:.{digits}f}{half}"
+    interval = "" if low is None or high is None else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{mean:.{digits}f}{interval}".replace("-", "−")
 
 
 def difference_cells(difference: Mapping[str, Any]) -> list[str]:
@@ -119,9 +119,9 @@ def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
 
 
 def signed(found: Mapping[str, float | None]) -> str:
-    """A difference with its sign and half of its interval."""
+    """A difference with its sign and its interval."""
     text = estimate(found, 3)
-    return text.replace("-", "−") if text.startswith(("-", NO_VALUE)) else f"+{text}"
+    return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 
 def use_of_experts(shown: Sequence[Variant]) -> Html | None:

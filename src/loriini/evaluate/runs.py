@@ -116,6 +116,9 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     settings, heldout = shared_heldout(runs, settings)
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
+    for run, result in zip(runs, results, strict=True):
+        for domain, perplexity in result["perplexity"].items():
+            check_finite(torch.tensor(perplexity), f"{run}: the losses on domain {domain!r}")
     losses = [result.pop("instance_losses") for result in results]
     tokens = [result.pop("instance_tokens", None) for result in results]
     for result, of_run in zip(results[1:], losses[1:], strict=True):
@@ -190,7 +193,10 @@ def tokenizer_digest(run: Path) -> str:
 def evaluate_on(
     run: Path, heldout: Mapping[str, HeldOut], settings: EvaluationSettings, title: str | None
 ) -> dict[str, Any]:
-    """One run's evaluation with `instance_losses`; one of several runs has a title and is named."""
+    """One run's evaluation with `instance_losses`; one of several runs has a title and is named.
+
+    Losses need not be finite.
+    """
     model, _ = load_model(run, settings.device)
     for text in heldout.values():
         check_ids(text.ids, model)
@@ -215,8 +221,6 @@ def evaluate_on(
         title=title or "evaluation",
         document_mask=settings.document_mask,
     )
-    for domain, bits in results["bits_per_byte"].items():
-        check_finite(torch.tensor(bits), f"{run}: the losses on domain {domain!r}")
     if settings.router_free:
         results["seconds"] = round(time.perf_counter() - started, 3)
     return {"run": str(run), **results} if title else results

@@ -107,10 +107,6 @@ class Claim:
             return -1
         return int(value > self.high or (value == self.high == 0 and math.isinf(self.low)))
 
-    def distance(self, values: Values) -> dict[int, float]:
-        """How far each value is outside the range; below 0 inside it."""
-        return combined(lambda one: np.maximum(self.low - one[0], one[0] - self.high), [values])
-
     def to_dict(self) -> dict[str, Any]:
         """The claim with its estimate and verdict as a JSON object; open bounds are null."""
         found, text = self.estimate or Estimate(math.nan), self.text_interval

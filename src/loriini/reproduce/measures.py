@@ -38,7 +38,7 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM, ROUTES_FORM, RANDOM_FORM = 3, 6, 5
+FORM, ROUTES_FORM, RANDOM_FORM = 3, 7, 5
 """Of a measure's file, of one of routes, and of any other of a random router; others are measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
@@ -135,7 +135,7 @@ def perplexity(loaded: LoadedModel, routing: EvaluationRouting = "training") -> 
 def routes(loaded: LoadedModel, kind: str | None = None) -> dict[str, Any]:
     """Routes of the held-out text by domain, or those of a kind of text; see `Routes.to_dict`."""
     text = loaded.heldout if kind is None else loaded.of_kind(kind)
-    return routes_by_domain(loaded.model, text).to_dict()
+    return routes_by_domain(loaded.model, text, run_precision(loaded.run)).to_dict()
 
 
 @torch.no_grad()

@@ -119,12 +119,15 @@ def best_trained(m: Measured, names: Iterable[str]) -> str:
 
 
 def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
-    """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
+    """That a claim which did not hold moves towards its range and holds, on other trainings.
+
+    It may move through its range: then the reason has an effect, but another one than the paper's.
+    """
     quantity = f"{claim.quantity}, {how}"
-    if redone.finite and claim.side(fmean(claim.finite)):
-        change = difference(claim.distance(redone.values), claim.distance(claim.values))
-        nearer = f"{quantity}: distance to the claimed range, minus that as trained here"
-        yield Claim(nearer, change, high=0.0, unit=claim.unit)
+    if redone.finite and (side := claim.side(fmean(claim.finite))):
+        both = (redone.values, claim.values) if side < 0 else (claim.values, redone.values)
+        towards = f"{quantity}: shift towards the claimed range, from that as trained here"
+        yield Claim(towards, difference(*both), low=0.0, unit=claim.unit)
     yield replace(redone, quantity=quantity)
 
 
