@@ -20,7 +20,8 @@ def test_prepare_prints_what_it_made_and_makes_it_once(
     again = ("--documents", made.documents, "--out", made.corpus.parent, "--domain-field", "topic")
     ended = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:320")
     assert (ended.code, ended.err) == (0, "")
-    assert re.fullmatch(r".*corpus: 240 documents, [\d,]+ tokens, [\d,]+ instances of 64\n", ended.out)
+    line = r".*corpus: 240 documents, [\d,]+ tokens of a vocabulary of 320, [\d,]+ instances of 64\n"
+    assert re.fullmatch(line, ended.out)
     other = call(capsys, "prepare", "corpus", *again, "--length", 64, "--tokenizer", "bpe:310")
     assert_refused(other, "tokenizer: was made with other settings (tokenizer)")
 

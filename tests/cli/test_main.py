@@ -246,7 +246,9 @@ def test_an_interrupted_run_exits_with_130_and_resumes(
     assert (ended.code, ended.out) == (130, "")
     assert "saved after step 5 of 24" in ended.err
     assert_refused(call(capsys, "evaluate", tmp_path, "--documents", made.documents), "train --resume")
-    assert call(capsys, "train", "--resume", tmp_path) == Ended(0, f"{tmp_path / 'model'}\n", "")
+    assert call(capsys, "train", "--resume", tmp_path) == Ended(
+        0, f"{tmp_path / 'model'}\n", "tiny-lory: resumed after step 5 of 24\n"
+    )
     assert metrics(tmp_path)[-1]["loss"] == metrics(made.run)[-1]["loss"]
 
 

@@ -26,6 +26,12 @@ def test_designs_and_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> N
     assert designs["mixtral"]["load_balance"] == 0.01
     keys = ["name", "parameters_total", "parameters_active", "published_total", "published_active"]
     assert all(list(row) == keys for row in recipes.values())
+    table = {line.split()[0]: line.split() for line in call(capsys, "recipes").out.splitlines()}
+    assert table["name"][1:6] == ["experts", "width", "layers", "context", "vocabulary"]
+    assert table["0.3b-lory-8e"][1:6] == ["8", "1,024", "24", "4,096", "32,000"]
+    table = {line.split()[0]: line for line in call(capsys, "designs").out.splitlines()}
+    assert "expert_choice 2" in table["aoe-ec"]
+    assert table["aoe-ec"].endswith("strict, in training none")
     assert {"tiny-dense", "tiny-lory", "tiny-mixtral", "tiny-aoe"} <= recipes.keys()
 
 
@@ -85,10 +91,13 @@ def test_a_run_measures_itself_and_stops_in_time(
     assert (stopped.code, stopped.out) == (0, "")
     assert "saved after step 1 of 24" in stopped.err
     ended = call(capsys, *train, *asked, *TRAIN, "--max-minutes", 60)
-    assert ended == Ended(0, f"{tmp_path / 'model'}\n", "")
+    assert (ended.code, ended.out) == (0, f"{tmp_path / 'model'}\n")
+    assert "tiny-lory: resumed after step 1 of 24\n" in ended.err
     evaluated = [json.loads(line) for line in (tmp_path / "evaluation.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in evaluated] == [10, 20, 24]
     assert evaluated[-1]["mean_perplexity"] < evaluated[0]["mean_perplexity"]
+    last = f"held-out perplexity {evaluated[-1]['mean_perplexity']:.2f}, mean over domains, after step 24\n"
+    assert last in ended.err
     samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     assert [(entry["step"], entry["prompt"]) for entry in samples] == [(20, "the owl"), (24, "the owl")]
     final = call(capsys, "evaluate", tmp_path, "--documents", made.documents)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare.report import headline, uncertainty, verdict_of, write_comparison
 from loriini.compare.sections import budgets, difference_cells
@@ -53,6 +54,19 @@ def test_the_headline_claims_what_every_interval_supports() -> None:
     assert headline(results, [dense, *ONE_SEED]) == (
         "On unseen text, no clear difference from dense from one seed: lory and lory"
     )
+
+
+def test_the_command_prints_the_headline_the_table_and_last_the_reports_path(
+    compared: Compared, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folders = [compared.folder(name, 0) for name in ("dense", "lory")]
+    ended = call(capsys, "compare", *folders, "--heldout", compared.heldout, "--out", tmp_path)
+    first, head, dense, lory, path = ended.out.splitlines()
+    assert first.startswith("No clear difference between lory and dense from one seed: perplexity")
+    assert head.split()[:2] == ["perplexity", "difference"]
+    assert (dense.split()[0], lory.split()[0]) == ("dense", "lory")
+    assert "one seed" in lory
+    assert path == str(tmp_path / "report.html")
 
 
 def test_an_interval_that_is_not_known_says_why() -> None:

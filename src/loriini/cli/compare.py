@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loriini.cli.output import print_rows
+from loriini.cli.output import format_table, print_rows
 from loriini.cli.parser import Add, document_fields, document_options, given, output_path, refuse_given
 from loriini.errors import InputError
+from loriini.json_file import read_object
 
 if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
@@ -57,7 +58,7 @@ def compare(arguments: argparse.Namespace) -> None:
     evaluation = _evaluation(arguments)
     if runs := _runs(arguments.names):
         _check_runs(arguments, runs)
-        print(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
+        _print_summary(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
         return
     settings = _settings(arguments)
     if arguments.dry_run and arguments.commands:
@@ -71,7 +72,15 @@ def compare(arguments: argparse.Namespace) -> None:
     if arguments.commands:
         print_commands(place_designs(settings, evaluation, arguments.out)[0])
         return
-    print(compare_designs(settings, evaluation, arguments.out))
+    _print_summary(compare_designs(settings, evaluation, arguments.out))
+
+
+def _print_summary(report: Path) -> None:
+    """Print what a comparison found, and as the last line the path of its report."""
+    from loriini.compare.report import COLUMNS, summary
+
+    found, rows = summary(read_object(report.with_name("results.json"), "run the command again"))
+    print(found, *([format_table(COLUMNS, rows)] if rows else []), report, sep="\n")
 
 
 def _evaluation(arguments: argparse.Namespace) -> "EvaluationSettings":

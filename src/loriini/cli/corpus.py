@@ -59,8 +59,8 @@ def prepare(arguments: argparse.Namespace) -> None:
     counts = {name: stage["counts"] for name, stage in corpus.manifest["stages"].items()}
     print(
         f"{corpus.folder}: {counts['documents']['documents']:,} documents, "
-        f"{counts['tokens']['tokens']:,} tokens, {len(corpus.instances):,} instances of "
-        f"{corpus.instances.length:,}"
+        f"{counts['tokens']['tokens']:,} tokens of a vocabulary of {counts['tokenizer']['vocab_size']:,}, "
+        f"{len(corpus.instances):,} instances of {corpus.instances.length:,}"
     )
     if reasons := dropped_by_reason(corpus.manifest):
         listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())

@@ -5,6 +5,7 @@ import json
 import math
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
@@ -59,8 +60,19 @@ def designs(arguments: argparse.Namespace) -> None:
         }
         for name, design in DESIGNS.items()
     ]
+    if not arguments.json:
+        rows = [{**row, **_in_a_table(row)} for row in rows]
     columns = ("name", "unit", "scope", "scorer", "selection", "gates", "combination", "causality")
     print_rows(rows, columns, arguments.json)
+
+
+def _in_a_table(design: dict[str, Any]) -> dict[str, str]:
+    """The selection with its parameter, and both causalities where they differ."""
+    selection, training = design["selection"], design["training_causality"]
+    parameter = {"top_k": "top_k", "top_p": "top_p", "expert_choice": "capacity_factor"}.get(selection)
+    value = f" {design[parameter]:g}" if parameter else ""
+    differs = f", in training {training}" if training != design["causality"] else ""
+    return {"selection": f"{selection}{value}", "causality": f"{design['causality']}{differs}"}
 
 
 def recipes_arguments(add: Add) -> None:
@@ -69,14 +81,18 @@ def recipes_arguments(add: Add) -> None:
 
 
 def recipes(arguments: argparse.Namespace) -> None:
-    """List the recipes with their numbers of parameters at their papers' vocabularies."""
+    """List the recipes with their sizes, and parameters at their papers' vocabularies."""
     from loriini.progress import warn
-    from loriini.recipes import RECIPES, describe, installed_recipes
+    from loriini.recipes import RECIPES, describe, installed_recipes, shape_of
 
-    rows = [describe(name) for name in RECIPES]
+    def row(name: str) -> dict[str, Any]:
+        described = describe(name)
+        return described if arguments.json else {"name": name, **shape_of(name), **described}
+
+    rows = [row(name) for name in RECIPES]
     for name in installed_recipes():
         try:
-            rows.append(describe(name))
+            rows.append(row(name))
         except (InputError, ValueError) as error:
             warn(error)
     print_rows(rows, tuple(rows[0]), arguments.json)

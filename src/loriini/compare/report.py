@@ -26,11 +26,12 @@ from loriini.compare.sections import (
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
 
+COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")
+
 
 def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     """Write `report.html` into `out` and return its path."""
-    largest = results["ladder"]["widths"][-1] if "ladder" in results else None
-    shown = [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
+    shown = shown_variants(results)
     sections = {
         "Ladder": ladder(results) if "ladder" in results else None,
         "Perplexity": perplexity(results, shown),
@@ -44,6 +45,23 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     }
     title = f"Loriini: {listing([v['name'] for v in shown])}"
     return write_page(out / REPORT, title, opening(results, shown), sections.items())
+
+
+def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
+    """The headline, and a row of COLUMNS for each causal variant that was scored."""
+    shown = shown_variants(results)
+    return headline(results, shown), perplexity_rows(scored_causal(shown))
+
+
+def shown_variants(results: Mapping[str, Any]) -> list[Variant]:
+    """The chosen variant of each design; of a ladder's, those of the largest size."""
+    largest = results["ladder"]["widths"][-1] if "ladder" in results else None
+    return [v for v in results["variants"] if v["chosen"] and v.get("width") == largest]
+
+
+def scored_causal(shown: Sequence[Variant]) -> list[Variant]:
+    """The variants whose perplexity is known and compares."""
+    return [v for v in shown if "perplexity" in v and v["causality"] != "none"]
 
 
 def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
@@ -151,21 +169,10 @@ def uncertainty(shown: Sequence[Variant]) -> str:
 
 def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
     """Mean perplexity of the causal variants, and their differences from the baseline."""
-    causal = [v for v in shown if "perplexity" in v and v["causality"] != "none"]
+    causal = scored_causal(shown)
     if not causal:
         return None
-    compared = [v for v in causal if "difference" in v]
-    rows = [
-        [
-            v["name"],
-            estimate(v["perplexity"][OVERALL]),
-            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
-            large(v["parameters"]["active"]),
-            large(v["parameters"]["total"]),
-        ]
-        for v in causal
-    ]
-    header = ["", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters"]
+    compared, rows = [v for v in causal if "difference" in v], perplexity_rows(causal)
     explained = p.note(
         "Perplexity is the mean over domains; in brackets the 95 % interval over seeds. Differences "
         f"are from {results['baseline']}. The interval over seeds covers initialisation and order of the "
@@ -173,19 +180,33 @@ def perplexity(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | N
         "parameters used for a token."
     )
     if not compared:
-        return p.join(p.table(header, rows), explained)
+        return p.join(p.table(COLUMNS, rows), explained)
     places = {v["name"]: place for place, v in enumerate(shown)}
     caption = f"Left of 0, a variant predicts better than {results['baseline']}. 95 % intervals."
     return p.join(
-        p.table(header, rows),
+        p.table(COLUMNS, rows),
         explained,
         p.figure(figures.differences(compared, results["baseline"], places), caption),
     )
 
 
+def perplexity_rows(variants: Sequence[Variant]) -> list[list[str]]:
+    """A row of COLUMNS for each variant."""
+    return [
+        [
+            v["name"],
+            estimate(v["perplexity"][OVERALL]),
+            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
+            large(v["parameters"]["active"]),
+            large(v["parameters"]["total"]),
+        ]
+        for v in variants
+    ]
+
+
 def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
     """Perplexity, differences and bits per byte of each domain."""
-    causal = [v for v in shown if "perplexity" in v and v["causality"] != "none"]
+    causal = scored_causal(shown)
     if not causal:
         return None
     domains = [domain for domain in causal[0]["perplexity"] if domain != OVERALL]

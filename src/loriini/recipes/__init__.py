@@ -83,6 +83,18 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
+def shape_of(name: str) -> dict[str, int]:
+    """A recipe's sizes, with its paper's vocabulary."""
+    run = named_recipe(name)
+    return {
+        "experts": run.model.num_experts,
+        "width": run.model.hidden_size,
+        "layers": run.model.num_hidden_layers,
+        "context": run.length,
+        "vocabulary": default_vocabulary(run),
+    }
+
+
 def default_vocabulary(run: Run) -> int:
     """The vocabulary of the paper that trained with the run's block, where there is no corpus yet."""
     return VOCABULARY.get(run.model.block, VOCABULARY["llama"])
@@ -100,6 +112,7 @@ __all__ = [
     "installed_recipes",
     "is_tiny",
     "quickstart_run",
+    "shape_of",
     "with_design",
     "with_routing",
 ]

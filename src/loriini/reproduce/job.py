@@ -230,7 +230,7 @@ class _Job:
             write_json(folder / RESULTS, results, sort_keys=False)
             write_item_report(results, folder)
             write_overview(self.out)
-        inform(f"{plan.experiment.item}: {results['verdict']}")
+        inform(f"{plan.experiment.item}: {results['sentence']}")
 
     def _with_amounts(self, experiment: Experiment) -> Experiment:
         """The experiment; where its text is of its own kind, how much there is of each domain is noted."""

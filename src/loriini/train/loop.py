@@ -23,7 +23,7 @@ from loriini.model.loss import skipped_positions
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
-from loriini.progress import progress, warn
+from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, restore
@@ -110,6 +110,8 @@ def train_to_end(
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
     ):
         advance(state.progress.step)
+        if parallel.first and state.progress.step:
+            inform(f"{run.name}: resumed after step {state.progress.step} of {run.steps}")
         while state.progress.step < run.steps:
             if step_copies(state, run):
                 copy_dense(state, run, corpus)
@@ -119,6 +121,8 @@ def train_to_end(
             results = measure_all(measures, state.model, step, run.steps, files)
             record(metrics, results.entries)
             advance(1, loss_and_speed(metrics))
+            if parallel.first and results.score is not None:
+                inform(f"held-out perplexity {results.score:.2f}, mean over domains, after step {step}")
             if metrics["skipped"]:
                 write_skipped(out, step, batches, position, run.length, run.document_mask)
             gives_up = state.progress.skips >= run.guard.max_skips
