@@ -37,7 +37,6 @@ def walked(
         size.length,
         size.batch_size // micro_batch_size,
         torch.bfloat16,
-        fused_loss=on_gpu,
         compiled=on_gpu,
         casts_once=not plain,
         one_pass=on_gpu and not plain,

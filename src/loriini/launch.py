@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
-from loriini.estimate.choice import as_computed_here, choose, memory_here
+from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GIB, GpuCluster, check_memory
 from loriini.evaluate.perplexity import (
@@ -178,7 +178,7 @@ def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
         return run
     config = model_config(run, corpus)
     memory = memory_here()
-    choice = choose(as_computed_here(run), config, world_size(), memory)
+    choice = choose(run, config, world_size(), memory)
     if choice.total is not None:
         found, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
         text = f"micro_batch_size {found}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"

@@ -17,14 +17,12 @@ from covering import grid
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import KnownShapes, count_activations, saved_bytes
 from loriini.estimate.memory import cast_parameters
-from loriini.model.loss import has_fused_loss
 from loriini.model.low_precision import experts_cast_once
 from loriini.recipes import RECIPES
 from loriini.train.speed import SpeedConfig, speed_up
 from tiny import BLOCKS
 
 BATCH, LENGTH, LAYERS = 4, 128, 3
-FUSED = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 VARYING = {"top_p", "positive"}
 """Selections whose number of experts depends on the input: the estimate counts all."""
 
@@ -47,15 +45,15 @@ def config(design: str, block: str = "llama", width: int = 176, low_rank: int | 
 def inputs(instances: int = BATCH) -> dict[str, Any]:
     ids = torch.randint(512, (instances, LENGTH))
     labels = torch.zeros(instances, dtype=torch.long)
-    return {"input_ids": ids, "shift_labels": ids, "routing_labels": labels}
+    return {"input_ids": ids, "shift_labels": ids, "routing_labels": labels, "skip_logits": True}
 
 
-def measured(model: LoriiniForCausalLM, dtype: torch.dtype, **arguments: Any) -> int:
+def measured(model: LoriiniForCausalLM, dtype: torch.dtype) -> int:
     """What a real forward pass saves, without the copies of weights that autocast makes."""
 
     def forward() -> Any:
         with torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext():
-            return model(**inputs(), **arguments)
+            return model(**inputs())
 
     cast = [
         n for n, p in model.named_parameters() if p.dim() > 1 and "embed" not in n and "positions" not in n
@@ -147,13 +145,11 @@ def test_routing_by_label_counts_the_states_that_a_router_would_keep() -> None:
     assert counted - real == pytest.approx(LAYERS * BATCH * LENGTH * 64 * 4, rel=0.01)
 
 
-@FUSED
-def test_a_fused_loss_keeps_no_logits() -> None:
-    real = measured(LoriiniForCausalLM(config("dense")).train(), torch.float32, skip_logits=True)
-    counted = count_activations(config("dense"), BATCH, LENGTH, torch.float32, fused_loss=True)
-    assert counted.kept(LAYERS) == pytest.approx(real, rel=0.02)
-    plain = count_activations(config("dense"), BATCH, LENGTH, torch.float32)
-    assert plain.rest - counted.rest > 0.9 * BATCH * LENGTH * 512 * 4
+def test_of_the_loss_its_gradients_are_kept_and_no_logits() -> None:
+    shape = config("dense")
+    counted = count_activations(shape, BATCH, LENGTH, torch.float32)
+    assert counted.loss == 4 * 64 * 512
+    assert 0 < counted.rest - counted.loss < BATCH * LENGTH * 512 * 4
 
 
 def test_merged_weights_are_counted_by_unit() -> None:
@@ -212,9 +208,9 @@ def peak_of_step(model: LoriiniForCausalLM, dtype: torch.dtype, arguments: dict[
 
 
 def estimated_peak(
-    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, checkpointing: bool, fused: bool
+    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, checkpointing: bool
 ) -> float:
-    counted, layers = count_activations(config, instances, length, dtype, fused), config.num_hidden_layers
+    counted, layers = count_activations(config, instances, length, dtype), config.num_hidden_layers
     cast = 0.0 if dtype == torch.float32 else cast_parameters(config, 1 if checkpointing else layers)
     return sum(counted.peak(layers, checkpointing)) + cast * dtype.itemsize
 
@@ -232,22 +228,19 @@ def test_the_peak_of_a_real_step_is_estimated_to_5_percent(
     model = LoriiniForCausalLM(shape).train()
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     real = peak_of_step(model, dtype, inputs())
-    assert estimated_peak(shape, BATCH, LENGTH, dtype, checkpointing, False) == pytest.approx(real, rel=0.05)
+    assert estimated_peak(shape, BATCH, LENGTH, dtype, checkpointing) == pytest.approx(real, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("experts", "again", "fused"),
-    [(1, False, False), (8, False, False), pytest.param(32, True, True, marks=FUSED)],
-)
-def test_so_is_that_of_the_papers_shape(experts: int, again: bool, fused: bool) -> None:
+@pytest.mark.parametrize(("experts", "again"), [(1, False), (8, False), (32, True)])
+def test_so_is_that_of_the_papers_shape(experts: int, again: bool) -> None:
     run = RECIPES["0.3b-dense" if experts == 1 else f"0.3b-lory-{experts}e"]
     shape = run.config(32_000, 0)
     shape.num_hidden_layers, shape.recompute_merge = 3, again
     with FakeTensorMode(), KnownShapes():
         ids = torch.zeros(2, run.length, dtype=torch.long)
-        arguments = {"input_ids": ids, "shift_labels": ids, "skip_logits": fused}
+        arguments = {"input_ids": ids, "shift_labels": ids, "skip_logits": True}
         real = peak_of_step(LoriiniForCausalLM(shape).train(), torch.bfloat16, arguments)
-    estimated = estimated_peak(shape, 2, run.length, torch.bfloat16, False, fused)
+    estimated = estimated_peak(shape, 2, run.length, torch.bfloat16, False)
     assert estimated == pytest.approx(real, rel=0.05)
 
 

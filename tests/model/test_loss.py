@@ -6,10 +6,8 @@ from torch import Tensor
 
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import IGNORED, fused_loss, has_fused_loss, token_losses
+from loriini.model.loss import IGNORED, fused_loss, token_losses
 from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
-
-needs_fused_loss = pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss")
 
 
 def trained_once(
@@ -26,7 +24,6 @@ def random_ids_of(targets: Tensor) -> Tensor:
     return targets.clamp(min=0)
 
 
-@needs_fused_loss
 @pytest.mark.parametrize(("design", "tied", "block"), over_blocks([("lory", False), ("mixtral", True)]))
 def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool, block: str) -> None:
     model = tiny_model(design, block=block, tie_word_embeddings=tied).train()
@@ -38,7 +35,6 @@ def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool,
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-@needs_fused_loss
 @pytest.mark.parametrize("block", ["llama", "phimoe"])
 def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     model = tiny_model("lory", block=block, lm_head_bias=True).train()
@@ -50,7 +46,6 @@ def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-@needs_fused_loss
 def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     model = tiny_model("lory").train()
     model.config.routing = model.config.routing.__class__(
@@ -61,7 +56,6 @@ def test_segment_1_is_left_out_where_the_design_says_so() -> None:
     assert trained_once(model, targets, skip_logits=True)[0] == pytest.approx(naive.item(), rel=1e-6)
 
 
-@needs_fused_loss
 @pytest.mark.parametrize("biased", [False, True])
 def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: bool) -> None:
     states, head = torch.randn(2, 40, 16), torch.randn(61, 16)
@@ -75,13 +69,35 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
 
 
-@needs_fused_loss
+@pytest.mark.parametrize("most_logits", [1, 61 * 7, 61 * 80])
+@pytest.mark.parametrize("biased", [False, True])
+def test_gradients_of_the_fused_loss_are_exact(most_logits: int, biased: bool) -> None:
+    states, head, bias = (torch.randn(*s, dtype=torch.double) for s in ((2, 40, 16), (61, 16), (61,)))
+    targets = torch.randint(61, (2, 40))
+    targets[0, 3:9] = IGNORED
+    inputs = [each.requires_grad_() for each in (states, head, *([bias] if biased else []))]
+    logits = torch.nn.functional.linear(states, head, bias if biased else None)
+    naive = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="sum") / 7
+    fused = fused_loss(states, head, targets, 7, bias if biased else None, most_logits)
+    torch.testing.assert_close(fused, naive)
+    actual = torch.autograd.grad(3 * fused, inputs, retain_graph=True)
+    assert all(map(torch.equal, actual, torch.autograd.grad(3 * fused, inputs)))
+    for one, other in zip(actual, torch.autograd.grad(3 * naive, inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_without_gradients_the_fused_loss_is_the_same() -> None:
+    model, ids = tiny_model("lory").train(), random_ids()
+    expected = model(ids, shift_labels=ids, skip_logits=True).loss
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids, shift_labels=ids, skip_logits=True).loss, expected)
+
+
 def test_a_given_number_of_items_divides_the_sum() -> None:
     states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
     torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets, 8))
 
 
-@needs_fused_loss
 @pytest.mark.parametrize("skip_logits", [False, True])
 def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> None:
     """As transformers' Trainer calls a model with accumulation: of targets each counts once, of auxiliary
@@ -103,7 +119,6 @@ def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> No
     torch.testing.assert_close(sum(call.loss for call in calls), expected, rtol=1e-5, atol=0)
 
 
-@needs_fused_loss
 def test_logits_are_never_kept() -> None:
     model = tiny_model("dense", num_experts=1, vocab_size=4096).train()
     ids = random_ids(8, 64)

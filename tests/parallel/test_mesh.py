@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
-from loriini.model.loss import has_fused_loss
 from loriini.model.mixture import Mixture
 from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model
@@ -52,7 +51,7 @@ def of_design(name: str) -> str:
     return name.partition(",")[0]
 
 
-SPEED = SpeedConfig(activation_checkpointing=True, fused_loss="on" if has_fused_loss() else "auto")
+SPEED = SpeedConfig(activation_checkpointing=True)
 RUNS = {
     2: {
         "lory": run_in("lory", EXPERTS, 1),

@@ -42,7 +42,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
     WarmupConfig: {"dense_share": (1.0, *NOT_FRACTIONS), "moments": ("kept",)},
     CheckpointConfig: {"every": (-1,), "keep": (0,)},
     ParallelConfig: {"shard": (-1,), "experts": (0,), "share_experts": ("both",)},
-    SpeedConfig: {"activation_checkpointing": (1,), "fused_loss": ("always",)},
+    SpeedConfig: {"activation_checkpointing": (1,), "compile": ("auto",)},
     EvaluateConfig: {"every": (0,), "instances": (0,), "skip": (-1, 1.5), "sample_every": (-1,)},
     WatchConfig: {"trackers": (("paper",),), "every": (0,), "peak_flops": (0.0, math.inf)},
     GuardConfig: {"max_skips": (0,)},

@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -12,9 +11,7 @@ import torch
 
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
-from loriini.errors import InputError
-from loriini.model.loss import has_fused_loss
-from loriini.train import loop, speed
+from loriini.train import loop
 from loriini.train.speed import SpeedConfig, speed_up
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
@@ -43,25 +40,13 @@ def test_activation_checkpointing_leaves_loss_routings_and_gradients(design: str
     assert_same_gradients(gradients(model), expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    "switches",
-    [
-        {"activation_checkpointing": True},
-        pytest.param(
-            {"fused_loss": "on"},
-            marks=pytest.mark.skipif(not has_fused_loss(), reason="torch before 2.13 has no fused loss"),
-        ),
-    ],
-    ids=["activation_checkpointing", "fused_loss"],
-)
-def test_a_run_with_a_trade_off_has_the_losses_of_one_without(
-    switches: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_run_with_activation_checkpointing_has_the_losses_of_one_without(tmp_path: Path) -> None:
     corpus = tiny_corpus(tmp_path / "tokenizer")
-    for name, config in (("plain", SpeedConfig()), ("switched", SpeedConfig(**switches))):
-        loop.train(tiny_run("lory", steps=5, speed=config), corpus, tmp_path / name)
-    plain, switched = ([m["loss"] for m in metrics(tmp_path / name)] for name in ("plain", "switched"))
-    assert switched == pytest.approx(plain, rel=1e-5)
+    for again in (False, True):
+        run = tiny_run("lory", steps=5, speed=SpeedConfig(activation_checkpointing=again))
+        loop.train(run, corpus, tmp_path / f"{again}")
+    plain, again_computed = ([m["loss"] for m in metrics(tmp_path / f"{again}")] for again in (False, True))
+    assert again_computed == pytest.approx(plain, rel=1e-5)
 
 
 @needs_a_compiler
@@ -82,17 +67,3 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     assert compiled == pytest.approx(eager, rel=1e-5)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
     assert loaded.config.num_experts == 3
-
-
-def test_the_fused_loss_is_for_gpus_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "has_fused_loss", lambda: True)
-    for kind, expected in (("cpu", [False, True, False]), ("cuda", [True, True, False])):
-        monkeypatch.setattr(speed, "pick_device", lambda kind=kind: type("Device", (), {"type": kind}))
-        assert [SpeedConfig(fused_loss=f).fuses_loss for f in ("auto", "on", "off")] == expected  # type: ignore[arg-type]
-
-
-def test_a_fused_loss_that_torch_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "has_fused_loss", lambda: False)
-    SpeedConfig(fused_loss="auto")
-    with pytest.raises(InputError, match=r"speed\.fused_loss is on, but this torch has none; .*auto"):
-        SpeedConfig(fused_loss="on")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
-from loriini.batches.loader import BatchLoader
+from loriini.batches.loader import BatchLoader, Position
 from loriini.bench.operations import Machine
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work
@@ -127,7 +127,6 @@ def step_seconds(run: Run, machine: Machine) -> float:
         run.length,
         run.batch_size // instances,
         autocast_dtype(run.precision) or torch.float32,
-        fused_loss=run.speed.fuses_loss,
         compiled=run.speed.compile,
         one_pass=pick_device().type == "cuda",
     )
@@ -170,8 +169,34 @@ def mixtral_case(size: BenchSize, experts: int) -> Case:
 
 
 def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
-    """Its steps: loss and backward of one micro-batch, clipping, AdamW; weights as `weight_dtype`."""
+    """Its steps: loss and backward of one micro-batch, clipping, AdamW; weights as `weight_dtype`.
+
+    They read the batches that our steps read. Another batch sends experts another number of tokens, for which
+    libraries may compile a product anew.
+    """
     torch.manual_seed(0)
+    model = build_mixtral(size, experts)
+    optimizer = make_optimizer(model, OptimizerConfig())
+    read = reader(bench_run(size, "mixtral", experts))
+    position = Position()
+
+    def step() -> None:
+        nonlocal position
+        batch, position = read(position)
+        ids_BL, labels_BL = batch.tokens_BL[:, :-1], batch.tokens_BL[:, 1:].contiguous()
+        loss: Tensor = model(ids_BL, labels=labels_BL, shift_labels=labels_BL, use_cache=False).loss
+        loss.backward()
+        take_step(model, optimizer, OptimizerConfig().clip, loss.detach(), SINGLE_PROCESS)
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+
+    for _ in range(WARMUP_STEPS):
+        step()
+    return step
+
+
+def build_mixtral(size: BenchSize, experts: int) -> MixtralForCausalLM:
+    """transformers' Mixtral, its layers compiled where ours are."""
     design = DESIGNS["mixtral"]
     config = MixtralConfig(
         **llama_fields(size),
@@ -186,20 +211,7 @@ def build_mixtral_steps(size: BenchSize, experts: int) -> Work:
     if size.compile:
         for layer in model.model.layers:
             layer.compile()
-    optimizer = make_optimizer(model, OptimizerConfig())
-    tokens = torch.from_numpy(RandomInstances.make(size.vocab_size, size.length).tokens_NL)
-    ids_BL = tokens[: size.sparse_batch_size, :-1].to(pick_device())
-
-    def step() -> None:
-        loss: Tensor = model(ids_BL, labels=ids_BL, use_cache=False).loss
-        loss.backward()
-        take_step(model, optimizer, OptimizerConfig().clip, loss.detach(), SINGLE_PROCESS)
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()
-
-    for _ in range(WARMUP_STEPS):
-        step()
-    return step
+    return model
 
 
 def llama(size: BenchSize) -> LlamaForCausalLM:

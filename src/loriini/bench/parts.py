@@ -85,7 +85,7 @@ def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
     own = sparse_size(size)
     for experts in own.mixtral_experts:
         run = bench_run(own, "mixtral", experts)
-        speed = SpeedConfig(compile=own.compile, fused_loss="off")
+        speed = SpeedConfig(compile=own.compile)
         ours = step_case("mixtral", replace(run, precision="fp32", speed=speed), dtype=weight_dtype())
         yield Comparison.of_steps(mixtral_case(own, experts), [ours], own)
 

@@ -37,7 +37,6 @@ def walk_step(
     length: int,
     micro_batches: int,
     dtype: torch.dtype = torch.bfloat16,
-    fused_loss: bool = False,
     compiled: bool = False,
     casts_once: bool = True,
     one_pass: bool = False,
@@ -55,7 +54,7 @@ def walk_step(
     and an expert, counts with a row or two more.
     """
     config = _with_distinct_vocabulary(config, instances * length)
-    one, two = (_walk(config, n, instances, length, dtype, fused_loss, casts_once, one_pass) for n in (1, 2))
+    one, two = (_walk(config, n, instances, length, dtype, casts_once, one_pass) for n in (1, 2))
     if compiled:
         one, two = fused(one), fused(two)
     layers = config.num_hidden_layers
@@ -86,7 +85,6 @@ def _walk(
     instances: int,
     length: int,
     dtype: torch.dtype,
-    fused_loss: bool,
     casts_once: bool,
     one_pass: bool,
 ) -> list[Operation]:
@@ -105,7 +103,7 @@ def _walk(
             with recorded:
                 walk.phase = "forward"
                 with cast:
-                    loss = model(ids, shift_labels=ids, skip_logits=fused_loss, use_cache=False).loss
+                    loss = model(ids, shift_labels=ids, skip_logits=True, use_cache=False).loss
                 walk.phase = "backward"
                 loss.backward()
         step.close()

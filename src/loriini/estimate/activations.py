@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.configuration import BLOCK_SIZES
+from loriini.model.loss import MOST_LOGITS
 from loriini.parallel.sharding import local_part
 
 EXPERT_MATRICES = {"llama": 3, "olmoe": 3, "phimoe": 3, "gpt2": 2}
@@ -46,17 +47,16 @@ class ActivationBytes:
     rest: int
     """Outside the layers."""
     logits: int
-    """Transient bytes of the loss's backward pass."""
-
-    log_probabilities: int
-    """The part of `rest` that is freed before the layers' backward pass begins."""
+    """Transient bytes while the loss is computed."""
+    loss: int
+    """The part of `rest` that is freed before the layers' backward pass begins: the head's gradient."""
 
     def kept(self, layers: int) -> int:
         """All that a model of `layers` layers keeps without activation checkpointing."""
         return self.rest + layers * self.layer
 
     def peak(self, layers: int, checkpointing: bool) -> tuple[int, int]:
-        """Bytes kept and transient at the peak: as the loss's backward pass begins, or the last layer's.
+        """Bytes kept and transient at the peak: while the loss is computed, or the last layer's gradients.
 
         With activation checkpointing one layer at a time is recomputed.
         """
@@ -64,25 +64,25 @@ class ActivationBytes:
         again = self.layer if checkpointing else 0
         moments = (
             (self.rest + of_layers, self.logits),
-            (self.rest + of_layers + again - self.log_probabilities, self.merging),
+            (self.rest + of_layers + again - self.loss, self.merging),
         )
         return max(moments, key=sum)
 
 
 def count_activations(
-    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool = False
+    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype
 ) -> ActivationBytes:
     """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights."""
     merged = merged_parameters(config, instances, length) * dtype.itemsize
-    one, two = (_saved_at_depth(config, layers, instances, length, dtype, fused_loss) for layers in (1, 2))
+    one, two = (_saved_at_depth(config, layers, instances, length, dtype) for layers in (1, 2))
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
         merging=merging_bytes(config, merged, dtype),
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
-        logits=logits_bytes(config, instances, length, dtype, fused_loss),
-        log_probabilities=0 if fused_loss else instances * length * config.vocab_size * 4,
+        logits=logits_bytes(config, instances * length, dtype),
+        loss=4 * config.hidden_size * config.vocab_size,
     )
 
 
@@ -111,14 +111,14 @@ def merging_bytes(config: LoriiniConfig, merged: int, dtype: torch.dtype) -> int
     return round(of_merged + gradient + copy if config.recompute_merge else max(of_merged, gradient))
 
 
-def logits_bytes(
-    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
-) -> int:
-    """Transient bytes of the backward pass through the loss, in float32 beside `dtype`."""
-    tokens, head = instances * length, config.vocab_size * config.hidden_size
-    if fused_loss:  # two chunks of logits and gradients, as large as the states; the head's gradient
-        return 4 * tokens * config.hidden_size * 4 + head * (4 + dtype.itemsize)
-    return 2 * tokens * config.vocab_size * 4  # of the log-probabilities and of the logits
+def logits_bytes(config: LoriiniConfig, tokens: int, dtype: torch.dtype) -> int:
+    """Transient bytes of the loss: a part's logits, float32 log-probabilities and cast states; the cast head.
+
+    A CPU copies logits to float32 before it takes their log-probabilities.
+    """
+    cast = 0 if dtype == torch.float32 else dtype.itemsize
+    rows = min(tokens, max(1, MOST_LOGITS // config.vocab_size))
+    return rows * config.vocab_size * (8 + cast) + (rows + config.vocab_size) * config.hidden_size * cast
 
 
 def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
@@ -139,7 +139,7 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
 
 
 def _saved_at_depth(
-    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype, fused_loss: bool
+    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype
 ) -> int:
     """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
@@ -154,7 +154,7 @@ def _saved_at_depth(
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)
         ids = torch.zeros(instances, length, dtype=torch.long)
-        return saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=fused_loss))
+        return saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=True))
 
 
 class KnownShapes(TorchFunctionMode):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from loriini.estimate.activations import merged_parameters
 from loriini.estimate.memory import compute_dtype, least_memory, mesh_sizes, rank_memory
-from loriini.hardware import machine_memory, pick_device, resolve_precision
+from loriini.hardware import machine_memory, pick_device
 from loriini.model import LoriiniConfig
 from loriini.train.run import AUTO, Run
 
@@ -75,12 +75,6 @@ def memory_here() -> float:
     """Bytes for this rank: the GPU's, or its part of the machine's."""
     ranks = 1 if pick_device().type == "cuda" else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return machine_memory() / ranks
-
-
-def as_computed_here(run: Run) -> Run:
-    """The run with the precision and the loss that this device gives it."""
-    speed = replace(run.speed, fused_loss="on" if run.speed.fuses_loss else "off")
-    return replace(run, precision=resolve_precision(run.precision), speed=speed)
 
 
 def _largest(

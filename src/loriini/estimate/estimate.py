@@ -8,7 +8,7 @@ from typing import Any
 
 from loriini.errors import InputError
 from loriini.estimate.activations import merged_parameters
-from loriini.estimate.choice import as_computed_here, choose, memory_here
+from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.communication import Communication, RankStep, expert_parallel, expert_wise, fsdp
 from loriini.estimate.memory import (
     GIB,
@@ -22,7 +22,7 @@ from loriini.estimate.memory import (
     rank_memory,
 )
 from loriini.fields import LARGEST
-from loriini.hardware import peak_flops
+from loriini.hardware import peak_flops, resolve_precision
 from loriini.model import LoriiniConfig
 from loriini.train.run import Run
 
@@ -93,8 +93,8 @@ def estimate(run: Run, vocab_size: int, cluster: GpuCluster) -> Estimate:
     chosen_for = None
     if run.has_auto:
         chosen_for = cluster.gpu_memory or memory_here()
-        computed = run if cluster.gpu_memory else as_computed_here(run)
-        chosen = choose(computed, config, cluster.gpus, chosen_for).run
+        precision = run.precision if cluster.gpu_memory else resolve_precision(run.precision)
+        chosen = choose(replace(run, precision=precision), config, cluster.gpus, chosen_for).run
         run = run.chosen(chosen.micro_batch_size, chosen.model.recompute_merge)
         config.recompute_merge = run.model.recompute_merge is True
     options = tuple(find_options(run, config, cluster))

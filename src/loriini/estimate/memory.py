@@ -8,7 +8,6 @@ from loriini.errors import InputError
 from loriini.estimate.activations import ActivationBytes, count_activations
 from loriini.estimate.communication import FLOAT32, count_parameters
 from loriini.model import LoriiniConfig
-from loriini.model.loss import has_fused_loss
 from loriini.train.run import AUTO, Run
 
 GIB = 1 << 30
@@ -95,8 +94,7 @@ def mesh_sizes(run: Run, gpus: int) -> tuple[int, int]:
 
 def micro_batch_activations(run: Run, config: LoriiniConfig, micro_batch_size: int) -> ActivationBytes:
     """What a micro-batch of a run keeps on a GPU."""
-    fused = run.speed.fused_loss != "off" and has_fused_loss()
-    return count_activations(config, micro_batch_size, run.length, compute_dtype(run), fused)
+    return count_activations(config, micro_batch_size, run.length, compute_dtype(run))
 
 
 def rank_memory(

@@ -258,7 +258,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `cache`, or `past_key_values`, as transformers before 5.24 calls it: an empty `DynamicCache`, or one
           that this model filled.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
-        - `skip_logits`: where there are labels, compute the loss with a fused head and return no logits.
+        - `skip_logits`: where there are labels, compute the loss without holding all logits; return none.
         - `reduction`: with `none` the loss is each target's (B, L), without auxiliary losses and without
           holding all logits, which are not returned.
         - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
@@ -337,9 +337,11 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
     def _cross_entropy(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None
     ) -> Tensor:
-        """The mean over targets (0 without any), or the sum over `items`; without logits by a fused head."""
+        """The mean over targets (0 without any), or the sum over `items`; without logits in parts."""
         if items is None:
             items = (targets_BL != IGNORED).sum().clamp(min=1)
+        if logits_BLV is None and not torch.is_grad_enabled():
+            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size).sum() / items
         if logits_BLV is None:
             return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items, self.lm_head.bias)
         loss: Tensor = self.loss_function(

@@ -309,7 +309,7 @@ def accumulate_gradients(
                 position_ids=None if batch.positions_BL is None else batch.positions_BL[here, :-1],
                 shift_labels=tokens_BL[:, 1:],
                 routing_labels=None if labels_B is None else labels_B[here],
-                skip_logits=run.speed.fuses_loss,
+                skip_logits=True,
                 average=parallel.mean,
             )
         routings = out.routings

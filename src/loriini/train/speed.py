@@ -3,13 +3,11 @@
 import os
 import shutil
 from dataclasses import dataclass
-from typing import Literal
 
 from loriini.errors import InputError
 from loriini.fields import check_fields
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import has_fused_loss
 
 COMPILERS = {True: ("g++", "clang++"), False: ("gcc", "clang", "cc")}
 """Compilers that torch.compile calls: C++ on a CPU, C for the launchers of a GPU's kernels."""
@@ -24,21 +22,9 @@ class SpeedConfig:
     memory for about a third more computation."""
     compile: bool = False
     """Compile every layer with torch.compile; the first steps are slow."""
-    fused_loss: Literal["auto", "on", "off"] = "auto"
-    """Compute head and loss in chunks, without holding all logits (torch 2.13); auto: on a GPU."""
 
     def __post_init__(self) -> None:
         check_fields(self, "speed.")
-        if self.fused_loss == "on" and not has_fused_loss():
-            raise InputError(
-                "--speed.fused_loss is on, but this torch has none; install torch 2.13, or set it to auto"
-            )
-
-    @property
-    def fuses_loss(self) -> bool:
-        """Whether the loss is fused on this machine."""
-        wanted = self.fused_loss == "on" or (self.fused_loss == "auto" and pick_device().type == "cuda")
-        return wanted and has_fused_loss()
 
 
 def check_compiler(config: SpeedConfig) -> None:
