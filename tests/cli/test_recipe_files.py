@@ -68,6 +68,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
     ("content", "message"),
     [
         ("{", "not JSON"),
+        ('{"name": ' + "[" * 100_000, "not JSON"),
         ("[]", "not the fields of a run"),
         ("{}", "routing is missing; name a design"),
         ({"routing": "lory", "stepps": 3}, "stepps: no such setting; the nearest is steps"),
@@ -130,6 +131,9 @@ def test_a_python_file_is_executed_where_it_is_named(tmp_path: Path) -> None:
         find_recipe(str(path))
     with pytest.raises(InputError, match="no such Python file"):
         find_recipe(f"{tmp_path / 'absent.py'}:mine")
+    path.write_text("import sys; sys.exit('no')")
+    with pytest.raises(InputError, match=r"cannot be executed .SystemExit: no"):
+        find_recipe(f"{path}:mine")
     path.write_text("import absent_package")
     with pytest.raises(InputError, match=r"cannot be executed .ModuleNotFoundError"):
         find_recipe(f"{path}:mine")

@@ -35,7 +35,7 @@ ROUTED_BY = {
 }
 LEAK = (
     " The first segment of a context is routed by its own text, which reveals a little of what is predicted: "
-    "compare the later ones."
+    "it is left out where there are later ones."
 )
 KEYS = (
     "Arrow keys move between tokens, Page Up and Page Down between {unit}s, Home and End to the first and "
@@ -64,10 +64,9 @@ def opening(lens: Lens) -> Html:
         "loss, nats a token": f"{lens.reading.loss:.3f}",
         "perplexity": f"{math.exp(lens.reading.loss):.2f}",
     }
-    if lens.gains_N is not None:
-        gain = float(np.nanmean(lens.gains_N))
-        numbers["loss, dense"] = f"{lens.reading.loss + gain:.3f}"
-        numbers["gain over dense"] = _signed(gain)
+    if lens.dense_losses_N is not None and (compared_N := lens.compared_gains_N) is not None:
+        numbers["loss, dense"] = f"{np.nanmean(lens.dense_losses_N):.3f}"
+        numbers["gain over dense"] = _signed(float(np.nanmean(compared_N)))
     warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(
@@ -212,15 +211,15 @@ def _shown(lens: Lens, index: int) -> str:
 
 def loss_section(lens: Lens) -> Html:
     """The tokens that were hardest to predict, and where the mixture and a dense model differ."""
-    reading, gains_N = lens.reading, lens.gains_N
+    reading, gains_N, compared_N = lens.reading, lens.gains_N, lens.compared_gains_N
     hardest = _token_table(lens, np.argsort(-np.nan_to_num(reading.losses_N, nan=-np.inf), kind="stable"))
-    if gains_N is None:
+    if gains_N is None or compared_N is None:
         return p.join(
             p.element("h3", "Hardest tokens"),
             hardest,
             p.note("With --dense RUN, the run of a dense model, its loss is shown beside the mixture's."),
         )
-    known = gains_N[~np.isnan(gains_N)]
+    known = compared_N[~np.isnan(compared_N)]
     better = float((known > 0).mean())
     return p.join(
         p.paragraph(

@@ -88,6 +88,20 @@ class Lens:
         """The dense model's loss minus the mixture's (N,): above 0 the mixture is better."""
         return None if self.dense_losses_N is None else self.dense_losses_N - self.reading.losses_N
 
+    @property
+    def compared_gains_N(self) -> Floats | None:
+        """The gains that compare; NaN where a context's first segment was routed by what it predicts.
+
+        All of them in a text without later segments.
+        """
+        gains_N = self.gains_N
+        if gains_N is None or self.design.causality != "after_first_segment":
+            return gains_N
+        after_N = gains_N.copy()
+        for start in self.reading.starts:
+            after_N[start : start + self.design.segment_length + 1] = np.nan
+        return after_N if np.isfinite(after_N).any() else gains_N
+
 
 def domain_overlaps(reading: Reading, soft: bool, routes: Routes) -> Mapping[str, float]:
     """How much of the text's routing is that of each domain, the most similar first.

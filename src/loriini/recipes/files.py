@@ -44,7 +44,7 @@ def read_values(path: Path) -> dict[str, Any]:
         values = READERS[path.suffix](path.read_text("utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: not {path.suffix[1:].upper()} ({reason}); correct it") from error
     if not isinstance(values, dict):
@@ -98,7 +98,7 @@ def python_recipe(path: Path, name: str) -> Run:
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"{path}: cannot be executed ({reason}); correct it") from error
     if not hasattr(module, name):
