@@ -191,10 +191,8 @@ OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     (
         lambda row: row["what"] == "train_step",
         "`train_step` of sparse designs has one micro-batch a step. Beside transformers' Mixtral "
-        "(`grouped_mm`) both models hold their weights in the precision below; it reads the same batch in "
-        "every step, which favours it on a CPU, as its experts then get nearly the same numbers of rows "
-        "again ([below](#products-with-each-experts-rows)). AoE's baseline is the top-2 mixture of equal "
-        "parameters.",
+        "(`grouped_mm`) both models hold their weights in the precision below and read the same batches. "
+        "AoE's baseline is the top-2 mixture of equal parameters.",
     ),
     (
         lambda row: row["what"] == "ffn",
