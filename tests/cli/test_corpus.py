@@ -1,5 +1,6 @@
 """The commands that make, convert and show a corpus."""
 
+import errno
 import json
 import re
 import shutil
@@ -76,6 +77,20 @@ def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.Cap
     found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
     assert not page.exists()
     assert found["domains"]["tools"]["documents"] == 120
+
+
+def test_a_corpus_that_may_only_be_read_is_inspected(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("loriini.analyze.corpus.write_corpus_page", refuse)
+    ended = call(capsys, "inspect", made.corpus)
+    assert ended.code == 0
+    assert "domain birds" in ended.out
+    assert "page" not in dict(line.split("  ", 1) for line in ended.out.splitlines())
+    assert ended.err == f"warning: {made.corpus}: Read-only file system, so no page is written there\n"
 
 
 def test_inspect_verifies_the_files(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,46 @@ from tiny import random_ids, tiny_model
         ({"prompt_lengths": torch.tensor([4, 0])}, r"prompt_lengths are \[4, 0\]; each must be at least 1"),
         ({"attention_mask": torch.tensor([[1, 1, 0], [1, 1, 1]])}, r"attention_mask is \(2, 3\); it must be"),
         ({"attention_mask": torch.ones(2, 3)}, r"attention_mask is \(2, 3\); it must be"),
+        ({"attention_mask": torch.ones(2, 12)}, r"attention_mask is \(2, 12\); it must be"),
+        ({"position_ids": torch.arange(6)}, r"position_ids are \(6,\); they must be \(2, 11\) or \(1, 11\)"),
+        ({"routing_draws": torch.tensor([1, 2, 3])}, r"routing_draws is \(3,\)"),
+        ({"shift_labels": random_ids(1)[:, :1]}, r"labels are \(1, 1\); they must be \(2, 11\)"),
+        ({"labels": random_ids(2).T}, r"labels are \(11, 2\); they must be \(2, 11\)"),
     ],
 )
 def test_arguments_of_another_shape_are_refused(arguments: dict[str, Any], reason: str) -> None:
     """They would be broadcast, or leave a sequence without an expert, silently."""
     with pytest.raises(ValueError, match=reason):
         tiny_model("label")(random_ids(2), **{"routing_labels": torch.tensor([0, 1]), **arguments})
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.ones(2, 1, 11, 11, dtype=torch.bool), {"full": None}], ids=["4-D", "dict"]
+)
+@pytest.mark.parametrize("design", ["lory", "smear", "segment-then-token"])
+def test_a_mask_of_pairs_of_tokens_is_refused_where_routing_pools(design: str, mask: Any) -> None:
+    with pytest.raises(ValueError, match=r"an attention_mask of shape \(B, tokens\)"):
+        tiny_model(design)(random_ids(2), attention_mask=mask)
+
+
+@pytest.mark.parametrize("design", ["dense", "mixtral"])
+def test_it_is_taken_where_tokens_are_routed_by_themselves(design: str) -> None:
+    model, ids = tiny_model(design), random_ids(2)
+    causal = torch.ones(11, 11, dtype=torch.bool).tril().expand(2, 1, 11, 11)
+    torch.testing.assert_close(model(ids, attention_mask=causal).logits, model(ids).logits)
+
+
+def test_a_prompt_longer_than_the_call_is_refused() -> None:
+    model, ids = tiny_model("lory"), random_ids(2)
+    with pytest.raises(ValueError, match="has a part of the tokens that are routed together"):
+        model(ids, prompt_lengths=torch.tensor([11, 12]))
+    model(ids, prompt_lengths=torch.tensor([30, 30]), inference_routing="segment")  # segment 1 is there
+
+
+def test_routing_by_the_prompt_without_lengths_takes_all_tokens_for_it() -> None:
+    model, ids = tiny_model("lory").eval(), random_ids(2)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    expected = model(ids, mask, prompt_lengths=torch.tensor([11, 8])).logits
+    assert torch.equal(model(ids, mask, inference_routing="prompt").logits, expected)
+    assert not torch.allclose(model(ids, mask).logits[:, -1], expected[:, -1])

@@ -234,6 +234,7 @@ def test_a_training_that_fails_leaves_the_other_items_written(
         reproduce_items(settings, out)
     found = results_of(out, "lory-fig3")
     assert {cell["state"] for cell in found["cells"]} == {"failed"}
+    assert "prefix routing with seed 0 failed and is left out of all means" in found["differs"]
     assert found["verdict"] == UNDECIDED
     overview = json.loads((out / "results.json").read_text())["items"]
     assert overview["lory-fig3"]["verdict"] == UNDECIDED

@@ -118,6 +118,7 @@ def test_every_choice_is_an_entry_of_its_table() -> None:
         ("aoe", {"unit": "sequence"}, "scores tokens by their own activations"),
         ("aoe", {"unit": "segment", "combination": "parameters"}, "scores tokens by their own activations"),
         ("lory", {"load_balance": 0.01}, "load_balance is constant with selection=all"),
+        ("label", {"load_balance": 0.01}, "load_balance is constant with scorer=label"),
         ("ec-token", {"load_balance": 0.01}, "load_balance is constant with selection=expert_choice"),
         ("smear", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("ec-segment", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),

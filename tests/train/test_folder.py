@@ -1,6 +1,7 @@
 """A run's folder holds one run, of this version or the one before, and a finished one is left as it is."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import warn_of_order
+from loriini.train.folder import check_pool, warn_of_order
 from loriini.train.guard import GuardConfig
 from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import EvaluateConfig, Measure
@@ -19,6 +20,7 @@ from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import Run, read_run
 from loriini.train.speed import SpeedConfig
+from loriini.train.upcycle import WarmupConfig
 from loriini.train.watch import WatchConfig
 from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
 
@@ -158,3 +160,31 @@ def test_a_context_longer_than_the_corpus_is_refused_before_anything_is_made(tmp
 def test_a_shorter_context_reads_the_start_of_every_instance(corpus: TrainingCorpus, tmp_path: Path) -> None:
     train(tiny_run(steps=2, length=16), corpus, tmp_path)
     assert [m["tokens"] for m in metrics(tmp_path)] == [4 * 16, 2 * 4 * 16]
+
+
+@pytest.mark.parametrize(
+    ("design", "micro_batch_size", "then", "now", "refused"),
+    [
+        ("ec-token", 0, 1, 2, True),  # 8 instances of a process, then 4
+        ("ec-token", 2, 1, 2, False),
+        ("mixtral", 0, 1, 2, False),  # all instances of both
+        ("mixtral", 2, 1, 2, True),
+        ("lory", 2, 1, 2, False),
+    ],
+)
+def test_units_are_compared_among_as_many_instances_after_a_resume(
+    design: str, micro_batch_size: int, then: int, now: int, refused: bool, tmp_path: Path
+) -> None:
+    warmup = WarmupConfig(0.0)
+    run = tiny_run(design, batch_size=8, micro_batch_size=micro_batch_size, warmup=warmup)
+    with (
+        pytest.raises(InputError, match=r"compares the units of . instances at once, as many as 1 process")
+        if refused
+        else nullcontext()
+    ):
+        check_pool(run, then, now, tmp_path / "run.json")
+
+
+def test_the_number_of_processes_is_recorded(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    train(tiny_run("mixtral", steps=1), corpus, tmp_path)
+    assert json.loads((tmp_path / "run.json").read_text())["processes"] == 1

@@ -189,3 +189,12 @@ def test_the_run_of_the_docs_can_be_trained(monkeypatch: pytest.MonkeyPatch) -> 
     (run,) = trained
     run.check()
     assert run.routing == DESIGNS["ec-token"]
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "dense"), [(0.05, 9, 1), (0.05, 10, 1), (0.05, 40, 2), (0.0, 9, 0), (0.9, 1, 0)]
+)
+def test_a_warmup_has_a_dense_step_and_leaves_one_to_the_mixture(
+    share: float, steps: int, dense: int
+) -> None:
+    assert tiny_run("lory", steps=steps, warmup=WarmupConfig(share)).copy_step == dense

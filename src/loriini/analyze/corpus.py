@@ -1,5 +1,6 @@
 """A description of a corpus, as a table for a terminal and as a page: domains, lengths, order, neighbours."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from loriini.analyze.sections import document_and_nearest
 from loriini.analyze.wording import ALONE, cosine, large
 from loriini.corpus.inspection import inspect_corpus, neighbor_examples
 from loriini.corpus.prepare import Corpus
+from loriini.progress import warn
 
 Inspection = Mapping[str, Any]
 
@@ -19,10 +21,19 @@ PAGE = "inspect.html"
 SHOWN = 6
 
 
-def inspect_and_write(corpus: Corpus) -> tuple[dict[str, Any], Path]:
-    """The numbers of `inspect_corpus`, and the path of the page written into the corpus's folder."""
+def inspect_and_write(corpus: Corpus) -> tuple[dict[str, Any], Path | None]:
+    """The numbers of `inspect_corpus`, and the path of the page written into the corpus's folder.
+
+    None, with a warning, where that folder may only be read.
+    """
     numbers = inspect_corpus(corpus)
-    return numbers, write_corpus_page(corpus.folder, numbers, neighbor_examples(corpus, SHOWN))
+    try:
+        return numbers, write_corpus_page(corpus.folder, numbers, neighbor_examples(corpus, SHOWN))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        warn(f"{corpus.folder}: {error.strerror}, so no page is written there")
+        return numbers, None
 
 
 def summary(numbers: Inspection) -> dict[str, str]:

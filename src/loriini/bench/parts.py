@@ -25,7 +25,6 @@ from loriini.hardware import autocast, pick_device
 from loriini.model.cache import CACHE
 from loriini.routing.unit import RoutingContext, unit_layout
 from loriini.train.run import Run
-from loriini.train.speed import SpeedConfig
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,13 @@ def swept_steps(size: BenchSize) -> Iterator[Comparison]:
 def sparse_steps(size: BenchSize) -> Iterator[Comparison]:
     """Steps of top-2 and of transformers' Mixtral.
 
-    Beside transformers both hold their weights in the dtype of computation, and both compute all logits:
-    under autocast its grouped products would stay in float32, a slow baseline.
+    Beside transformers both hold their weights in the dtype of computation: under autocast its grouped
+    products would stay in float32, a slow baseline. Each has its own loss: transformers holds all logits.
     """
     own = sparse_size(size)
     for experts in own.mixtral_experts:
         run = bench_run(own, "mixtral", experts)
-        speed = SpeedConfig(compile=own.compile)
-        ours = step_case("mixtral", replace(run, precision="fp32", speed=speed), dtype=weight_dtype())
+        ours = step_case("mixtral", replace(run, precision="fp32"), dtype=weight_dtype())
         yield Comparison.of_steps(mixtral_case(own, experts), [ours], own)
 
 

@@ -120,7 +120,7 @@ def inspect(arguments: argparse.Namespace) -> None:
             print(json.dumps(inspect_corpus(corpus), indent=1))
             return
         numbers, page = inspect_and_write(corpus)
-    values = {**summary(numbers), "page": page}
+    values = {**summary(numbers), **({} if page is None else {"page": str(page)})}
     if verified is not None:
         values["verified files"] = f"all {verified:,}"
     rows = [{"what": what, "value": value} for what, value in values.items()]

@@ -38,7 +38,7 @@ from loriini.sources.records import TOO_LONG, BadRecord
 TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
 
-SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval)(?=[-_./])")
+SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
 """The split of a data set's file, a part of its path, as the Hub names them."""
 
 

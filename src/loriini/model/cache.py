@@ -68,7 +68,8 @@ class RoutedCacheLayer(DynamicLayer):
         again, as an assistant model of transformers does with the last one. ValueError where the history
         holds only sums of tokens that would be the last.
         """
-        length = self.get_seq_length() - abs(tokens_to_remove)
+        removed = tokens_to_remove <= 0  # a positive number is what is left, before transformers 5.24
+        length = self.get_seq_length() + tokens_to_remove if removed else tokens_to_remove
         if self.history is not None and length > 0:
             self.history.check_crop(length)
         super().crop(tokens_to_remove)

@@ -35,9 +35,9 @@ def routing_context(
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
     if inference_routing == "segment" and (problem := segment_problem(config)):
         raise ValueError(f"inference_routing='segment': {problem}")
-    mask_BH = attention_mask if attention_mask is not None and attention_mask.dim() == 2 else None
     past = 0 if cache is None else cache.get_seq_length()
-    check_shapes(x_BLD, past, mask_BH, routing_labels, prompt_lengths)
+    mask_BH = padding_mask(config, attention_mask, x_BLD, past)
+    check_shapes(x_BLD, routing_labels, prompt_lengths, draw, position_ids)
     if mask_BH is not None and bool(mask_BH.all()):
         mask_BH = None
     packed_BL = None
@@ -49,9 +49,13 @@ def routing_context(
             "a cache and prompt_lengths need one document a row"
         )
     segment = inference_routing == "segment"
+    together = _routed_together(config, segment)
     if cache is not None:
-        together = _routed_together(config, segment)
         prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
+    elif prompt_lengths is not None:
+        _check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
+    elif inference_routing is not None and packed_BL is None:
+        prompt_lengths = count_tokens(x_BLD, mask_BH)
     context = RoutingContext(
         batch=x_BLD.shape[0],
         length=x_BLD.shape[1],
@@ -67,21 +71,49 @@ def routing_context(
     return context if cache is None else replace(context, **_decided(config.routing, context, cache))
 
 
+def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past: int) -> Tensor | None:
+    """The mask of the history's tokens (B, H); None without one, and for a mask of pairs of tokens.
+
+    ValueError for one of another shape, and for one of pairs where routing needs one of tokens.
+    """
+    batch, tokens = x_BLD.shape[0], past + x_BLD.shape[1]
+    if attention_mask is None:
+        return None
+    if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 2:
+        design = config.effective_routing
+        if design.data_dependent and (design.pooled or design.selection == "expert_choice"):
+            raise ValueError(
+                "routing reads padding and documents from an attention_mask of shape (B, tokens) and from "
+                "position_ids; pass these instead of a mask of pairs of tokens"
+            )
+        return None
+    if attention_mask.shape != (batch, tokens):
+        raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; it must be ({batch}, {tokens})")
+    return attention_mask
+
+
 def check_shapes(
     x_BLD: Tensor,
-    past: int,
-    mask_BH: Tensor | None,
     routing_labels: Tensor | None,
     prompt_lengths: Tensor | None,
+    draw: Tensor | int,
+    position_ids: Tensor | None,
 ) -> None:
     """ValueError for arguments that are not of the input's shape.
 
     Prompts of no token are refused too; not on a GPU, which would have to be waited for.
     """
-    batch, tokens = x_BLD.shape[0], past + x_BLD.shape[1]
-    if mask_BH is not None and (len(mask_BH) != batch or mask_BH.shape[1] < tokens):
-        raise ValueError(f"attention_mask is {tuple(mask_BH.shape)}; it must be ({batch}, {tokens})")
-    for name, value in (("routing_labels", routing_labels), ("prompt_lengths", prompt_lengths)):
+    batch, length = x_BLD.shape[:2]
+    if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
+        found = tuple(position_ids.shape)
+        raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
+    draws = draw if isinstance(draw, Tensor) and draw.dim() else None
+    of_sequences = {
+        "routing_labels": routing_labels,
+        "prompt_lengths": prompt_lengths,
+        "routing_draws": draws,
+    }
+    for name, value in of_sequences.items():
         if value is None:
             continue
         if not isinstance(value, Tensor) or value.is_floating_point() or value.shape != (batch,):
@@ -190,9 +222,14 @@ def _cached_prompt_lengths(
     if cache.get_seq_length() == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
         kept["prompt_lengths"] = tokens_B if given_B is None else given_B.to(tokens_B.device)
-        if bool((kept["prompt_lengths"].clamp(max=together) > tokens_B).any()):
-            raise ValueError(
-                "the first call has a part of the tokens that are routed together; pass the whole prompt, "
-                "or with inference_routing='segment' at least its first segment"
-            )
+        _check_prompt(kept["prompt_lengths"], tokens_B, together)
     return kept["prompt_lengths"]
+
+
+def _check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
+    """ValueError where a first call lacks some of the tokens of a prompt that are routed `together`."""
+    if bool((lengths_B.to(tokens_B.device).clamp(max=together) > tokens_B).any()):
+        raise ValueError(
+            "the first call has a part of the tokens that are routed together; pass the whole prompt, "
+            "or with inference_routing='segment' at least its first segment"
+        )

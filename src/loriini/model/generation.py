@@ -8,6 +8,9 @@ from transformers import GenerationMixin
 
 from loriini.model.context import count_tokens
 
+ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
+"""Arguments of `forward` that other models do not have."""
+
 
 class RoutedGenerationMixin(GenerationMixin):
     """Generation routed by its prompt, or segment by segment."""
@@ -34,14 +37,14 @@ class RoutedGenerationMixin(GenerationMixin):
         return attention_mask
 
     def _validate_model_kwargs(self, model_kwargs: dict[str, Any]) -> None:
-        """Accepts `routing_labels`, which is no parameter in the signature of `forward`."""
-        super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k != "routing_labels"})
+        """Accepts those of our arguments that are no parameters in the signature of `forward`."""
+        super()._validate_model_kwargs({k: v for k, v in model_kwargs.items() if k not in ROUTING_ARGUMENTS})
 
     def _get_candidate_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Removes our arguments for an assistant model of another kind."""
         if not isinstance(kwargs.get("assistant_model"), RoutedGenerationMixin):
-            ours = ("prompt_lengths", "inference_routing", "routing_labels")
-            model_kwargs = {k: v for k, v in kwargs["model_kwargs"].items() if k not in ours}
+            given = kwargs["model_kwargs"].items()
+            model_kwargs = {k: v for k, v in given if k not in ROUTING_ARGUMENTS}
             kwargs = {**kwargs, "model_kwargs": model_kwargs}
         return super()._get_candidate_generator(*args, **kwargs)
 

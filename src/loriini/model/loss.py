@@ -26,12 +26,19 @@ def skipped_positions(config: LoriiniConfig) -> int:
     return design.segment_length if skips else 0
 
 
-def unseen_targets(targets_BL: Tensor, context: RoutingContext, config: LoriiniConfig) -> Tensor:
-    """The targets of a training call; with `skip_loss`, those of segment 1 ignored, which routed it.
+def counted_targets(
+    targets_BL: Tensor, states_BLD: Tensor, context: RoutingContext, config: LoriiniConfig, training: bool
+) -> Tensor:
+    """The targets of a call; in training with `skip_loss`, those of segment 1 ignored, which routed it.
+
+    ValueError for targets that are not one for each state.
 
     A prompt routes in its place: of its call, only targets inside it were seen.
     """
-    seen: Tensor | int = skipped_positions(config)
+    if targets_BL.shape != states_BLD.shape[:2]:
+        found, needed = tuple(targets_BL.shape), tuple(states_BLD.shape[:2])
+        raise ValueError(f"labels are {found}; they must be {needed}, one for each token that has logits")
+    seen: Tensor | int = skipped_positions(config) if training else 0
     if not seen:
         return targets_BL
     if (lengths_B := context.prompt_lengths_B) is not None:

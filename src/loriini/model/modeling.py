@@ -18,11 +18,11 @@ from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
     IGNORED,
     counted_items,
+    counted_targets,
     fused_loss,
     next_tokens,
     share_of_batch,
     token_losses,
-    unseen_targets,
 )
 from loriini.model.mixture import Mixture
 from loriini.model.outputs import DecoderOutput, LoriiniOutput
@@ -325,7 +325,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         items: Tensor | int | None,
     ) -> Tensor:
         """The loss of a call, as `forward` describes it; in training with the auxiliary losses."""
-        targets_BL = unseen_targets(labels_BL, context, self.config) if self.training else labels_BL
+        targets_BL = counted_targets(labels_BL, states_BLD, context, self.config, self.training)
         if reduction == "none":
             return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size)
         counted = counted_items(labels_BL, targets_BL, items)

@@ -44,6 +44,7 @@ def item_results(
     texts = by_text(cells, extra)
     claims, decisive, verdict = judge(experiment.claims, texts)
     remarks = [experiment.note, extra.get("remark"), *later_tokens(cells), *experiment.remarks(texts[0])]
+    remarks += left_out((*cells, *further))
     for measured in texts:
         rows = list(measured.rows) or extra.get("rows", list(item.runs))
         tables[measured.text] = {
@@ -92,6 +93,19 @@ def as_published(name: str) -> dict[str, Any]:
         "open_in_the_paper": item.note,
         "published": [asdict(value) for value in published_values(name)],
     }
+
+
+def left_out(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
+    """The trainings that did not finish: no mean has them, and those that diverge are not a chance sample."""
+    for placed, measures in cells:
+        if (state := state_of(measures)) != "finished":
+            yield f"{placed.row} with seed {placed.trial.cell.seed} {state} and is left out of all means"
+
+
+def state_of(measures: Mapping[str, Any]) -> str:
+    """The state of a training; one without measures failed."""
+    state: str = measures.get("training", {}).get("state", "failed")
+    return state
 
 
 SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "training losses"}
@@ -145,7 +159,7 @@ def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequ
     found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for placed, measures in cells:
         of_row = found.setdefault(placed.text, {}).setdefault(placed.row, {})
-        if measures.get("training", {}).get("state") == "finished":
+        if state_of(measures) == "finished":
             of_row[placed.trial.cell.seed] = measures
     if not found:
         return [Measured({}, "", extra)]
@@ -171,7 +185,7 @@ def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
         "run": run.name,
         "seed": run.seed,
         "folder": placed.trial.folder.name,
-        "state": measures.get("training", {}).get("state", "failed"),
+        "state": state_of(measures),
         **describe_causality(placed),
         "settings": {**trained_with(run), "corpus": [path.name for path in run.corpus]},
         "measures": numbers(measures),

@@ -199,6 +199,10 @@ def _conflicts(c: RoutingConfig) -> Conflicts:
             "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
         ),
         (
+            c.load_balance != 0 and c.scorer == "label",
+            "load_balance is constant with scorer=label, whose loads the labels fix; set it to 0",
+        ),
+        (
             c.load_balance != 0 and c.selection in ("all", "expert_choice"),
             f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
         ),

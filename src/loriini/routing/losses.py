@@ -70,8 +70,10 @@ def auxiliary_loss(
 
     `average` is for losses that are no means over units, and so need statistics of all processes.
     """
+    device = routings[0].gates.device  # layers may be on several
     weighted = [
-        getattr(design, name) * torch.stack([loss(routing, average) for routing in routings]).mean()
+        getattr(design, name)
+        * torch.stack([loss(routing, average).to(device) for routing in routings]).mean()
         for name, loss in LOSSES.items()
         if getattr(design, name) != 0
     ]

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from loriini.routing.scorer import SCORERS, RouterSettings
 from loriini.routing.selection import GATES, SELECTIONS
-from loriini.routing.unit import RoutingContext, UnitLayout
+from loriini.routing.unit import Movable, RoutingContext, UnitLayout
 
 
 @dataclass(frozen=True)
-class Routing:
+class Routing(Movable):
     """The routing decisions of one layer.
 
     `logits` (units, E) float32; `gates` (units, E) float32, 0 = not selected; `unit_shape` (B, U) with

@@ -8,8 +8,8 @@ into the same units as it would alone. In a packed row they start again at each 
 no unit holds tokens of two documents.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,23 @@ from loriini.routing.design import RoutingConfig
 
 
 @dataclass(frozen=True)
-class RoutingContext:
+class Movable:
+    """A dataclass whose tensors move to another device; accelerate does so where layers are on several."""
+
+    def to(self, device: torch.device | str | int | None, non_blocking: bool = False) -> Self:
+        """The same with all tensors on a device; as it is where that is None, as for `Tensor.to`."""
+        if device is None:
+            return self
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {n: t.to(device, non_blocking=non_blocking) for n, t in tensors.items()}
+        if values.get("device") is not None:
+            moved["device"] = torch.device(device)
+        return replace(self, **moved) if moved else self
+
+
+@dataclass(frozen=True)
+class RoutingContext(Movable):
     """What routing needs to know of one forward call besides its states.
 
     - `past`: tokens of each sequence in the cache, H - L.
@@ -77,7 +93,7 @@ class RoutingContext:
 
 
 @dataclass(frozen=True)
-class UnitLayout:
+class UnitLayout(Movable):
     """Tokens (B, L) as units (B, U, S); the last unit is filled up with empty slots.
 
     - `slots_BL`: the slot of each token among U·S, and U·S itself for padding; None: token i is in slot i.

@@ -74,12 +74,15 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     taken from the other, and so is the digest of held-out text. To train the run, lock the folder first.
     """
     path = out / RUN
+    processes = world_size()
     data = {"corpus_digest": corpus.digest, "vocab_size": corpus.vocab_size, "heldout_digest": heldout_digest}
     if not path.exists():
-        write_json(path, {**run.to_dict(), **data})
+        write_json(path, {**run.to_dict(), **data, "processes": processes})
         return False
     before, written = read_run(path)
     run = run.chosen_as(before)
+    recorded = written.get("processes")
+    check_pool(run, recorded if isinstance(recorded, int) and recorded > 0 else processes, processes, path)
     data_before = {name: written.get(name) for name in data}
     data["heldout_digest"] = heldout_digest or data_before["heldout_digest"]
     data_before["heldout_digest"] = data_before["heldout_digest"] or heldout_digest
@@ -93,9 +96,33 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     finished = has_model(out)
     if finished:
         settings = {**written, "corpus": settings["corpus"]}
+    else:
+        settings["processes"] = processes
     if written != settings:
         write_json(path, settings)
     return finished
+
+
+def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
+    """Whether a design has losses or selections over the units of a micro-batch."""
+    return bool(routing["load_balance"] > 0 or routing["selection"] == "expert_choice")
+
+
+def check_pool(run: Run, before: int, now: int, path: Path) -> None:
+    """InputError where another number of processes would compare units among more or fewer instances.
+
+    Expert choice compares those of a micro-batch in each process; load balance averages over all processes.
+    """
+    compares = run.model.num_experts > 1 and compares_micro_batches(run.routing.to_dict())
+    if not compares or run.batch_size % before or run.batch_size % now:
+        return
+    of_all = run.routing.selection != "expert_choice"
+    then, here = (run.instances_at_once(run.batch_size // n) * (n if of_all else 1) for n in (before, now))
+    if then != here:
+        raise InputError(
+            f"{path}: this design compares the units of {then} instances at once, as many as {before} "
+            f"{'process' if before == 1 else 'processes'} had; here it would be {here}: resume it in as many"
+        )
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -103,9 +130,8 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
     So may `micro_batch_size`, but for losses and selections over the units of a micro-batch.
     """
-    routing = now["routing"]
-    by_micro_batch = routing["load_balance"] > 0 or routing["selection"] == "expert_choice"
-    changeable = CHANGEABLE if by_micro_batch else (*CHANGEABLE, "micro_batch_size")
+    fixed = compares_micro_batches(now["routing"])
+    changeable = CHANGEABLE if fixed else (*CHANGEABLE, "micro_batch_size")
     may_change = tuple(f"{name}." for name in changeable)
     return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 

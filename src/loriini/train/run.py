@@ -273,9 +273,13 @@ class Run:
 
     @property
     def copy_step(self) -> int:
-        """The number of dense steps before the model is copied into experts; 0: a mixture from the start."""
-        copied = min(round(self.warmup.dense_share * self.steps), self.steps - 1)
-        return copied if self.model.num_experts > 1 else 0
+        """The number of dense steps before the model is copied into experts; 0: a mixture from the start.
+
+        A warm-up has a step, however small its share, and leaves one to the mixture.
+        """
+        if self.model.num_experts == 1 or self.warmup.dense_share == 0:
+            return 0
+        return min(max(1, round(self.warmup.dense_share * self.steps)), self.steps - 1)
 
 
 def _beyond_a_copy(routing: RoutingConfig) -> str:
