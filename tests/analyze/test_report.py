@@ -11,7 +11,7 @@ import pytest
 
 from loriini.analyze import comparison
 from loriini.analyze.comparison import Comparison
-from loriini.analyze.page import Html
+from loriini.analyze.page import Html, table
 from loriini.analyze.report import write_report, write_run_report
 from loriini.analyze.routes import Routes
 from loriini.analyze.sections import use_of_experts, who_routes_where
@@ -307,3 +307,8 @@ def test_the_report_of_a_model_folder_has_its_routes_alone(job: Path, tmp_path: 
     of_run = tmp_path / "a-run" / "model"
     of_run.mkdir(parents=True)
     assert Page(write_run_report(of_run, job / "runs/lory").read_text()).headings[0] == "a-run"
+
+
+def test_a_sentence_in_a_table_wraps_and_a_number_does_not() -> None:
+    made = table(["", "said", "number"], [["a", "word " * 30, "1.5 (1.2 to 1.8)"]])
+    assert made.count('<td class="words">word') == made.count("<td>1.5") == 1

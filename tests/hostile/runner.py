@@ -19,7 +19,7 @@ from cli.calls import PROGRESS
 from together import CONTEXT
 
 Harm = Callable[[Path], None]
-NOTICE = re.compile(r"^.*: (design and )?routers (kept|newly).*\n", re.MULTILINE)
+NOTICE = re.compile(r"^.*: ((design and )?routers (kept|newly)|resumed after step \d).*\n", re.MULTILINE)
 MARKER = "ran.marker"
 """A file that planted code writes into the folder when it runs."""
 

@@ -14,6 +14,8 @@ class Html(str):
     __slots__ = ()
 
 
+SENTENCE = 80
+"""Characters of a cell above which it wraps."""
 STYLESHEET = """
 :root { color-scheme: light dark; --paper: #fdfcf9; --ink: #1f2328; --faint: #667080; --line: #dedbd2;
         --card: #f4f2ec; --accent: #c4302b; }
@@ -41,6 +43,7 @@ table { border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tab
 th, td { padding: 0.35rem 0.9rem 0.35rem 0; text-align: right; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; } tbody th { font-weight: 400; }
 tr > :first-child { text-align: left; white-space: normal; }
+td.words { text-align: left; white-space: normal; min-width: 20rem; }
 tr > :last-child { padding-right: 0; }
 thead th, tbody tr + tr > * { border-top: 1px solid var(--line); } thead th { border-top: 0; }
 thead th { border-bottom: 2px solid var(--line); }
@@ -125,12 +128,14 @@ def cards(values: Mapping[str, str]) -> Html:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
     """A table whose first column names the rows; it scrolls if it is wider than the page."""
     head = element("tr", *(element("th", cell, scope="col") for cell in header))
-    body = (
-        element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells))
-        for name, *cells in rows
-    )
+    body = (element("tr", element("th", name, scope="row"), *map(_cell, cells)) for name, *cells in rows)
     whole = element("table", element("thead", head), element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0")
+
+
+def _cell(content: str) -> Html:
+    """A cell of a table; one of sentences is as wide as the page leaves it."""
+    return element("td", content, class_="words") if len(content) > SENTENCE else element("td", content)
 
 
 def figure(svg: str, caption: str) -> Html:

@@ -18,7 +18,6 @@ from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
 from loriini.model.labels import routing_inputs
-from loriini.model.loss import MOST_LOGITS
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress
@@ -27,6 +26,8 @@ from loriini.sources.document import Document
 EvaluationRouting = Literal["training", "prompt", "segment"]
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 """How a tokenizer is called: what spells a special token is text."""
+LARGE_BATCH = 1 << 28
+"""Tokens times vocabulary of what is evaluated at once."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 
 def instances_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
     """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
-    return max(1, min(16, MOST_LOGITS // (ids_NL.shape[1] * config.vocab_size)))
+    return max(1, min(16, LARGE_BATCH // (ids_NL.shape[1] * config.vocab_size)))
 
 
 def first_segment(config: LoriiniConfig) -> int:
@@ -200,7 +201,7 @@ def evaluate(
     - `perplexity_all` and `bits_per_byte` count all predictions.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
-    - `batch_size` is how many instances are evaluated at once; by default as many as MOST_LOGITS allows.
+    - `batch_size` is how many instances are evaluated at once; by default as many as LARGE_BATCH allows.
     - `document_mask` keeps the documents of an instance apart, as training with it does; the first `skip`
       predictions of each document are then left out instead of an instance's.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,

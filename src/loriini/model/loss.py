@@ -71,8 +71,7 @@ def fused_loss(
     """Cross-entropy of next tokens, summed and divided by `num_items`, with `most_logits` at once.
 
     Its naive twin is the head, with its bias, followed by transformers' loss. Products have autocast's dtype,
-    sums are float32. torch's `linear_cross_entropy` (2.13) does the same, several times slower in bfloat16 on
-    a CPU.
+    sums are float32. It needs no torch 2.13, whose `linear_cross_entropy` does the same.
     """
     device = states_BLD.device.type
     autocasts = torch.is_autocast_enabled(device)
