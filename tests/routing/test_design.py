@@ -9,6 +9,7 @@ from loriini import DESIGNS, RoutingConfig
 from loriini.routing import causality_warning, design, losses
 from loriini.routing.scorer import SCORERS
 from loriini.routing.selection import GATES, SELECTIONS
+from tiny import SEGMENT, random_ids, tiny_model
 
 AXES = ["unit", "scope", "scorer", "selection", "gates", "combination"]
 ROWS = {
@@ -196,3 +197,28 @@ def test_what_is_not_causal_has_a_warning(name: str) -> None:
     assert (causality_warning(DESIGNS[name]) is not None) == (name in LEAKY)
     in_training = causality_warning(DESIGNS[name], training=True)
     assert (in_training is not None) == (name in LEAKY | LEAKY_IN_TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("design", "changes", "trained"),
+    [
+        ("lory", {}, True),
+        ("mixtral", {}, True),
+        ("mixtral", {"top_k": 1}, True),  # by its loss
+        ("mixtral", {"top_k": 1, "load_balance": 0.0}, False),
+        ("switch", {"load_balance": 0.0}, True),
+        ("mixtral", {"gates": "uniform", "load_balance": 0.0}, False),
+        ("frozen", {}, False),
+        ("aoe", {}, False),
+        ("dense", {}, False),
+    ],
+)
+def test_which_routers_are_trained(design: str, changes: dict[str, Any], trained: bool) -> None:
+    routing = replace(DESIGNS[design], **changes)
+    assert routing.trains_router == trained
+    model = tiny_model(replace(routing, segment_length=SEGMENT)).train()
+    model(ids := random_ids(), labels=ids).loss.backward()
+    scorer = model.model.mixtures[0].router.scorer
+    weights = [] if scorer is None else list(scorer.parameters())
+    reached = any(w.grad is not None and w.grad.abs().max() > 1e-12 for w in weights)
+    assert reached == trained

@@ -150,13 +150,14 @@ def test_sequences_are_routed_by_draws_of_their_own() -> None:
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_frozen_scorer_is_left_alone_by_the_optimizer(loaded: bool, tmp_path: Path) -> None:
-    """Loading makes all of a model's weights trainable."""
+    """Loading puts a trainable weight in place of each."""
     model, ids = tiny_model("frozen").train(), random_ids()
     if loaded:
         model.save_pretrained(tmp_path)
         model = LoriiniForCausalLM.from_pretrained(tmp_path).train()
     scorer = model.model.layers[0].mlp.router.scorer
     assert isinstance(scorer, FrozenScorer)
+    assert not scorer.weight.requires_grad  # or data-parallel wrappers would wait for its gradient
     before, experts_before = scorer.weight.clone(), model.model.layers[0].mlp.experts.down_proj.clone()
     optimizer = make_optimizer(model, OptimizerConfig(learning_rate=0.1))
     model(ids, labels=ids).loss.backward()

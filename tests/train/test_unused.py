@@ -32,6 +32,11 @@ from loriini.train.unused import NEEDS, refuse_unused
         ("tiny-dense", ["--model.block", "gpt2", "--model.rms_norm_eps", "1e-4"], "a block that is not gpt2"),
         ("tiny-lory", ["--model.layer_norm_epsilon", "1e-4"], "--model.block gpt2"),
         ("tiny-aoe", ["--optimizer.router_rate", "2"], "a mixture with a router that is trained"),
+        (
+            "tiny-mixtral",
+            ["--routing.top_k", "1", "--routing.load_balance", "0", "--optimizer.router_rate", "2"],
+            "a mixture with a router that is trained",
+        ),
         ("tiny-dense", ["--per_expert_every", "2"], "a mixture"),
     ],
 )

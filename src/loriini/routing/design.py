@@ -21,6 +21,10 @@ Gates = Literal[
 Combination = Literal["outputs", "parameters"]
 FirstSegment = Literal["self", "uniform", "skip_loss"]
 Causality = Literal["strict", "after_first_segment", "none"]
+TRAINED = ("linear", "mlp", "linear_segment")
+"""Scorers with weights that are trained."""
+RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
+"""Gates of the selected experts that sum to 1, and so are 1 for a single one."""
 LARGEST_CAPACITY = 1 << 16
 """Experts of a unit, by which a capacity is bounded before the number of experts is known."""
 
@@ -105,6 +109,14 @@ class RoutingConfig:
     def fixed(self) -> bool:
         """Whether the gates are always 1/E, so that the mixture is a dense model."""
         return self.soft and self.gates == "uniform"
+
+    @property
+    def trains_router(self) -> bool:
+        """Whether a gradient reaches weights of the scorer: through gates that vary, or an auxiliary loss."""
+        alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
+        constant = self.gates == "uniform" or alone
+        losses = self.load_balance or self.confidence_entropy or self.router_z
+        return self.scorer in TRAINED and not self.fixed and (not constant or losses != 0)
 
     @property
     def data_dependent(self) -> bool:

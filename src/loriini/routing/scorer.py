@@ -64,12 +64,13 @@ class LinearSegmentScorer(LinearScorer):
 class FrozenScorer(LinearScorer):
     """A linear scorer that is never trained (design-choices paper, section 3)."""
 
-    def __init__(self, settings: RouterSettings) -> None:
-        super().__init__(settings)
-        self.weight.requires_grad_(False)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, nn.Parameter):  # also the one that loading puts in its place
+            value.requires_grad_(False)
+        super().__setattr__(name, value)
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
-        return linear_logits(h_BUD, self.weight.detach())  # loading makes all weights trainable again
+        return linear_logits(h_BUD, self.weight.detach())  # where a caller makes all weights trainable
 
 
 class RandomScorer(ScorerModule):

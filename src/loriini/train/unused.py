@@ -12,8 +12,6 @@ Needs = tuple[Callable[[Run], bool], str]
 A_MIXTURE: Needs = (lambda run: run.model.num_experts > 1, "a mixture, --model.num_experts above 1")
 A_LLAMA: Needs = (lambda run: run.model.block != "gpt2", "a block that is not gpt2")
 HELDOUT: Needs = (lambda run: bool(run.evaluate.heldout), "held-out text, --heldout")
-TRAINED = ("linear", "mlp", "linear_segment")
-"""Scorers with weights that are trained."""
 
 NEEDS: dict[str, Needs] = {
     "optimizer.decay": (
@@ -25,7 +23,7 @@ NEEDS: dict[str, Needs] = {
         "a schedule that is not constant",
     ),
     "optimizer.router_rate": (
-        lambda run: run.model.num_experts > 1 and run.routing.scorer in TRAINED and not run.routing.fixed,
+        lambda run: run.model.num_experts > 1 and run.routing.trains_router,
         "a mixture with a router that is trained",
     ),
     "optimizer.expert_rate": A_MIXTURE,
