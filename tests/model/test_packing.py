@@ -128,6 +128,15 @@ def test_which_position_ids_are_of_packed_rows() -> None:
     assert found.tolist() == [[-1, -1, 0, 1, 0], [-1, -1, 0, 1, 2]]
 
 
+def test_padding_inside_a_packed_document_is_refused() -> None:
+    mask, inside = torch.tensor([[1, 1, 0, 1, 1, 1]]), torch.tensor([[0, 1, 1, 2, 0, 1]])
+    with pytest.raises(ValueError, match="padding inside of one"):
+        packed_positions(inside, mask)
+    between = packed_positions(torch.tensor([[0, 1, 1, 0, 1, 2]]), mask)
+    assert between is not None
+    assert between.tolist() == [[0, 1, -1, 0, 1, 2]]
+
+
 @pytest.mark.parametrize("arguments", [{"use_cache": True}, {"prompt_lengths": torch.tensor([2, 2, 2])}])
 def test_what_packed_rows_cannot_have_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="one document a row"):

@@ -185,6 +185,12 @@ def packed_positions(position_ids: Tensor, mask_BH: Tensor | None) -> Tensor | N
     starts_BL = (real_BL > 0) & ~(follows_BL & (before_BL >= 0))
     if not bool((starts_BL.sum(1) > 1).any()):
         return None
+    after_padding_BL = (real_BL > 0) & (torch.nn.functional.pad(real_BL[:, :-1], (1, 0)) == 0)
+    if bool((after_padding_BL & ~starts_BL).any()):
+        raise ValueError(
+            "a row holds several documents, and attention_mask has padding inside of one, where attention "
+            "would split it; put padding between documents or at the ends of the row"
+        )
     counts_BL = real_BL.cumsum(1) - 1
     begins_BL = counts_BL.masked_fill(~starts_BL, 0).cummax(1).values
     return (counts_BL - begins_BL).masked_fill(real_BL == 0, -1)
