@@ -132,14 +132,15 @@ def group_text(experiment: Row) -> str:
 
 def product_text(experiment: Row) -> str:
     """The products of a matrix by each segment's own weights, beside those by one weight."""
-    head = ("product", "own weights, ms", "one weight, ms", "extra bytes at copy speed, ms")
-    names = ("own_ms", "one_ms", "added_ms")
+    head = ("product", "own weights, ms", "one weight, ms", "in columns, ms", "extra bytes at copy speed, ms")
+    names = ("own_ms", "one_ms", "columns_ms", "added_ms")
     lines = [[row["product"], *(f"{row[name]:.1f}" for name in names)] for row in experiment["rows"]]
     return (
         "### Products with a segment's own weights\n\n"
         f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
         "product and their bytes. What they take beyond that is the library's batched product "
-        "(`benchmarks/products.py`):\n\n"
+        "(`benchmarks/products.py`). In bfloat16 on a CPU that is fastest with the wide states of a segment "
+        "as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are not:\n\n"
         f"{markdown(head, lines)}\n\n"
         f"{peaks_text(experiment, experiment['matrix_flops'], experiment['copy_bandwidth'])}"
     )

@@ -18,27 +18,45 @@ from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize
 from loriini.bench.timing import Case, Work, in_rounds
 from loriini.hardware import keep_freed_memory, pick_device
-from loriini.model.affine import BatchedLinear
+from loriini.model.affine import batched_linear
 from measuring import measure_and_write
 
 ROUNDS = 15
-WAYS = ("own", "one")
+WAYS = ("own", "one", "columns")
 
 
-def operations(size: BenchSize) -> dict[str, tuple[Work, Work]]:
-    """By name, a product for all segments with their own weights, and the same with one weight."""
+def operations(size: BenchSize) -> dict[str, tuple[Work, Work, Work]]:
+    """By name, a product for all segments with their own weights, and the same with one weight.
+
+    The latter in the usual layout and with wide states as columns, as segments' are on a CPU.
+    """
     d, f, slots = size.shape.hidden_size, size.shape.intermediate_size, size.segment_length
     units = segments(size)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, device=pick_device()).to(weight_dtype())
 
-    x_NSD, dy_NSF, weight_NFD = random(units, slots, d), random(units, slots, f), random(units, f, d)
-    x_MD, dy_MF, weight_FD = x_NSD.flatten(0, 1), dy_NSF.flatten(0, 1), weight_NFD[0]
+    x_NSD, weight_NFD = random(units, slots, d), random(units, f, d)
+    dy_NSF = torch.randn_like(batched_linear(x_NSD, weight_NFD))  # in the layout of the output
+    x_MD, weight_FD = x_NSD.flatten(0, 1), weight_NFD[0]
+    dy_MF = dy_NSF.flatten(0, 1).contiguous()
+    dy_FM = dy_MF.T.contiguous()
     return {
-        "output": (lambda: BatchedLinear.apply(x_NSD, weight_NFD), lambda: x_MD @ weight_FD.T),
-        "gradient of states": (lambda: dy_NSF @ weight_NFD, lambda: dy_MF @ weight_FD),
-        "gradient of weights": (lambda: dy_NSF.mT @ x_NSD, lambda: dy_MF.T @ x_MD),
+        "output": (
+            lambda: batched_linear(x_NSD, weight_NFD),
+            lambda: x_MD @ weight_FD.T,
+            lambda: weight_FD @ x_MD.T,
+        ),
+        "gradient of states": (
+            lambda: dy_NSF @ weight_NFD,
+            lambda: dy_MF @ weight_FD,
+            lambda: dy_FM.T @ weight_FD,
+        ),
+        "gradient of weights": (
+            lambda: dy_NSF.mT @ x_NSD,
+            lambda: dy_MF.T @ x_MD,
+            lambda: dy_FM @ x_MD,
+        ),
     }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.affine import affine_by_unit
+from loriini.model.affine import affine_by_unit, merged_linear
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -89,9 +89,14 @@ def test_sums_of_products_equal_the_merges_twin(
     torch.testing.assert_close(found.double(), expected, **tolerance)
 
 
-@grid(slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
-def test_products_by_unit_equal_those_one_by_one(slots: int, dtype: torch.dtype) -> None:
-    x, weight = (torch.randn(5, n, 16, dtype=dtype).requires_grad_() for n in (slots, 24))
+@grid(slots=[1, 3], outputs=[8, 24], columns=[False, True], dtype=[*DTYPES, torch.bfloat16])
+def test_products_by_unit_equal_those_one_by_one(
+    slots: int, outputs: int, columns: bool, dtype: torch.dtype
+) -> None:
+    x, weight = torch.randn(5, slots, 16, dtype=dtype), torch.randn(5, outputs, 16, dtype=dtype)
+    if columns:
+        x = x.mT.contiguous().mT
+    x, weight = x.requires_grad_(), weight.requires_grad_()
     fast = affine_by_unit(x, weight)
     naive = torch.stack([linear(x[i], weight[i]) for i in range(5)])
     close = {**TOLERANCE, **CLOSE}[dtype]
@@ -100,6 +105,16 @@ def test_products_by_unit_equal_those_one_by_one(slots: int, dtype: torch.dtype)
     gradients_of = (torch.autograd.grad(y, (x, weight), dy) for y in (fast, naive))
     for found, expected in zip(*gradients_of, strict=True):
         torch.testing.assert_close(found, expected, **close)
+    assert found.is_contiguous()  # the weight's gradient
+
+
+@grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16])
+def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
+    outputs: int, dtype: torch.dtype
+) -> None:
+    x, weight = torch.randn(5, 3, 16, dtype=dtype), torch.randn(4, outputs, 16, dtype=dtype)
+    gates = torch.randn(5, 4, dtype=dtype).softmax(-1)
+    torch.library.opcheck(merged_linear, (x, gates, weight, None), test_utils="test_faketensor")
 
 
 def test_a_recomputed_merge_is_not_kept() -> None:

@@ -88,16 +88,11 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 def merged_weight(gates_NE: Tensor, weight_E: Tensor, main_grad_E: Tensor | None = None) -> Tensor:
     """Σ_i e_i W_i of each unit, for weights (E, …): (N, …).
 
-    Both gradients are computed by one kernel where there is one, which adds the experts' to `main_grad_E` if
-    it is given.
+    The backward pass adds the experts' gradient to `main_grad_E` if it is given.
     """
     dtype = product_dtype(weight_E)
-    gates_NE, weight_EX = gates_NE.to(dtype), weight_E.to(dtype).flatten(1)
-    if merge_kernels.runs_on(weight_E) or main_grad_E is not None:
-        main_grad_EX = None if main_grad_E is None else main_grad_E.flatten(1)
-        merged_NX: Tensor = merge_kernels.merge(gates_NE, weight_EX, main_grad_EX)
-    else:
-        merged_NX = gates_NE @ weight_EX
+    main_grad_EX = None if main_grad_E is None else main_grad_E.flatten(1)
+    merged_NX: Tensor = merge_kernels.merge(gates_NE.to(dtype), weight_E.to(dtype).flatten(1), main_grad_EX)
     return merged_NX.unflatten(-1, weight_E.shape[1:])
 
 
@@ -108,12 +103,15 @@ def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad
     In the backward pass the experts' gradient is added to `main_grad_EX` if it is given, as in `merge`. An
     operator of its own, since torch.compile would keep the merge instead of recomputing it.
     """
-    return x_NSD @ _merge(gates_NE, weight_EOD.to(gates_NE.dtype)).mT
+    return batched_linear(x_NSD, _merge(gates_NE, weight_EOD.to(gates_NE.dtype)))
 
 
 @merged_linear.register_fake
 def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
-    return x_NSD.new_empty(*x_NSD.shape[:2], weight_EOD.shape[1])
+    (units, slots), (_, outputs, inputs) = x_NSD.shape[:2], weight_EOD.shape
+    if columns_are_fast(x_NSD) and outputs > inputs:
+        return x_NSD.new_empty(units, outputs, slots).mT
+    return x_NSD.new_empty(units, slots, outputs)
 
 
 def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
@@ -128,9 +126,10 @@ def _recompute_merge(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor, Tensor |
     """The gradients of states, gates and weights, from a second merge."""
     x_NSD, gates_NE, weight_EOD, main_grad_EX = ctx.saved_tensors
     cast_EOD = weight_EOD.to(gates_NE.dtype)
-    dx_NSD = dy_NSO @ _merge(gates_NE, cast_EOD)
-    dmerged_NX = (dy_NSO.mT @ x_NSD).flatten(1)
-    dgates_NE, dweight_EX = merge_kernels.gradients(dmerged_NX, gates_NE, cast_EOD.flatten(1), main_grad_EX)
+    dx_NSD, dmerged_NOD = batched_linear_gradients(dy_NSO, x_NSD, _merge(gates_NE, cast_EOD))
+    dgates_NE, dweight_EX = merge_kernels.gradients(
+        dmerged_NOD.flatten(1), gates_NE, cast_EOD.flatten(1), main_grad_EX
+    )
     if dweight_EX is None:
         return dx_NSD, dgates_NE, None, None
     return dx_NSD, dgates_NE, dweight_EX.view_as(weight_EOD).to(weight_EOD.dtype), None
@@ -140,21 +139,41 @@ merged_linear.register_autograd(_recompute_merge, setup_context=_save_inputs)
 
 
 class BatchedLinear(torch.autograd.Function):
-    """x Wᵀ whose weight gradient dYᵀ x has the weight's layout; autograd's would have to be copied."""
+    """x Wᵀ by unit, whose weight gradient has the weight's layout; autograd's would have to be copied."""
 
     @staticmethod
     def forward(ctx: Any, x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
         """The products (N, S, O)."""
         ctx.save_for_backward(x_NSD, weight_NOD)
-        if x_NSD.shape[1] == 1 and x_NSD.dtype == torch.bfloat16 and x_NSD.device.type == "cpu":
-            return (weight_NOD @ x_NSD.mT).mT  # faster there, slower in float32
-        return x_NSD @ weight_NOD.mT
+        return batched_linear(x_NSD, weight_NOD)
 
     @staticmethod
     def backward(ctx: Any, dy_NSO: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of both."""
-        x_NSD, weight_NOD = ctx.saved_tensors
-        return dy_NSO @ weight_NOD, dy_NSO.mT @ x_NSD
+        return batched_linear_gradients(dy_NSO, *ctx.saved_tensors)
+
+
+def batched_linear(x_NSD: Tensor, weight_NOD: Tensor) -> Tensor:
+    """x Wᵀ by unit; (N, S, O), laid out as columns (N, O, S) where these are faster and the wider side."""
+    if not columns_are_fast(x_NSD):
+        return x_NSD @ weight_NOD.mT
+    y_NSO = (weight_NOD @ x_NSD.mT).mT
+    return y_NSO if weight_NOD.shape[1] > weight_NOD.shape[2] else y_NSO.contiguous()
+
+
+def batched_linear_gradients(dy_NSO: Tensor, x_NSD: Tensor, weight_NOD: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of both, that of the states in their layout."""
+    columns = columns_are_fast(x_NSD) and not x_NSD.is_contiguous()
+    dx_NSD = (weight_NOD.mT @ dy_NSO.mT).mT if columns else dy_NSO @ weight_NOD
+    return dx_NSD, dy_NSO.mT @ x_NSD
+
+
+def columns_are_fast(x: Tensor) -> bool:
+    """Whether units' products are faster with states as columns: in bfloat16 on a CPU.
+
+    oneDNN's batched products take half the time there if their larger factor comes first, not transposed.
+    """
+    return x.dtype == torch.bfloat16 and x.device.type == "cpu"
 
 
 def affine_by_expert(experts_P: Tensor, ends_E: Tensor) -> Affine:
