@@ -80,6 +80,8 @@ def test_a_prompt_file_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None
         file.truncate(MOST_BYTES + 1)
     (tmp_path / "good").write_text("wörds", encoding="utf-8")
     assert read_text_file(tmp_path / "good") == "wörds"
+    (tmp_path / "marked").write_text("wörds", encoding="utf-8-sig")
+    assert read_text_file(tmp_path / "marked") == "wörds"
     for name, reason in (("pipe", "pipe"), (".", "folder"), ("large", "larger than 64 MiB")):
         reader = Thread(target=refused, args=(tmp_path / name, found := []), daemon=True)
         reader.start()

@@ -62,3 +62,18 @@ def test_routing_by_the_prompt_without_lengths_takes_all_tokens_for_it() -> None
     expected = model(ids, mask, prompt_lengths=torch.tensor([11, 8])).logits
     assert torch.equal(model(ids, mask, inference_routing="prompt").logits, expected)
     assert not torch.allclose(model(ids, mask).logits[:, -1], expected[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("routing_label", "routing_labels"), ("promt_lengths", "prompt_lengths")]
+)
+def test_a_misspelt_keyword_is_refused(given: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword {given}; do you mean {meant}"):
+        tiny_model()(random_ids(), **{given: torch.ones(2, dtype=torch.long)})
+
+
+@torch.no_grad()
+def test_other_keywords_are_for_attention_kernels() -> None:
+    model, ids = tiny_model(), random_ids()
+    names = ("cu_seq_lens_q", "max_length_k", "seq_idx", "cache_position", "token_type_ids", "block_table")
+    assert torch.equal(model(ids, **dict.fromkeys(names)).logits, model(ids).logits)

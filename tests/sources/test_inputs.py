@@ -36,6 +36,7 @@ from loriini.sources.inputs import check_inputs
         "https://x.org/a.jsonl?key=1": InputSpec("https://x.org/a.jsonl?key=1"),
         "web=s3://bucket/a*.parquet": InputSpec("s3://bucket/a*.parquet", "web"),
         "hf:ORG/NAME:en:train": InputSpec("hf:ORG/NAME:en:train"),
+        "web=~/a.jsonl:0.5": InputSpec(str(Path.home() / "a.jsonl"), "web", 0.5),
         "hf://datasets/ORG/NAME": InputSpec("hf:ORG/NAME"),
         "hf://datasets/ORG/NAME/data": InputSpec("hf://datasets/ORG/NAME/data"),
     }.items(),

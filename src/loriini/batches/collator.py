@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-IGNORED = -100
+from loriini.model.loss import IGNORED
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def read_text_file(path: Path) -> str:
             raise InputError(f"{path}: a folder, pipe or device; give a file")
         if path.exists() and path.stat().st_size > MOST_BYTES:
             raise InputError(f"{path}: larger than {MOST_BYTES >> 20} MiB; give a part of it")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # a byte order mark is no text
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not valid UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (OSError, ValueError) as error:

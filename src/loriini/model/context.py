@@ -1,7 +1,9 @@
 """The routing context of a forward call, from its arguments and its cache."""
 
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, cast
 
 import torch
@@ -12,6 +14,23 @@ from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
+
+KEYWORDS = (
+    "attention_mask",
+    "average",
+    "inference_routing",
+    "labels",
+    "logits_to_keep",
+    "position_ids",
+    "prompt_lengths",
+    "reduction",
+    "routing_draws",
+    "routing_labels",
+    "shift_labels",
+    "skip_logits",
+    "use_cache",
+)
+"""Keywords of a call of the model that change what it computes."""
 
 
 def routing_context(
@@ -129,8 +148,15 @@ def check_shapes(
         )
 
 
-def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
-    """ValueError for calls in which attention or routing would mix sequences."""
+def check_attention(
+    config: LoriiniConfig, context: RoutingContext, paged: bool, others: Mapping[str, Any]
+) -> None:
+    """ValueError for calls in which attention or routing would mix sequences; TypeError as `check_names`.
+
+    `others` are keywords that are handed on to attention.
+    """
+    if others and not torch.compiler.is_compiling():
+        check_names(others)
     if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
         raise ValueError(
             "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
@@ -138,6 +164,13 @@ def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool)
         )
     if paged and config.effective_routing.pooled:
         raise ValueError("continuous batching keeps no routing between its calls; use generate()")
+
+
+def check_names(others: Iterable[str]) -> None:
+    """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
+    for name in others:
+        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.85):
+            raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 
 
 def segment_problem(config: LoriiniConfig) -> str | None:

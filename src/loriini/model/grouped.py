@@ -22,17 +22,18 @@ def grouped_linear(x_PD: Tensor, weight_EOD: Tensor, ends_E: Tensor) -> Tensor:
 
     `ends_E` (int32) is where each expert's rows end; the last is P. In bfloat16 on a CPU by `rounded_groups`;
     else by torch's grouped kernel where it supports the dtype and rows are multiples of 16 bytes, or by one
-    product per expert.
+    product per expert, in compiled models also by `rounded_groups`: a graph has no numbers of rows in it.
     """
-    if x_PD.dtype == torch.bfloat16 and x_PD.device.type == "cpu":
+    in_bfloat16, compiling = x_PD.dtype == torch.bfloat16, torch.compiler.is_compiling()
+    rounds = in_bfloat16 and x_PD.device.type == "cpu"
+    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
+    # torch traces the grouped kernel in bfloat16 only
+    supported = in_bfloat16 or (x_PD.dtype != torch.float64 and not compiling)
+    if aligned and supported and not rounds:
+        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
+    if rounds or compiling:
         y_PO: Tensor = rounded_groups(x_PD, weight_EOD, ends_E)
         return y_PO
-    aligned = all(size * x_PD.element_size() % 16 == 0 for size in weight_EOD.shape[1:])
-    supported = x_PD.dtype == torch.bfloat16 or (
-        x_PD.dtype != torch.float64 and not torch.compiler.is_compiling()  # torch traces it in bfloat16 only
-    )
-    if aligned and supported:
-        return nn.functional.grouped_mm(x_PD, weight_EOD.mT, offs=ends_E)
     return grouped_linear_loop(x_PD, weight_EOD, ends_E)
 
 

@@ -163,7 +163,7 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inference_routing=inference_routing,
             draw=self._draw(routing_draws),
         )
-        check_attention(self.config, context, paged)
+        check_attention(self.config, context, paged, kwargs)
         mask = self._causal_mask(x_BLD, context, attention_mask, routed)
         position_ids = context.position_ids() if position_ids is None else position_ids
         x_BLD, position_arguments = self.positions(x_BLD, position_ids)

@@ -107,10 +107,11 @@ def segment_means(states_BHD: Tensor, context: RoutingContext, T: int, segments:
     dtype, wide = states_BHD.dtype, torch.promote_types(states_BHD.dtype, torch.float32)
     segments = segments or -(-H // T)
     if context.positions_BH is None:
-        filled = pad(states_BHD, (0, 0, 0, segments * T - H)).view(B, segments, T, D)
+        missing = segments * T - H
+        filled = pad(states_BHD, (0, 0, 0, missing)) if missing else states_BHD  # a pad of nothing is a copy
         counts_N1 = torch.full((segments, 1), T, device=filled.device)
-        counts_N1[-1] = H - (segments - 1) * T
-        return (filled.sum(2, dtype=wide) / counts_N1).to(dtype)
+        counts_N1[-1] = T - missing
+        return (filled.reshape(B, segments, T, D).sum(2, dtype=wide) / counts_N1).to(dtype)
     index_BH = context.segments(T)
     index_BH = torch.where(index_BH < 0, segments, index_BH)
     sums = states_BHD.new_zeros(B, segments + 1, D, dtype=wide)

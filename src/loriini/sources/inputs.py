@@ -95,6 +95,8 @@ class InputFile:
 def parse_input(text: str | Path) -> InputSpec:
     """Parse `[NAME=]PATH[:WEIGHT]`. What names existing files, also as a pattern, is a path without NAME.
 
+    A path may begin with `~`, which shells leave as it is after `NAME=`.
+
     Raises InputError for a weight that is not in (0, 1].
     """
     whole = str(text)
@@ -108,7 +110,7 @@ def parse_input(text: str | Path) -> InputSpec:
             f"{whole}: the weight {weight} is not in (0, 1], the share of the documents to take; "
             "to have documents more than once, prepare them apart and train with --corpus-weights"
         )
-    return InputSpec(plain_name(local_path(path)), name, share)
+    return InputSpec(plain_name(local_path(os.path.expanduser(path))), name, share)
 
 
 def absolute_input(text: str | Path) -> str:

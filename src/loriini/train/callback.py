@@ -1,0 +1,73 @@
+"""What Loriini's loop does between steps, for transformers' Trainer and trainers made of it."""
+
+from typing import Any
+
+from torch import distributed, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import TrainerCallback
+
+from loriini.model import LoriiniForCausalLM
+from loriini.model.outputs import DecoderOutput
+from loriini.train.balance import update_balance_bias
+from loriini.train.metrics import ExpertUse, add_up, expert_use
+
+
+class RoutingCallback(TrainerCallback):
+    """Draws random routers before every optimizer step and moves the biases of loss-free balancing after it.
+
+    A bias follows the choices in all micro-batches of all processes. Models without either are left alone.
+    Raises ValueError at the start of the training of a model that holds no `LoriiniForCausalLM`.
+    """
+
+    def __init__(self) -> None:
+        self._uses: list[ExpertUse] = []
+        self._hook: RemovableHandle | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
+        """Count the choices of every forward pass in training; draws start from the trainer's seed."""
+        self._stop_counting()
+        decoder = loriini_model(model).model
+        if decoder.draws < 1 << 32:  # no training drew before
+            decoder.start_draws(args.seed)
+        self._hook = decoder.register_forward_hook(self._count)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
+        """Draw."""
+        self._uses.clear()
+        loriini_model(model).model.begin_step()
+
+    def on_optimizer_step(
+        self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any
+    ) -> None:
+        """Move the biases."""
+        if self._uses:
+            update_balance_bias(loriini_model(model), over_processes(add_up(self._uses)))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count no longer."""
+        self._stop_counting()
+
+    def _count(self, model: nn.Module, inputs: Any, output: DecoderOutput) -> None:
+        if model.training and output.routings is not None:
+            self._uses.append(expert_use(output.routings))
+
+    def _stop_counting(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+
+def loriini_model(model: nn.Module) -> LoriiniForCausalLM:
+    """The model in a wrapper, such as PEFT's. ValueError without one."""
+    found = next((each for each in model.modules() if isinstance(each, LoriiniForCausalLM)), None)
+    if found is None:
+        raise ValueError(f"{type(model).__name__} holds no LoriiniForCausalLM; leave RoutingCallback out")
+    return found
+
+
+def over_processes(use: ExpertUse) -> ExpertUse:
+    """The sums over all processes that train together."""
+    values = use.flat()
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.all_reduce(values)
+    return use.like(values)
