@@ -78,6 +78,7 @@ def test_a_merge_is_kept_or_recomputed_by_compiled_models_too(recompute: bool) -
     assert (merged in kept) is not recompute
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_in_float32_it_is_one_graph_whatever_experts_are_chosen() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()
     batches = [random_ids(2, 8) for _ in range(3)]
