@@ -27,8 +27,6 @@ class Affine(Protocol):
 
 def affine_by_unit(x_NSD: Tensor, weight_NOD: Tensor, bias_NO: Tensor | None = None) -> Tensor:
     """Each unit times its own weight, plus its own bias; (N, S, O)."""
-    if len(x_NSD) == 1:  # in bfloat16 on a CPU a batched product of one matrix is many times slower
-        return linear(x_NSD[0], weight_NOD[0], None if bias_NO is None else bias_NO[0])[None]
     y_NSO: Tensor = BatchedLinear.apply(x_NSD.to(weight_NOD.dtype), weight_NOD)
     return y_NSO if bias_NO is None else y_NSO + bias_NO[:, None]
 

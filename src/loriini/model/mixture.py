@@ -17,7 +17,7 @@ class Mixture(nn.Module):
 
     def __init__(self, config: LoriiniConfig, layer_idx: int) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.num_experts = config, config.num_experts
         routes = layer_idx == 0 or self.design.scope == "layer"
         self.router = Router(config.router_settings(layer_idx)) if routes else None
         self.experts = make_experts(config)
@@ -46,11 +46,12 @@ class Mixture(nn.Module):
             routing = first_layer_routing
         else:
             routing = self._route(x_BLD, activations, context, layout, cache)
-        if cache is not None and self.design.pooled and not context.decided:
+        design = self.design
+        if cache is not None and design.pooled and not context.decided:
             cache.keep_decision(routing, layout, context)
-        if self.config.num_experts == 1:
+        if self.num_experts == 1:
             y_BLD = self.experts("single", x_BLD)
-        elif self.design.combination == "parameters":
+        elif design.combination == "parameters":
             y_NSD = self._by_parameters(layout.group(x_BLD).flatten(0, 1), routing.gates, layout, cache)
             y_BLD = layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), x_BLD.shape[1])
         else:
@@ -60,10 +61,11 @@ class Mixture(nn.Module):
 
     def _activations(self, x_BLD: Tensor) -> dict[str, Tensor]:
         """The activations (B, L, E, W) by which experts score themselves, by node; empty for others."""
-        if not self.config.scored_by_norm or self.config.num_experts == 1:
+        design = self.design
+        if design.scorer != "activation_norm" or self.num_experts == 1:
             return {}
-        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), self.design.node)
-        return {self.design.node: a_MEW.unflatten(0, x_BLD.shape[:2])}
+        a_MEW = self.experts("activations", x_BLD.flatten(0, 1), design.node)
+        return {design.node: a_MEW.unflatten(0, x_BLD.shape[:2])}
 
     def _route(
         self,
@@ -75,18 +77,19 @@ class Mixture(nn.Module):
     ) -> Routing:
         """This layer's decisions, by the experts' activations where there are some, else by pooled states."""
         assert self.router is not None
+        design = self.design
         if cache is not None and self.router.scorer is not None:
-            cache.remember(x_BLD, context, self.design)
-        if cache is not None and context.decided and self.design.unit != "token":
+            cache.remember(x_BLD, context, design)
+        if cache is not None and context.decided and design.unit != "token":
             return cache.decision(layout)
         if self.router.scorer is None:
             states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
         elif activations:
             (states,) = activations.values()
         elif cache is None:
-            states = routing_states(x_BLD, context, self.design, layout)
+            states = routing_states(x_BLD, context, design, layout)
         else:
-            states = cache.routing_states(x_BLD, context, self.design, layout)
+            states = cache.routing_states(x_BLD, context, design, layout)
         routing: Routing = self.router(states, context, layout)
         return routing
 
@@ -96,7 +99,7 @@ class Mixture(nn.Module):
         """Move whole units, without slots for padding, to their experts; else token by token."""
         length, gates_NE = x_BLD.shape[1], routing.gates
         units, padded = len(gates_NE), routing.valid is not None
-        counts = fixed_counts(self.design, units, self.config.num_experts, self.training, padded)
+        counts = fixed_counts(self.design, units, self.num_experts, self.training, padded)
         if layout.slots_per_unit > 1 and layout.slots_BL is None:
             y_NSD = self.experts("by_outputs", layout.group(x_BLD).flatten(0, 1), gates_NE, known, counts)
             return layout.ungroup(y_NSD.unflatten(0, (-1, layout.units)), length)
@@ -116,7 +119,7 @@ class Mixture(nn.Module):
             y_NSD: Tensor = self.experts("by_parameters", x_NSD, gates_NE, self.config.recompute_merge)
             return y_NSD
         units, slots, _ = x_NSD.shape
-        way = cheapest_merge(units, slots, self.config.num_experts, may_keep=layout.units == 1)
+        way = cheapest_merge(units, slots, self.num_experts, may_keep=layout.units == 1)
         if way != "kept":
             applied_NSD: Tensor = self.experts(way, x_NSD, gates_NE)
             return applied_NSD
