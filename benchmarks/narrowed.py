@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 from loriini.compare.results import add_differences
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric
-from loriini.evaluate.intervals import OVERALL
+from loriini.evaluate.intervals import OVERALL, differences_by_domain
 from loriini.evaluate.perplexity import documents_of, evaluate
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.model.conversion import soft_to_top_k
@@ -48,9 +49,10 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
             score = {"perplexity": perplexity, "mean_perplexity": fmean(perplexity.values())}
             cells[str(k)].append({"seed": trial.cell.seed, **score})
             losses[str(k), trial.cell.seed] = found["instance_losses"]
+    compared = partial(differences_by_domain, documents=documents)
     variants: list[dict[str, Any]] = [{"name": k} for k in cells]
     for variant in variants:
-        add_differences(variant, variants[0], cells, losses, documents)
+        add_differences(variant, variants[0], cells, losses, compared)
     return [
         {
             "experts": int(v["name"]),

@@ -9,9 +9,10 @@ import pytest
 from compare.conftest import Compared
 from loriini.compare import measures
 from loriini.compare.existing import existing_trials
+from loriini.compare.job import measure_trials
 from loriini.compare.measures import evaluate_trials
 from loriini.compare.results import compare_trials
-from loriini.evaluate.runs import EvaluationSettings, shared_heldout
+from loriini.evaluate.runs import EvaluationSettings, evaluate_runs, shared_heldout
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +63,21 @@ def test_perplexity_that_counts_segment_1_is_named(
     found = compare_trials(trials, evaluate_trials(trials, heldout, settings, tmp_path), {})
     remark = "Perplexity counts tokens of segment 1 (--skip), which lory routes by itself"
     assert any(remark in one for one in found["remarks"]) == named
+
+
+def test_masked_documents_are_compared_as_evaluate_does(compared: Compared, tmp_path: Path) -> None:
+    folders = [compared.folder("dense", 0), compared.folder("lory", 0)]
+    settings = EvaluationSettings((str(compared.heldout),), document_mask=True)
+    results = measure_trials(existing_trials(folders), settings, {}, tmp_path / "cache")
+    expected = evaluate_runs(folders, settings)
+    for cell, found in zip(results["cells"], expected, strict=True):
+        assert cell["perplexity"] == pytest.approx(found["perplexity"])
+    lory = next(v for v in results["variants"] if v["name"] == "lory")
+    for domain, difference in expected[1]["difference"].items():
+        assert lory["difference"][domain]["documents"] == pytest.approx(difference)
+    assert results["heldout"]["document_mask"]
+    unmasked = measure_trials(
+        existing_trials(folders), replace(settings, document_mask=False), {}, tmp_path / "cache"
+    )
+    assert unmasked["cells"][0]["perplexity"] != results["cells"][0]["perplexity"]
+    assert "document_mask" not in unmasked["heldout"]

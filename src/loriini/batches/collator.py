@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from loriini.model.loss import IGNORED
+IGNORED = -100
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ def compare_arguments(add: Add) -> None:
     add("--commands", action="store_true", help=COMMANDS)
     add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
     add("--instances", type=int, metavar="N", help="held-out instances of each domain, at most (all)")
+    masked = "keep the documents of an instance apart in evaluation; --skip is then of each document"
+    add("--document-mask", action="store_true", help=masked)
     document_options(add)
 
 
@@ -92,6 +94,7 @@ def _evaluation(arguments: argparse.Namespace) -> "EvaluationSettings":
         on_error=arguments.on_error or "stop",
         skip=arguments.skip,
         instances=arguments.instances,
+        document_mask=arguments.document_mask,
     )
 
 
@@ -148,5 +151,9 @@ def _check_runs(arguments: argparse.Namespace, runs: list[Path]) -> None:
     for override in arguments.overrides:
         raise InputError(f"{override.partition('=')[0]}: {trained}")
     if not arguments.heldout:
-        of_heldout = ("--skip", "--instances", "--on-error", "--text-field", "--domain-field")
-        refuse_given(arguments, of_heldout, "is for --heldout; give that too, or leave this out")
+        of_heldout = ("--skip", "--instances", "--document-mask", "--on-error")
+        refuse_given(
+            arguments,
+            (*of_heldout, "--text-field", "--domain-field"),
+            "is for --heldout; give that too, or leave this out",
+        )

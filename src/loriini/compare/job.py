@@ -159,6 +159,7 @@ def measure_trials(
             "instances": {domain: len(each.ids) for domain, each in heldout.items()},
             "length": evaluation.length,
             "skip": evaluation.skip,
+            **({"document_mask": True} if evaluation.document_mask else {}),
         }
     return {**compare_trials(trials, evaluations, failures, documents), "heldout": text}
 
@@ -186,7 +187,7 @@ def check_heldout(cells: Sequence[Cell], evaluation: EvaluationSettings) -> None
         for names in labels:
             texts = tokenize_by_domain(documents, tokenizer, evaluation.length, 1, names or None)
             check_domains(texts)
-            check_lengths(texts, evaluation.skip, evaluation.length)
+            check_lengths(texts, evaluation.skip, evaluation.length, document_mask=evaluation.document_mask)
 
 
 def describe_cells(settings: CompareSettings, out: Path) -> list[dict[str, Any]]:

@@ -140,7 +140,8 @@ def evaluate_trials(
     text = [heldout_digest(heldout), {domain: h.bytes_per_token for domain, h in heldout.items()}]
     found = {}
     for trial in trials:
-        key = digest([text, settings.skip, settings.routing, model_state(trial.folder)])
+        how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
+        key = digest([text, *how, model_state(trial.folder)])
         path = cache / f"{trial.folder.name}-{key[:8]}.json"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -71,8 +71,9 @@ def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     trained = f"{count} {'training' if count == 1 else 'trainings'}, "
     trained += f"{seeds} {'seed' if seeds == 1 else 'seeds'} of each of {len(results['variants'])} variants. "
     text = results["heldout"]
+    of_each = "document, which attends to itself alone," if text.get("document_mask") else "instance"
     scored = (
-        f"Every model predicts the same held-out tokens, the first {text['skip']} of each instance left out "
+        f"Every model predicts the same held-out tokens, the first {text['skip']} of each {of_each} left out "
         "for all. "
         if text and text["skip"]
         else "Every model predicts the same held-out tokens. "

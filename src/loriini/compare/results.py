@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -14,7 +15,8 @@ from loriini.compare.laws import measure_ladder, settings_of
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
-from loriini.evaluate.intervals import OVERALL, Documents, differences_by_domain
+from loriini.evaluate.intervals import OVERALL, Difference, Documents, differences_by_domain
+from loriini.json_file import without_nan
 from loriini.train.metrics import METRICS, read_metrics
 
 Cells = Sequence[Mapping[str, Any]]
@@ -22,6 +24,8 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 Results = dict[str, Any]
 Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
 """(variant, seed) → each held-out instance's loss by domain."""
+Compared = Callable[..., Mapping[str, Difference]]
+"""`differences_by_domain` of two models' losses on the held-out instances at hand."""
 
 SCORES = ("perplexity", "perplexity_all", "bits_per_byte", "tokens")
 EQUAL_ACTIVE = 1.05
@@ -47,9 +51,11 @@ def compare_trials(
         if trial.folder in evaluations
     }
     variants = [summarize(own) for own in by_variant(cells).values()]
+    tokens = next((e["instance_tokens"] for e in evaluations.values() if "instance_tokens" in e), None)
+    compared = partial(differences_by_domain, documents=documents, tokens=tokens)
     sizes = by_width(variants)
     for own in sizes.values():
-        compare_variants(own, by_variant(cells), losses, documents)
+        compare_variants(own, by_variant(cells), losses, compared)
     largest = baseline_of(list(sizes.values())[-1])
     results = {
         "cells": cells,
@@ -80,7 +86,7 @@ def compare_variants(
     variants: Sequence[dict[str, Any]],
     cells: Mapping[str, Cells],
     losses: Losses,
-    documents: Documents | None,
+    compared: Compared,
 ) -> None:
     """Add to variants of one size the chosen ones of each sweep, and their differences from the baseline."""
     choose_best(variants)
@@ -88,7 +94,7 @@ def compare_variants(
     if baseline:
         for variant in variants:
             if variant["causality"] != "none":
-                add_differences(variant, baseline, cells, losses, documents)
+                add_differences(variant, baseline, cells, losses, compared)
         add_equal_budgets(variants, baseline, cells)
 
 
@@ -206,7 +212,7 @@ def add_differences(
     baseline: Mapping[str, Any],
     cells: Mapping[str, Cells],
     losses: Losses,
-    documents: Documents | None,
+    compared: Compared,
 ) -> None:
     """Add `difference` to the baseline, by domain and over all, with an interval for each uncertainty."""
     scores, other = (
@@ -220,7 +226,7 @@ def add_differences(
         mean_losses({seed: losses[v["name"], seed] for seed in seeds}, seeds) for v in (variant, baseline)
     )
     difference = {}
-    for domain, over_text in differences_by_domain(theirs, mine, documents).items():
+    for domain, over_text in compared(theirs, mine).items():
         over_training = paired_by_seed(
             {seed: perplexity_of(other[seed], domain) for seed in seeds},
             {seed: perplexity_of(scores[seed], domain) for seed in seeds},
@@ -338,12 +344,3 @@ def unequal_warmups(cells: Cells) -> Iterator[str]:
     if sum(map(bool, of_share.values())) > 1:
         shown = "; ".join(f"{share:.0%} of the steps ({listing(own)})" for share, own in of_share.items())
         yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
-
-
-def without_nan(value: Any) -> Any:
-    """A JSON value with null for numbers that are not finite."""
-    if isinstance(value, dict):
-        return {key: without_nan(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

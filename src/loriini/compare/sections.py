@@ -244,7 +244,8 @@ def how(results: Mapping[str, Any]) -> Html:
         "held-out instances": ", ".join(
             f"{name} {count:,}" for name, count in text.get("instances", {}).items()
         ),
-        "tokens skipped in an instance": str(text["skip"]) if text else None,
+        "tokens skipped in an instance": None if not text or text.get("document_mask") else str(text["skip"]),
+        "tokens skipped in a document, by itself": str(text["skip"]) if text.get("document_mask") else None,
         "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),
         "date": results.get("date"),
     }
