@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.affine import affine_by_unit, merged_linear
+from loriini.model.affine import FEW_TOKENS, affine_by_unit, merged_linear
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -74,7 +74,7 @@ def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int],
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
-@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3], dtype=[*DTYPES, torch.bfloat16])
+@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16])
 @torch.no_grad()
 def test_sums_of_products_equal_the_merges_twin(
     kind: str, experts: int, slots: int, dtype: torch.dtype
@@ -84,6 +84,7 @@ def test_sums_of_products_equal_the_merges_twin(
     x = torch.randn(5, slots, 16, dtype=dtype)
     found = module.by_sums(x, gates)
     assert found.dtype == dtype
+    assert FEW_TOKENS in range(5 * 3, 5 * 9)  # both layouts are tried
     expected = by_parameters_loop(module.double(), x.double(), gates.double())
     tolerance = TOLERANCE.get(dtype, {"rtol": 0.05, "atol": 0.1})
     torch.testing.assert_close(found.double(), expected, **tolerance)
