@@ -35,6 +35,8 @@ COLUMNS = (
     "tokens_per_step",
 )
 """The columns of a row that are printed."""
+PUBLISHED_SEGMENT = 256
+"""The tokens of a segment in Lory's measurements (section 4.1)."""
 DEFAULT_PARTS = tuple(part for part in PARTS if part not in ("sweep", "recompute"))
 UTILISATION = 0.6
 """Share of the matrix peak that is assumed when the duration of the benchmark is estimated."""
@@ -109,7 +111,8 @@ def one_row(
         flops = comparison.baseline.details["flops_per_token"]
         values["baseline_mfu"] = round(rate * flops / machine.flops, 4)
     if comparison.what == "train_step" and case.name == "lory":
-        values["published"] = published_ratio(case.experts)
+        of_paper = values.get("segment_length") == PUBLISHED_SEGMENT
+        values["published"] = published_ratio(case.experts) if of_paper else None
     if case.least and comparison.baseline.least:
         extra = case.least(machine) - comparison.baseline.least(machine)
         values["bound"] = round(bound(seconds[1], extra), 4)
