@@ -132,7 +132,7 @@ def group_text(experiment: Row) -> str:
 
 def product_text(experiment: Row) -> str:
     """The products of a matrix by each segment's own weights, beside those by one weight."""
-    head = ("product", "own weights, ms", "one weight, ms", "in columns, ms", "extra bytes at copy speed, ms")
+    head = ("product", "own weights", "one weight", "one weight, columns", "extra bytes at copy speed")
     names = ("own_ms", "one_ms", "columns_ms", "added_ms")
     lines = [[row["product"], *(f"{row[name]:.1f}" for name in names)] for row in experiment["rows"]]
     return (
@@ -140,7 +140,8 @@ def product_text(experiment: Row) -> str:
         f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
         "product and their bytes. What they take beyond that is the library's batched product "
         "(`benchmarks/products.py`). In bfloat16 on a CPU that is fastest with the wide states of a segment "
-        "as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are not:\n\n"
+        "as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are not. "
+        "Milliseconds:\n\n"
         f"{markdown(head, lines)}\n\n"
         f"{peaks_text(experiment, experiment['matrix_flops'], experiment['copy_bandwidth'])}"
     )

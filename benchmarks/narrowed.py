@@ -49,10 +49,10 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
             score = {"perplexity": perplexity, "mean_perplexity": fmean(perplexity.values())}
             cells[str(k)].append({"seed": trial.cell.seed, **score})
             losses[str(k), trial.cell.seed] = found["instance_losses"]
-    compared = partial(differences_by_domain, documents=documents)
+    differences_of = partial(differences_by_domain, documents=documents)
     variants: list[dict[str, Any]] = [{"name": k} for k in cells]
     for variant in variants:
-        add_differences(variant, variants[0], cells, losses, compared)
+        add_differences(variant, variants[0], cells, losses, differences_of)
     return [
         {
             "experts": int(v["name"]),

@@ -78,6 +78,14 @@ def test_a_merge_is_kept_or_recomputed_by_compiled_models_too(recompute: bool) -
     assert (merged in kept) is not recompute
 
 
+def test_in_float32_it_is_one_graph_too() -> None:
+    model, ids = tiny_model("mixtral", num_hidden_layers=1).train(), random_ids(2, 8)
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    (logits, found), (expected, wanted) = step(traced, model, ids), step(model, model, ids)
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_in_float32_it_is_one_graph_whatever_experts_are_chosen() -> None:
     model = tiny_model("mixtral", num_hidden_layers=1).train()

@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.batches.dataset import InstanceDataset
-from loriini.routing import RoutingConfig, scorer
+from loriini.routing import RoutingConfig
 from loriini.train.callback import RoutingCallback
 from runs import EOS, VOCABULARY, Pattern, tiny_run
 
@@ -37,16 +37,6 @@ def trainer_of(model: nn.Module, folder: Path) -> Trainer:
     return Trainer(
         model, settings, train_dataset=examples, eval_dataset=examples, callbacks=[RoutingCallback()]
     )
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    draws: list[int] = []
-    standard_normal = scorer.standard_normal
-    monkeypatch.setattr(
-        scorer, "standard_normal", lambda d, *shape: draws.append(int(d)) or standard_normal(d, *shape)
-    )
-    return draws
 
 
 def test_the_micro_batches_of_a_step_share_its_draw(drawn: list[int], tmp_path: Path) -> None:

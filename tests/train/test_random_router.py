@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from loriini.routing import scorer
 from loriini.train import loop
 from loriini.train.run import Run
 from runs import after_step, metrics, signal_self, tiny_corpus, tiny_run
@@ -19,14 +18,7 @@ def run() -> Run:
     return replace(run, warmup=replace(run.warmup, dense_share=0.0))
 
 
-def test_the_micro_batches_of_a_step_share_its_draw(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[int] = []
-    standard_normal = scorer.standard_normal
-    monkeypatch.setattr(
-        scorer, "standard_normal", lambda d, *shape: drawn.append(int(d)) or standard_normal(d, *shape)
-    )
+def test_the_micro_batches_of_a_step_share_its_draw(run: Run, tmp_path: Path, drawn: list[int]) -> None:
     loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
     first = drawn[0]
     assert first > 1 << 32  # sequences are evaluated with draws from 0 on

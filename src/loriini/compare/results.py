@@ -24,7 +24,7 @@ Row = TypeVar("Row", bound=Mapping[str, Any])
 Results = dict[str, Any]
 Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
 """(variant, seed) → each held-out instance's loss by domain."""
-Compared = Callable[..., Mapping[str, Difference]]
+DifferencesOf = Callable[..., Mapping[str, Difference]]
 """`differences_by_domain` of two models' losses on the held-out instances at hand."""
 
 SCORES = ("perplexity", "perplexity_all", "bits_per_byte", "tokens")
@@ -52,10 +52,10 @@ def compare_trials(
     }
     variants = [summarize(own) for own in by_variant(cells).values()]
     tokens = next((e["instance_tokens"] for e in evaluations.values() if "instance_tokens" in e), None)
-    compared = partial(differences_by_domain, documents=documents, tokens=tokens)
+    differences_of = partial(differences_by_domain, documents=documents, tokens=tokens)
     sizes = by_width(variants)
     for own in sizes.values():
-        compare_variants(own, by_variant(cells), losses, compared)
+        compare_variants(own, by_variant(cells), losses, differences_of)
     largest = baseline_of(list(sizes.values())[-1])
     results = {
         "cells": cells,
@@ -86,7 +86,7 @@ def compare_variants(
     variants: Sequence[dict[str, Any]],
     cells: Mapping[str, Cells],
     losses: Losses,
-    compared: Compared,
+    differences_of: DifferencesOf,
 ) -> None:
     """Add to variants of one size the chosen ones of each sweep, and their differences from the baseline."""
     choose_best(variants)
@@ -94,7 +94,7 @@ def compare_variants(
     if baseline:
         for variant in variants:
             if variant["causality"] != "none":
-                add_differences(variant, baseline, cells, losses, compared)
+                add_differences(variant, baseline, cells, losses, differences_of)
         add_equal_budgets(variants, baseline, cells)
 
 
@@ -212,7 +212,7 @@ def add_differences(
     baseline: Mapping[str, Any],
     cells: Mapping[str, Cells],
     losses: Losses,
-    compared: Compared,
+    differences_of: DifferencesOf,
 ) -> None:
     """Add `difference` to the baseline, by domain and over all, with an interval for each uncertainty."""
     scores, other = (
@@ -226,7 +226,7 @@ def add_differences(
         mean_losses({seed: losses[v["name"], seed] for seed in seeds}, seeds) for v in (variant, baseline)
     )
     difference = {}
-    for domain, over_text in compared(theirs, mine).items():
+    for domain, over_text in differences_of(theirs, mine).items():
         over_training = paired_by_seed(
             {seed: perplexity_of(other[seed], domain) for seed in seeds},
             {seed: perplexity_of(scores[seed], domain) for seed in seeds},

@@ -233,6 +233,7 @@ def cells(results: Mapping[str, Any]) -> Html:
 def how(results: Mapping[str, Any]) -> Html:
     """The settings that made the comparison."""
     text, machine = results["heldout"], results.get("machine", {})
+    skipped_in = "a document, by itself" if text.get("document_mask") else "an instance"
     rows = {
         "recipe": results.get("recipe"),
         "overrides": " ".join(results.get("overrides", [])),
@@ -244,8 +245,7 @@ def how(results: Mapping[str, Any]) -> Html:
         "held-out instances": ", ".join(
             f"{name} {count:,}" for name, count in text.get("instances", {}).items()
         ),
-        "tokens skipped in an instance": None if not text or text.get("document_mask") else str(text["skip"]),
-        "tokens skipped in a document, by itself": str(text["skip"]) if text.get("document_mask") else None,
+        f"tokens skipped in {skipped_in}": str(text["skip"]) if text else None,
         "machine": ", ".join(f"{key} {value}" for key, value in machine.items()),
         "date": results.get("date"),
     }

@@ -112,10 +112,7 @@ def merged_linear(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad
 
 @merged_linear.register_fake
 def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor | None) -> Tensor:
-    (units, slots), (_, outputs, inputs) = x_NSD.shape[:2], weight_EOD.shape
-    if columns_are_fast(x_NSD) and outputs > inputs:
-        return x_NSD.new_empty(units, outputs, slots).mT
-    return x_NSD.new_empty(units, slots, outputs)
+    return batched_linear(x_NSD, x_NSD.new_empty(x_NSD.shape[0], *weight_EOD.shape[1:]))  # in its layout
 
 
 def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The routing context of a forward call, from its arguments and its cache."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
@@ -15,17 +15,16 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
 
+ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
+"""Arguments of `forward` that other models do not have."""
 KEYWORDS = (
+    *ROUTING_ARGUMENTS,
     "attention_mask",
     "average",
-    "inference_routing",
     "labels",
     "logits_to_keep",
     "position_ids",
-    "prompt_lengths",
     "reduction",
-    "routing_draws",
-    "routing_labels",
     "shift_labels",
     "skip_logits",
     "use_cache",
@@ -148,15 +147,8 @@ def check_shapes(
         )
 
 
-def check_attention(
-    config: LoriiniConfig, context: RoutingContext, paged: bool, others: Mapping[str, Any]
-) -> None:
-    """ValueError for calls in which attention or routing would mix sequences; TypeError as `check_names`.
-
-    `others` are keywords that are handed on to attention.
-    """
-    if others and not torch.compiler.is_compiling():
-        check_names(others)
+def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
+    """ValueError for calls in which attention or routing would mix sequences."""
     if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
         raise ValueError(
             "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
@@ -168,7 +160,7 @@ def check_attention(
 
 def check_names(others: Iterable[str]) -> None:
     """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
-    for name in others:
+    for name in others if not torch.compiler.is_compiling() else ():
         if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.85):
             raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
 

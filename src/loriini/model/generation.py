@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin
 
-from loriini.model.context import count_tokens
-
-ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
-"""Arguments of `forward` that other models do not have."""
+from loriini.model.context import ROUTING_ARGUMENTS, count_tokens
 
 
 class RoutedGenerationMixin(GenerationMixin):

@@ -47,9 +47,14 @@ def counted_targets(
     return targets_BL.masked_fill(context.new_positions() < seen, IGNORED)
 
 
-def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int | None:
-    """A batch's `items`, of which a call ignores as large a share as of its `given` targets."""
-    if items is None or targets_BL is given_BL:
+def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int:
+    """What the summed loss is divided by: the targets, at least 1, or a batch's `items`.
+
+    Of the latter a call ignores as large a share as of its `given` targets.
+    """
+    if items is None:
+        return (targets_BL != IGNORED).sum().clamp(min=1)
+    if targets_BL is given_BL:
         return items
     left, given = ((each != IGNORED).sum().clamp(min=1) for each in (targets_BL, given_BL))
     return items * (left / given)

@@ -12,11 +12,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from loriini.model.block import BLOCKS
 from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import check_attention, routing_context
+from loriini.model.context import check_attention, check_names, routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
-    IGNORED,
     counted_items,
     counted_targets,
     fused_loss,
@@ -163,7 +162,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
             inference_routing=inference_routing,
             draw=self._draw(routing_draws),
         )
-        check_attention(self.config, context, paged, kwargs)
+        check_attention(self.config, context, paged)
+        check_names(kwargs)
         mask = self._causal_mask(x_BLD, context, attention_mask, routed)
         position_ids = context.position_ids() if position_ids is None else position_ids
         x_BLD, position_arguments = self.positions(x_BLD, position_ids)
@@ -335,11 +335,9 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         return loss + share_of_batch(auxiliary, labels_BL, items)
 
     def _cross_entropy(
-        self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int | None
+        self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int
     ) -> Tensor:
-        """The mean over targets (0 without any), or the sum over `items`; without logits in parts."""
-        if items is None:
-            items = (targets_BL != IGNORED).sum().clamp(min=1)
+        """The sum over targets, divided by `items`; without logits in parts."""
         if logits_BLV is None and not torch.is_grad_enabled():
             return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size).sum() / items
         if logits_BLV is None:

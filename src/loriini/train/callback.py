@@ -24,12 +24,13 @@ class RoutingCallback(TrainerCallback):
         self._hook: RemovableHandle | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        """Count the choices of every forward pass in training; draws start from the trainer's seed."""
+        """Count choices where biases follow them; start draws from the trainer's seed."""
         self._stop_counting()
         decoder = loriini_model(model).model
         if decoder.draws < 1 << 32:  # no training drew before
             decoder.start_draws(args.seed)
-        self._hook = decoder.register_forward_hook(self._count)
+        if decoder.config.effective_routing.balance_bias:
+            self._hook = decoder.register_forward_hook(self._count)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
         """Draw."""
