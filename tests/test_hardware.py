@@ -34,7 +34,7 @@ def test_precision_follows_the_setting_or_the_hardware(has: bool, monkeypatch: p
 def test_bfloat16_by_the_capabilities_of_the_processor(
     capabilities: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert has_bf16(torch.device("cpu")) is expected
 
 

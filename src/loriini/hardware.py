@@ -33,7 +33,7 @@ def has_bf16(device: torch.device) -> bool:
     """Whether the hardware has instructions for bfloat16 products."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
@@ -150,7 +150,7 @@ def describe_machine() -> dict[str, Any]:
 
 def processor_name() -> str:
     """The processor's name from the operating system."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    capabilities = torch.cpu.get_capabilities()
     return str(capabilities.get("cpu_name") or platform.processor() or platform.machine())
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from covering import grid
-from loriini.model.affine import FEW_TOKENS, affine_by_unit, merged_linear
+from loriini.model import affine
+from loriini.model.affine import FEW_TOKENS, affine_by_unit, batched_linear, merged_linear
 from loriini.model.experts import (
     Experts,
     FactorizedExperts,
@@ -74,11 +75,14 @@ def test_merging_equals_its_twin(kind: str, experts: int, size: tuple[int, int],
         assert_twins(module, merged, lambda x, g: by_parameters_loop(module, x, g), x, gates)
 
 
-@grid(kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16])
+@grid(
+    kind=list(KINDS), experts=[1, 4, 8], slots=[1, 3, 9], dtype=[*DTYPES, torch.bfloat16], amx=[False, True]
+)
 @torch.no_grad()
 def test_sums_of_products_equal_the_merges_twin(
-    kind: str, experts: int, slots: int, dtype: torch.dtype
+    kind: str, experts: int, slots: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(affine, "AMX", amx)
     module = make_experts(experts, 16, 24, dtype, kind)
     gates = torch.randn(5, experts).softmax(-1) * (torch.rand(5, experts) < 0.8)
     x = torch.randn(5, slots, 16, dtype=dtype)
@@ -90,10 +94,13 @@ def test_sums_of_products_equal_the_merges_twin(
     torch.testing.assert_close(found.double(), expected, **tolerance)
 
 
-@grid(slots=[1, 3], outputs=[8, 24], columns=[False, True], dtype=[*DTYPES, torch.bfloat16])
+@grid(
+    slots=[1, 3], outputs=[8, 24], columns=[False, True], dtype=[*DTYPES, torch.bfloat16], amx=[False, True]
+)
 def test_products_by_unit_equal_those_one_by_one(
-    slots: int, outputs: int, columns: bool, dtype: torch.dtype
+    slots: int, outputs: int, columns: bool, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(affine, "AMX", amx)
     x, weight = torch.randn(5, slots, 16, dtype=dtype), torch.randn(5, outputs, 16, dtype=dtype)
     if columns:
         x = x.mT.contiguous().mT
@@ -109,10 +116,20 @@ def test_products_by_unit_equal_those_one_by_one(
     assert found.is_contiguous()  # the weight's gradient
 
 
-@grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16])
-def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
-    outputs: int, dtype: torch.dtype
+@grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16], amx=[False, True])
+def test_the_layout_of_a_product(
+    outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(affine, "AMX", amx)
+    y = batched_linear(torch.ones(5, 3, 16, dtype=dtype), torch.ones(5, outputs, 16, dtype=dtype))
+    assert y.is_contiguous() is not (amx and dtype == torch.bfloat16 and outputs > 16)  # else as columns
+
+
+@grid(outputs=[8, 24], dtype=[torch.float32, torch.bfloat16], amx=[False, True])
+def test_a_recomputed_product_has_the_layout_that_compilers_are_told(
+    outputs: int, dtype: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(affine, "AMX", amx)
     x, weight = torch.randn(5, 3, 16, dtype=dtype), torch.randn(4, outputs, 16, dtype=dtype)
     gates = torch.randn(5, 4, dtype=dtype).softmax(-1)
     torch.library.opcheck(merged_linear, (x, gates, weight, None), test_utils="test_faketensor")

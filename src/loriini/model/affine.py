@@ -57,26 +57,22 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
 
 
 FEW_TOKENS = 24
-"""Up to so many, summed products are faster with factors laid out by token, beyond them by expert, as their
-gates are, in bfloat16 on a CPU."""
+"""Up to so many, summed products are faster with gates laid out by token, beyond them by expert."""
 
 
 def affine_by_summing(gates_ME: Tensor) -> Affine:
-    """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i).
-
-    Gates multiply the narrower side, a token's state or the experts' outputs, and tokens are the columns of
-    the products: both are faster in bfloat16 on a CPU for few tokens.
-    """
+    """An affine map of each token by the merge of its experts, never formed: Σ_i e_i (x W_iᵀ + b_i)."""
     gates_EM = gates_ME.T if len(gates_ME) <= FEW_TOKENS else gates_ME.T.contiguous()
 
     def affine(x_MD: Tensor, weight_EOD: Tensor, bias_EO: Tensor | None = None, /) -> Tensor:
         gates_EM1 = gates_EM.to(x_MD.dtype)[:, :, None]
-        if weight_EOD.shape[2] < weight_EOD.shape[1]:
-            y_EOM = weight_EOD @ (gates_EM1 * x_MD).mT
+        if not sums_are_fast_as_columns(x_MD):
+            y_MO = ((gates_EM1 * x_MD) @ weight_EOD.mT).sum(0)
+        elif weight_EOD.shape[2] < weight_EOD.shape[1]:  # gates multiply the narrower side
+            y_MO = (weight_EOD @ (gates_EM1 * x_MD).mT).sum(0).T
         else:
             y_EOM = linear(weight_EOD.flatten(0, 1), x_MD).unflatten(0, weight_EOD.shape[:2])
-            y_EOM = y_EOM * gates_EM1.mT.to(y_EOM.dtype)
-        y_MO = y_EOM.sum(0).T
+            y_MO = (y_EOM * gates_EM1.mT.to(y_EOM.dtype)).sum(0).T
         return y_MO if bias_EO is None else y_MO + gates_ME.to(bias_EO.dtype) @ bias_EO
 
     return affine
@@ -169,11 +165,26 @@ def batched_linear_gradients(dy_NSO: Tensor, x_NSD: Tensor, weight_NOD: Tensor) 
     return dx_NSD, dy_NSO.mT @ x_NSD
 
 
-def columns_are_fast(x: Tensor) -> bool:
-    """Whether units' products are faster with states as columns: in bfloat16 on a CPU.
+AMX: bool = torch.cpu.get_capabilities().get("amx_bf16", False)
+"""Whether this CPU multiplies tiles of matrices in bfloat16; oneDNN's products are then other ones."""
 
-    oneDNN's batched products take half the time there if their larger factor comes first, not transposed.
+
+def columns_are_fast(x: Tensor) -> bool:
+    """Whether units' products are faster with states as columns: in bfloat16 on a CPU with AMX.
+
+    oneDNN's batched products take half the time there if their larger factor comes first, not transposed;
+    without AMX they take 5 to 100 % longer.
     """
+    return AMX and is_bfloat16_on_cpu(x)
+
+
+def sums_are_fast_as_columns(x_MD: Tensor) -> bool:
+    """Whether summed products are faster with tokens as columns: without AMX many tokens' are, too."""
+    return (AMX or len(x_MD) > FEW_TOKENS) and is_bfloat16_on_cpu(x_MD)
+
+
+def is_bfloat16_on_cpu(x: Tensor) -> bool:
+    """Whether oneDNN computes the products of `x`."""
     return x.dtype == torch.bfloat16 and x.device.type == "cpu"
 
 
