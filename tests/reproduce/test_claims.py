@@ -2,10 +2,12 @@
 
 import math
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
 
+from loriini.compare.seeds import t_factor
 from loriini.reproduce.claims import (
     CLOSE,
     FAILS,
@@ -26,6 +28,7 @@ from loriini.reproduce.claims import (
     overall,
     ratio,
     sentence,
+    verdicts,
     well_below,
 )
 from loriini.reproduce.measured import Measured
@@ -78,7 +81,7 @@ def on_text(*resamples: float, value: float = -1.0) -> OnText:
         (on_text(-0.2, 1.2, value=1.0), UNDECIDED),
     ],
 )
-def test_what_is_measured_on_text_is_decided_by_both_intervals(quantity: OnText, verdict: str) -> None:
+def test_what_is_measured_on_text_is_decided_by_seeds_and_text(quantity: OnText, verdict: str) -> None:
     claim = Claim("x", quantity, high=0.0)
     assert claim.verdict == verdict == claim.to_dict()["verdict"]
 
@@ -178,11 +181,56 @@ def test_what_is_computed_needs_no_seeds() -> None:
     assert exactly("x", 1.01, 0.0, 1.0).verdict == FAILS
 
 
+def told(mean: float, deviation: float, text: float | None = None) -> dict[str, Any]:
+    """A claim of three seeds that something is below 0, with the half-widths of its intervals."""
+    values = {seed: mean + deviation * (seed - 1) / (t_factor(3)) for seed in range(3)}
+    drawn = values if text is None else OnText(values, lambda: dict.fromkeys(values, mean + text * SPREAD))
+    return Claim("x", drawn, high=0.0).to_dict()
+
+
+SPREAD = np.random.default_rng(0).normal(0, 1 / 1.96, 100_000)
+"""Resamples whose 95 % interval is -1 to 1."""
+
+
 def test_a_finding_holds_with_all_of_its_claims() -> None:
-    assert overall([HOLDS, HOLDS]) == HOLDS
-    assert overall([HOLDS, UNDECIDED]) == UNDECIDED
-    assert overall([HOLDS, UNDECIDED, FAILS]) == FAILS
+    holds, undecided, fails = told(-1, 0.5), told(-1, 2), told(1, 0.01)
+    assert [claim["verdict"] for claim in (holds, undecided, fails)] == [HOLDS, UNDECIDED, FAILS]
+    assert overall([holds, holds]) == HOLDS
+    assert overall([holds, undecided]) == UNDECIDED
+    assert overall([holds, undecided, fails]) == FAILS
     assert overall([]) == UNDECIDED
+
+
+def test_among_many_claims_one_has_to_fail_by_more() -> None:
+    fails, holds = told(1, 0.4), told(-1, 0.01)
+    assert overall([fails]) == FAILS
+    assert overall([fails, *[holds] * 9]) == UNDECIDED  # Student's t at 1 - 0.05 / 10 is 3.3 times as wide
+    assert verdicts([fails, *[holds] * 9]) == [UNDECIDED, *[HOLDS] * 9]
+    assert overall([told(1, 0.2), *[holds] * 9]) == FAILS
+    untested = Claim("x", {}).to_dict()
+    assert overall([fails, *[untested] * 9]) == FAILS
+    said = sentence(UNDECIDED, [told(-1, 2), fails, *[holds] * 9], "tiny")
+    assert "the finding is undecided: among so many claims, what does not hold may be chance" in said
+    assert "For example: x: 1 " in said
+    on_both = told(1, 0.01, 0.6)
+    assert (on_both["verdict"], overall([on_both, *[holds] * 9])) == (FAILS, FAILS)
+    assert overall([told(1, 0.01, 0.8), *[holds] * 9]) == UNDECIDED  # 1.4 times as wide over text
+
+
+def test_both_sources_of_chance_are_added() -> None:
+    assert told(-1, 0.8)["verdict"] == told(-1, 0.01, 0.8)["verdict"] == HOLDS
+    assert told(-1, 0.8, 0.8)["verdict"] == UNDECIDED  # 0.8 · √2 is above 1
+    assert told(-1, 0.8, 0.5)["verdict"] == HOLDS
+
+
+def test_true_findings_of_many_claims_rarely_fail() -> None:
+    """Eighteen claims exactly on their bound, of which each fails in 2.5 % of cases by its own interval."""
+    rng = np.random.default_rng(0)
+    found = [
+        overall([Claim("x", dict(enumerate(row)), high=0.0).to_dict() for row in rng.normal(size=(18, 3))])
+        for _ in range(200)
+    ]
+    assert found.count(FAILS) < 15
 
 
 def test_the_sentence_is_made_from_the_claims() -> None:

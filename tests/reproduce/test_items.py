@@ -53,7 +53,7 @@ def check(reproduced: Path, item: str) -> None:
     assert found["claims"], "a finding without a claim"
     unmeasured = [claim["quantity"] for claim in found["claims"] if claim["mean"] is None]
     assert all(any(part in quantity for part in NOT_TESTED) for quantity in unmeasured)
-    assert found["verdict"] == overall([claim["verdict"] for claim in found["claims"]])
+    assert found["verdict"] == overall(found["claims"])
     if EXPERIMENTS[item].trains:
         repeated = EXPERIMENTS[item].timed  # in rounds, which may decide
         one_seed = [claim for claim in found["claims"] if claim["seeds"] < 2 or not repeated]

@@ -83,7 +83,7 @@ def judged(reason: Reason, *texts: Measured) -> dict[str, Any] | None:
     ("longer", "verdict"),
     [(1.5, "supported"), (2.5, "supported in part"), (3.5, "refuted")],
 )
-def test_a_claim_that_fails_is_judged_again_and_is_to_move_towards_its_range(
+def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer_to_its_range(
     longer: float, verdict: str
 ) -> None:
     losses = {"better": 3.0, "worse": 2.0, "other": 3.0, twice("better"): longer, twice("worse"): 2.0}
@@ -92,8 +92,11 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_move_towards_its_range(
     assert found["verdict"] == verdict
     change, again = found["claims"]
     again_text = "loss of better minus worse, in twice the steps"
-    assert change["quantity"] == f"{again_text}: shift towards the claimed range, from that as trained here"
-    assert change["mean"] == pytest.approx(3.0 - longer, abs=1e-3)
+    assert (
+        change["quantity"]
+        == f"{again_text}: distance from the claimed range, that as trained here minus this"
+    )
+    assert change["mean"] == pytest.approx(min(1.0, 3.0 - longer), abs=1e-3)
     assert again["quantity"] == again_text
     assert again["range"] == [None, 0.0]
 
@@ -110,18 +113,21 @@ def test_only_what_does_not_hold_is_judged_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longer", "shift", "verdict"),
-    [(1.05, 0.95, "supported"), (-1.0, 3.0, "supported in part"), (3.0, -1.0, "refuted")],
-    ids=["into the range", "through it", "away from it"],
+    ("longer", "nearer", "verdict"),
+    [
+        (1.05, 0.9, "supported"),
+        (0.5, 0.5, "supported in part"),
+        (-1.0, -1.0, "refuted"),
+        (3.0, -1.0, "refuted"),
+    ],
+    ids=["into the range", "nearer on its other side", "farther on its other side", "away from it"],
 )
-def test_what_passes_through_its_range_has_moved_towards_it(
-    longer: float, shift: float, verdict: str
-) -> None:
+def test_what_comes_nearer_to_its_range(longer: float, nearer: float, verdict: str) -> None:
     losses = {"better": 2.0, "worse": 3.0, "other": 1.0, twice("better"): longer, twice("other"): 1.0}
     found = judged(too_few_steps(RUNS, "better", "other"), measured(losses))
     assert found is not None
     assert found["verdict"] == verdict
-    assert found["claims"][0]["mean"] == pytest.approx(shift, abs=1e-3)
+    assert found["claims"][0]["mean"] == pytest.approx(nearer, abs=1e-3)
 
 
 def test_claims_about_rows_that_are_not_trained_otherwise_say_nothing() -> None:

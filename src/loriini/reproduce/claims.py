@@ -1,10 +1,11 @@
 """A finding as claims over measurements: a quantity for each seed, and the range that it should lie in.
 
 The mean over seeds has Student's t interval; what is measured on held-out text has a second one, over the
-choice of this text, by a bootstrap that draws the same documents for all models. A claim holds where all of
-its intervals lie in the range, does not hold where none of them touches it, and is undecided otherwise, with
-a single seed, and where the values of all seeds are equal and on a bound of the range, since equal values
-show no spread. What is computed instead of measured is exact: a single value without an interval decides.
+choice of this text, by a bootstrap that draws the same documents for all models. Each takes the other's
+source of chance as fixed; the interval that decides has both, their deviations added in quadrature. A claim
+holds where it lies in the range, does not hold where it lies outside, and is undecided where it crosses a
+bound, with a single seed, and where the values of all seeds are equal and on a bound of the range, since
+equal values show no spread. What is computed instead of measured is exact: a single value decides.
 
 Axes: R resamples.
 """
@@ -12,15 +13,17 @@ Axes: R resamples.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
 from loriini.compare.seeds import Estimate, over_seeds
-from loriini.evaluate.intervals import percentile_interval
+from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
 
 Values = Mapping[int, float]
 """A quantity by seed, or by round where rounds are repeated instead of trainings."""
@@ -83,35 +86,19 @@ class Claim:
     @property
     def verdict(self) -> str:
         """Whether the claim holds."""
-        return self._judged(self.estimate, self.text_interval)
+        return str(self.to_dict()["verdict"])
 
-    def _judged(self, found: Estimate | None, text: tuple[float, float] | None) -> str:
-        if found is None or (found.low is None and not self.exact):
-            return UNDECIDED
-        if not self.exact and self._on_a_bound(found):
-            return UNDECIDED
-        bounds = [found.mean if bound is None else bound for bound in (found.low, found.high)]
-        bounds += text or ()
-        if any(map(math.isnan, bounds)):
-            return UNDECIDED
-        sides = {self.side(bound) for bound in bounds}
-        return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
-
-    def _on_a_bound(self, found: Estimate) -> bool:
-        """Whether all seeds have the same value, which is one of two different bounds."""
-        return found.low == found.high and found.mean in (self.low, self.high) and self.low < self.high
-
-    def side(self, value: float) -> int:
-        """-1 below the range, 0 within it, 1 above it."""
-        if value < self.low or (value == self.low == 0 and math.isinf(self.high)):
-            return -1
-        return int(value > self.high or (value == self.high == 0 and math.isinf(self.low)))
+    def distances(self) -> Values:
+        """How far the values are from the range; 0 within it."""
+        return combined(
+            lambda v: np.maximum(np.maximum(self.low - v[0], v[0] - self.high), 0), (self.values,)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The claim with its estimate and verdict as a JSON object; open bounds are null."""
         found, text = self.estimate or Estimate(math.nan), self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
-        return {
+        told = {
             "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
             **{name: rounded(value) for name, value in found.to_dict().items()},
             "text_low": text_low,
@@ -120,15 +107,68 @@ class Claim:
             "unit": self.unit,
             "seeds": len(self.finite),
             "exact": self.exact,
-            "verdict": self._judged(self.estimate, text),
         }
+        no_spread = text is not None and any(map(math.isnan, text))
+        return {**told, "verdict": UNDECIDED if no_spread else judged(told)}
 
 
-def overall(verdicts: Sequence[str]) -> str:
-    """The verdict on a finding: it holds if all of its claims do, and fails if one fails."""
-    if FAILS in verdicts:
+Told = Mapping[str, Any]
+"""A claim as its JSON object."""
+
+
+def judged(claim: Told, claims: int = 1) -> str:
+    """Whether a claim holds, with an interval of 1 - 0.05 / `claims` (Bonferroni)."""
+    mean, low, high = claim["mean"], claim["low"], claim["high"]
+    if mean is None or (low is None and not claim["exact"]):
+        return UNDECIDED
+    least, greatest = bounds = claim["range"]
+    if not claim["exact"] and low == high and mean in bounds and least != greatest:
+        return UNDECIDED
+    below, above_ = (0.0, 0.0) if claim["exact"] else deviations(claim, claims)
+    sides = {side(value, bounds) for value in (mean - below, mean + above_)}
+    return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
+
+
+def deviations(claim: Told, claims: int) -> tuple[float, float]:
+    """How far the interval that decides reaches below and above the mean."""
+    mean, upper = claim["mean"], (1 + CONFIDENCE) / 2
+    corrected = 1 - (1 - upper) / claims
+    over_training, over_text = (
+        float(quantile(corrected) / quantile(upper))
+        for quantile in (partial(stdtrit, claim["seeds"] - 1), ndtri)
+    )
+    text_low, text_high = claim["text_low"], claim["text_high"]
+    if text_low is None:
+        text_low = text_high = mean
+    return (
+        math.hypot(over_training * (mean - claim["low"]), over_text * (mean - text_low)),
+        math.hypot(over_training * (claim["high"] - mean), over_text * (text_high - mean)),
+    )
+
+
+def side(value: float, bounds: Sequence[float | None]) -> int:
+    """-1 below a range, 0 within it, 1 above it; None: no bound. A single bound of 0 is strict."""
+    low, high = bounds
+    if low is not None and (value < low or (value == low == 0 and high is None)):
+        return -1
+    return int(high is not None and (value > high or (value == high == 0 and low is None)))
+
+
+def verdicts(claims: Sequence[Told]) -> list[str]:
+    """Those on the claims of one finding: none fails by chance alone in more than 5 % of cases.
+
+    A claim that does not hold has to fail with the interval of so many claims, else it is undecided.
+    """
+    tested = sum(claim["mean"] is not None for claim in claims)
+    return [judged(claim, tested) if claim["verdict"] == FAILS else claim["verdict"] for claim in claims]
+
+
+def overall(claims: Sequence[Told]) -> str:
+    """The verdict on a finding: it holds if all of its claims do, and fails if one of `verdicts` fails."""
+    found = verdicts(claims)
+    if FAILS in found:
         return FAILS
-    return HOLDS if verdicts and all(verdict == HOLDS for verdict in verdicts) else UNDECIDED
+    return HOLDS if found and all(verdict == HOLDS for verdict in found) else UNDECIDED
 
 
 def sentence(verdict: str, claims: Sequence[Mapping[str, Any]], scale: str) -> str:
@@ -136,10 +176,12 @@ def sentence(verdict: str, claims: Sequence[Mapping[str, Any]], scale: str) -> s
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
     shown = counted(claim["verdict"] for claim in claims)
-    alike = [claim for claim in claims if claim["verdict"] == verdict] or claims
-    example = next((claim for claim in alike if claim["mean"] is not None), alike[0])
+    alike = [claim for claim, found in zip(claims, verdicts(claims), strict=True) if found == verdict]
+    alike = sorted(alike or claims, key=lambda claim: (claim["mean"] is None, claim["verdict"] != FAILS))
     parts = f"Of {len(claims)} claims {shown}. For example" if len(claims) > 1 else "The claim"
-    return f"At scale {scale} the finding {verdict_phrase(verdict)}. {parts}: {in_words(example)}."
+    by_chance = verdict == UNDECIDED and any(claim["verdict"] == FAILS for claim in claims)
+    chance = ": among so many claims, what does not hold may be chance" if by_chance else ""
+    return f"At scale {scale} the finding {verdict_phrase(verdict)}{chance}. {parts}: {in_words(alike[0])}."
 
 
 def counted(verdicts: Iterable[str]) -> str:

@@ -15,8 +15,9 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import counted, sentence
+from loriini.reproduce.claims import UNDECIDED, Told, counted, judged, overall, sentence
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.reasons import support
 from loriini.reproduce.report import (
     caption,
     cell,
@@ -84,9 +85,23 @@ def of_today(items: Items) -> Items:
 
 
 def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """An item's results with the paper's words and the verdict's as they are put today."""
-    said = sentence(found["verdict"], found["claims"], found["scale"])
-    return {**found, **as_published(name), "sentence": said}
+    """An item's results with the paper's words, and judged and told by today's rules."""
+    claims = [rejudged(claim) for claim in found["claims"]]
+    reasons = [{**reason, "claims": list(map(rejudged, reason["claims"]))} for reason in found["reasons"]]
+    verdict = overall(claims)
+    return {
+        **found,
+        **as_published(name),
+        "claims": claims,
+        "reasons": [{**reason, "verdict": support(reason["claims"])} for reason in reasons],
+        "verdict": verdict,
+        "sentence": sentence(verdict, claims, found["scale"]),
+    }
+
+
+def rejudged(claim: Told) -> dict[str, Any]:
+    """A stored claim by today's rules, none of which decides what was undecided."""
+    return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 
 
 def read_file(file: Path) -> Items:
@@ -142,10 +157,12 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     yield ""
     yield (
         "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
-        "holds if every one of its claims does, and does not hold if one claim does not; a claim is "
-        "undecided where a 95 % interval crosses the bound: the one over seeds or, of what is measured on "
-        "held-out text, the one over this text. Each interval stands for itself: of many claims some are "
-        "decided by chance. See [Reproduce](reproduce.md) for the scales."
+        "holds if every one of its claims does. A claim is undecided where its 95 % interval crosses the "
+        "bound: over seeds and, of what is measured on held-out text, over this text, added in quadrature. "
+        "A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m, so that at "
+        "most one true finding in twenty is said not to hold. Losses of rows marked as seeing later tokens "
+        "are too low: that such a row is worse can be read from them, not that it is better or equal. "
+        "See [Reproduce](reproduce.md) for the scales."
     )
     for items in scales:
         yield from _overview(items)

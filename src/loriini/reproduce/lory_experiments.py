@@ -231,7 +231,7 @@ LORY_EXPERIMENTS = (
         columns=c.training_columns,
         charts=c.losses,
         more_runs=NO_WARMUP,
-        note=UNEQUAL_WARMUP,
+        note=f"{UNEQUAL_WARMUP}; {FIRST_SEGMENT}",
     ),
     Experiment(
         "lory-table2",

@@ -1,7 +1,7 @@
 """Likely reasons why a finding does not hold at a scale, with the further runs that support or refute them.
 
 A reason is that other trainings would change the verdict: those claims of the finding that do not hold are
-judged again on them. It is supported where all of these claims move towards their range and hold, in part
+judged again on them. It is supported where all of these claims come nearer to their range and hold, in part
 where some of this is so and some is not, and else refuted where something is not.
 """
 
@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from loriini.published.items import PaperRun
-from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim, difference, overall
+from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim, Told, difference, overall, verdicts
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.scales import Scale, scaled_run
 from loriini.train.run import Run
@@ -107,9 +107,12 @@ class Reason:
             for m in texts
             for claim in self.claims(finding, [claim for text, claim in decisive if text == m.text], m)
         ]
-        verdicts = [claim["verdict"] for claim in claims]
-        verdict = IN_PART if {HOLDS, FAILS} <= set(verdicts) else SUPPORT[overall(verdicts)]
-        return {"name": self.name, "claims": claims, "verdict": verdict} if claims else None
+        return {"name": self.name, "claims": claims, "verdict": support(claims)} if claims else None
+
+
+def support(claims: Sequence[Told]) -> str:
+    """The verdict on a reason, from its claims."""
+    return IN_PART if {HOLDS, FAILS} <= set(verdicts(claims)) else SUPPORT[overall(claims)]
 
 
 def best_trained(m: Measured, names: Iterable[str]) -> str:
@@ -119,15 +122,11 @@ def best_trained(m: Measured, names: Iterable[str]) -> str:
 
 
 def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
-    """That a claim which did not hold moves towards its range and holds, on other trainings.
-
-    It may move through its range: then the reason has an effect, but another one than the paper's.
-    """
+    """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
     quantity = f"{claim.quantity}, {how}"
-    if redone.finite and (side := claim.side(fmean(claim.finite))):
-        both = (redone.values, claim.values) if side < 0 else (claim.values, redone.values)
-        towards = f"{quantity}: shift towards the claimed range, from that as trained here"
-        yield Claim(towards, difference(*both), low=0.0, unit=claim.unit)
+    if redone.finite and not claim.low <= fmean(claim.finite) <= claim.high:
+        nearer = f"{quantity}: distance from the claimed range, that as trained here minus this"
+        yield Claim(nearer, difference(claim.distances(), redone.distances()), low=0.0, unit=claim.unit)
     yield replace(redone, quantity=quantity)
 
 

@@ -45,11 +45,10 @@ def remarks(results: Results) -> Iterable[str]:
     if results["differs"]:
         yield f"Here: {results['differs']}. "
     yield (
-        "The finding holds if every claim does, and does not hold if one claim does not. A claim holds where "
-        "the 95 % interval over seeds (Student's t, differences paired by seed) lies in the range that it "
-        "states, and so does the one over held-out text (bootstrap, the same documents for all models) where "
-        "the claim is about such text. Each interval stands for itself: among many claims some are decided "
-        "by chance."
+        "The finding holds if every claim does. A claim holds where its 95 % interval lies in the range that "
+        "it states: over seeds (Student's t, differences paired by seed) and, where the claim is about "
+        "held-out text, over this text (bootstrap, the same documents for all models), added in quadrature. "
+        "A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m."
     )
 
 

@@ -10,7 +10,16 @@ from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.claims import HOLDS, Claim, Values, overall, rounded, rounded_estimate, sentence
+from loriini.reproduce.claims import (
+    HOLDS,
+    Claim,
+    Values,
+    overall,
+    rounded,
+    rounded_estimate,
+    sentence,
+    verdicts,
+)
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.measured import Measured
@@ -77,9 +86,9 @@ def judge(
     """Every claim of a finding as a JSON object, by text those that decided against it, and the verdict."""
     judged = [(measured.text, claim) for measured in texts for claim in finding(measured)]
     claims = [{"text": text, **claim.to_dict()} for text, claim in judged]
-    verdict = overall([claim["verdict"] for claim in claims])
-    pairs = zip(judged, claims, strict=True)
-    decisive = [each for each, claim in pairs if claim["verdict"] == verdict != HOLDS]
+    verdict = overall(claims)
+    pairs = zip(judged, verdicts(claims), strict=True)
+    decisive = [each for each, found in pairs if found == verdict != HOLDS]
     return claims, decisive, verdict
 
 
