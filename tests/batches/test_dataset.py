@@ -16,7 +16,7 @@ def test_instances_are_truncated_to_a_length_that_they_have() -> None:
     assert len(InstanceDataset(source, length=1)[0]["input_ids"]) == 1
     assert len(InstanceDataset(source, length=source.length)[0]["shift_labels"]) == source.length
     for length in (0, -1, source.length + 1):
-        with pytest.raises(ValueError, match=f"length is {length}; the instances have {source.length} tok"):
+        with pytest.raises(ValueError, match=f"length is {length}; give 1 to {source.length}, or none"):
             InstanceDataset(source, length=length)
 
 

@@ -77,3 +77,11 @@ def test_other_keywords_are_for_attention_kernels() -> None:
     model, ids = tiny_model(), random_ids()
     names = ("cu_seq_lens_q", "max_length_k", "seq_idx", "cache_position", "token_type_ids", "block_table")
     assert torch.equal(model(ids, **dict.fromkeys(names)).logits, model(ids).logits)
+
+
+def test_a_mode_of_inference_needs_one_document_a_row() -> None:
+    model, ids = tiny_model("lory"), random_ids(1)
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4]])
+    model(ids, position_ids=positions)
+    with pytest.raises(ValueError, match="inference_routing need one document a row"):
+        model(ids, position_ids=positions, inference_routing="prompt")

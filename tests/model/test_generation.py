@@ -262,3 +262,18 @@ def test_sequences_of_a_random_router_may_have_draws_of_their_own() -> None:
     expected = model(ids, routing_draws=draws).logits[:, -1]
     torch.testing.assert_close(made.logits[0], expected)
     assert not torch.allclose(expected[0], expected[1])
+
+
+@pytest.mark.parametrize(("first", "later"), [("prompt", "segment"), ("segment", "prompt")])
+def test_a_cache_keeps_the_mode_that_it_was_filled_in(first: str, later: str) -> None:
+    model, ids, cache = tiny_model(), random_ids(1, 3 * SEGMENT), DynamicCache()
+    whole_call = {"prompt_lengths": torch.tensor([SEGMENT]), "inference_routing": first}
+    filled, rest = ids[:, : SEGMENT + 1], ids[:, SEGMENT + 1 :]
+    with torch.no_grad():
+        expected = model(ids, **whole_call).logits[:, SEGMENT + 1 :]
+        model(filled, **whole_call, **{CACHE: cache})
+        with pytest.raises(ValueError, match=f"inference_routing='{later}', but this cache was .*'{first}'"):
+            model(rest, inference_routing=later, **{CACHE: cache})
+        torch.testing.assert_close(model(rest, **{CACHE: cache}).logits, expected, **CLOSE)
+        cache.reset()
+        model(filled, inference_routing=later, **{CACHE: cache})

@@ -113,6 +113,8 @@ def test_auxiliary_loss_is_added_in_training_only() -> None:
     evaluated, trained = model.eval()(ids, labels=ids), model.train()(ids, labels=ids)
     torch.testing.assert_close(trained.loss, evaluated.loss + 0.5 * mean_load_balance(trained.routings))
     torch.testing.assert_close(trained.auxiliary_loss, evaluated.auxiliary_loss)
+    assert torch.equal(trained.cross_entropy, evaluated.loss)
+    assert torch.equal(evaluated.cross_entropy, evaluated.loss)
 
 
 def test_padded_tokens_do_not_change_the_auxiliary_loss_of_a_model() -> None:

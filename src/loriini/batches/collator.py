@@ -25,7 +25,11 @@ class PromptCollator:
 
     pad_token_id: int
     train_on_prompt: bool = False
-    """Whether the loss counts the prompt's tokens too."""
+    """Whether the loss counts the prompt's tokens too.
+
+    A design that pools states routes a prompt by all of its tokens, so that each token's loss depends on
+    those after it: it is too low, and trains the router to tell of them.
+    """
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """`input_ids`, `attention_mask` and `labels` (B, L), padded on the right, and `prompt_lengths` (B,).
@@ -56,7 +60,10 @@ def prompt_length(example: Mapping[str, Any]) -> int:
     else:
         raise ValueError("an example needs prompt_lengths, completion_mask or labels, to find its prompt")
     if not 0 < length <= len(example["input_ids"]):
-        raise ValueError(f"an example of {len(example['input_ids'])} tokens has a prompt of {length}")
+        raise ValueError(
+            f"an example of {len(example['input_ids'])} tokens has a prompt of {length}; a prompt is at "
+            "least one token, such as BOS, and at most the whole example"
+        )
     return length
 
 
@@ -70,7 +77,8 @@ def targets_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
     counted_L = torch.as_tensor(example.get("completion_mask", torch.ones_like(ids_L))).bool()
     if not len(ids_L) == len(labels_L) == len(counted_L):
         raise ValueError(
-            f"an example of {len(ids_L)} tokens has labels or a completion_mask of another length"
+            f"an example has {len(ids_L)} input_ids, {len(labels_L)} labels and {len(counted_L)} in its "
+            "completion_mask; give each token one of each"
         )
     labels_L = labels_L.masked_fill(~counted_L, IGNORED)
     length = prompt_length(example)

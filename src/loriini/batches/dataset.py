@@ -29,7 +29,7 @@ class InstanceDataset:
 
     def __post_init__(self) -> None:
         if self.length is not None and not 1 <= self.length <= self.source.length:
-            raise ValueError(f"length is {self.length}; the instances have {self.source.length} tokens")
+            raise ValueError(f"length is {self.length}; give 1 to {self.source.length}, or none")
         if isinstance(self.source, JoinedInstances) and self.source.weights:
             raise ValueError("a data set holds each instance once; join its sources without weights")
 

@@ -41,7 +41,9 @@ class BatchLoader:
 
     def __post_init__(self) -> None:
         if not len(self.instances):
-            raise ValueError("there are no instances to take batches from")
+            raise ValueError(
+                "there are no instances to take batches from; prepare more text, or shorter instances"
+            )
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} is not in [0, {self.world_size})")
         if self.batch_size < 1 or self.batch_size % self.world_size:

@@ -28,6 +28,7 @@ class RoutedCacheLayer(DynamicLayer):
     - `merged`: the FFNs (B, …) merged by that decision, by the names of their weights.
     - `decided_at`: how many tokens must stay for that decision to hold, 1 for a prompt's; 0: there is none.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
+    - `mode`: the `inference_routing` that the first call chose for all, in the first layer only.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class RoutedCacheLayer(DynamicLayer):
         self.merged: dict[str, Tensor] = {}
         self.decided_at = 0
         self.history: History | None = None
+        self.mode: str | None = None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)

@@ -61,7 +61,13 @@ class LoriiniConfig(LlamaConfig):
 
     model_type = "loriini"
     base_model_tp_plan = None
-    keys_to_ignore_at_inference = ["cache", "past_key_values", "auxiliary_loss", "routings"]  # noqa: RUF012
+    keys_to_ignore_at_inference = [  # noqa: RUF012
+        "cache",
+        "past_key_values",
+        "auxiliary_loss",
+        "routings",
+        "cross_entropy",
+    ]
     # Read by transformers' GPT2Attention and OlmoeAttention.
     attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
     scale_attn_weights, scale_attn_by_inverse_layer_idx, reorder_and_upcast_attn = True, False, False

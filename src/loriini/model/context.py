@@ -47,7 +47,7 @@ def routing_context(
     """The context of a call. `cache` has routed layers; `draw` is the random scorer's.
 
     ValueError for arguments of another shape or type, for an `inference_routing` that the design does not
-    have, and for packed rows with a cache or a prompt.
+    have or another than its cache was filled in, and for packed rows with a cache, a prompt or a mode.
     """
     if inference_routing not in (None, "prompt", "segment"):
         raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
@@ -61,18 +61,20 @@ def routing_context(
     packed_BL = None
     if position_ids is not None:  # those of one row serve all
         packed_BL = packed_positions(position_ids.expand(len(x_BLD), -1), mask_BH)
-    if packed_BL is not None and (cache is not None or prompt_lengths is not None):
+    if packed_BL is not None and (cache, prompt_lengths, inference_routing) != (None, None, None):
         raise ValueError(
             "position_ids start again within a row, so it holds several documents; "
-            "a cache and prompt_lengths need one document a row"
+            "a cache, prompt_lengths and inference_routing need one document a row"
         )
+    if cache is not None:
+        inference_routing = _cached_mode(cache, inference_routing)
     segment = inference_routing == "segment"
     together = _routed_together(config, segment)
     if cache is not None:
         prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
     elif prompt_lengths is not None:
         _check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
-    elif inference_routing is not None and packed_BL is None:
+    elif inference_routing is not None:
         prompt_lengths = count_tokens(x_BLD, mask_BH)
     context = RoutingContext(
         batch=x_BLD.shape[0],
@@ -171,6 +173,19 @@ def segment_problem(config: LoriiniConfig) -> str | None:
     if design.unit == "sequence" and design.data_dependent:
         return "this model routes whole sequences; use 'prompt'"
     return None
+
+
+def _cached_mode(cache: Cache, asked: str | None) -> str:
+    """The `inference_routing` of a cache: its first call's. ValueError for another one later."""
+    first = cast(RoutedCacheLayer, cache.layers[0])
+    if first.mode is None or cache.get_seq_length() == 0:
+        first.mode = asked or "prompt"
+    if asked not in (None, first.mode):
+        raise ValueError(
+            f"inference_routing={asked!r}, but this cache was filled with {first.mode!r}; "
+            "pass the same, or a new cache"
+        )
+    return first.mode
 
 
 def _decided(design: RoutingConfig, context: RoutingContext, cache: Cache) -> dict[str, Any]:

@@ -80,6 +80,13 @@ class LoriiniPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         draw_weights(module, self.config)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """RuntimeError: `nn.DataParallel`, Trainer's choice for several GPUs, cannot gather routings."""
+        raise RuntimeError(
+            "nn.DataParallel cannot gather routings; start the script with torchrun, or set "
+            "CUDA_VISIBLE_DEVICES=0 to train on one GPU"
+        )
+
     def _set_gradient_checkpointing(self, *args: Any, **kwargs: Any) -> None:
         """ValueError for reentrant checkpoints, which drop the gradients of a layer's `Routing`."""
         checkpoint = kwargs.get("gradient_checkpointing_func")
@@ -291,19 +298,15 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             shift_labels = next_tokens(labels)
         skips = (skip_logits or reduction == "none") and shift_labels is not None
         logits = None if skips else self.lm_head(states)
-        loss = auxiliary = None
+        loss = cross_entropy = auxiliary = None
         if shift_labels is not None:
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
-            loss = self._loss(
-                states,
-                logits,
-                shift_labels.contiguous(),
-                out.context,
-                auxiliary,
-                reduction,
-                num_items_in_batch,
-            )
+            labels_BL = shift_labels.contiguous()
+            cross_entropy = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
+            loss = cross_entropy
+            if auxiliary is not None and self.training and reduction == "mean":
+                loss = loss + share_of_batch(auxiliary, labels_BL, num_items_in_batch)
         output = LoriiniOutput(
             loss=loss,
             logits=logits,
@@ -311,6 +314,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             hidden_states=out.hidden_states,
             auxiliary_loss=auxiliary,
             routings=out.routings,
+            cross_entropy=cross_entropy,
         )
         return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
 
@@ -320,19 +324,15 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         logits_BLV: Tensor | None,
         labels_BL: Tensor,
         context: RoutingContext,
-        auxiliary: Tensor | None,
         reduction: str,
         items: Tensor | int | None,
     ) -> Tensor:
-        """The loss of a call, as `forward` describes it; in training with the auxiliary losses."""
+        """The cross-entropy of a call, as `forward` describes it."""
         targets_BL = counted_targets(labels_BL, states_BLD, context, self.config, self.training)
         if reduction == "none":
             return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size)
         counted = counted_items(labels_BL, targets_BL, items)
-        loss = self._cross_entropy(states_BLD, logits_BLV, targets_BL, counted)
-        if auxiliary is None or not self.training:
-            return loss
-        return loss + share_of_batch(auxiliary, labels_BL, items)
+        return self._cross_entropy(states_BLD, logits_BLV, targets_BL, counted)
 
     def _cross_entropy(
         self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int

@@ -13,12 +13,13 @@ from loriini.routing.unit import RoutingContext
 class LoriiniOutput(CausalLMOutputWithPast):
     """transformers' output and `routings`: one `Routing` a layer.
 
-    `loss` is the mean cross-entropy plus, in training, the weighted auxiliary losses, or with reduction
+    `loss` is the mean `cross_entropy` plus, in training, the weighted auxiliary losses, or with reduction
     `none` each target's cross-entropy (B, L); `auxiliary_loss` are the auxiliary losses alone.
     """
 
     auxiliary_loss: Tensor | None = None
     routings: tuple[Routing, ...] | None = None
+    cross_entropy: Tensor | None = None
 
 
 @dataclass

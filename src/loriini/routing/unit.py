@@ -94,7 +94,7 @@ class RoutingContext(Movable):
 
 @dataclass(frozen=True)
 class UnitLayout(Movable):
-    """Tokens (B, L) as units (B, U, S); the last unit is filled up with empty slots.
+    """Tokens (B, L) as units (B, U, S); the last of several units is filled up with empty slots.
 
     - `slots_BL`: the slot of each token among U·S, and U·S itself for padding; None: token i is in slot i.
     - `valid_BU`: which units hold a token; None: all.
@@ -154,14 +154,15 @@ def _segments(context: RoutingContext, T: int) -> UnitLayout:
         return UnitLayout(1, 1, valid_BU=_real_tokens(context), segments_BU=first_B[:, None])
     if context.positions_BH is None and context.past % T == 0:
         units = -(-context.length // T)
-        return UnitLayout(units, T, segments_BU=_count_from(first_B, units))
+        return UnitLayout(units, min(T, context.length), segments_BU=_count_from(first_B, units))
     slots_BL = positions_BL - T * first_B[:, None]
-    units = int(slots_BL.amax().clamp(min=0)) // T + 1
+    last = int(slots_BL.amax().clamp(min=0))
+    units, slots = last // T + 1, min(T, last + 1)
     segments_BU = _count_from(first_B, units)
     return UnitLayout(
         units,
-        T,
-        slots_BL=slots_BL.masked_fill(positions_BL < 0, units * T),
+        slots,
+        slots_BL=slots_BL.masked_fill(positions_BL < 0, units * slots),
         valid_BU=T * segments_BU <= positions_BL.amax(1, keepdim=True),
         segments_BU=segments_BU,
     )

@@ -312,9 +312,8 @@ def accumulate_gradients(
                 skip_logits=True,
                 average=parallel.mean,
             )
-        routings = out.routings
-        added = torch.zeros_like(out.loss) if out.auxiliary_loss is None else out.auxiliary_loss
-        loss = out.loss - added
+        routings, loss = out.routings, out.cross_entropy
+        added = torch.zeros_like(loss) if out.auxiliary_loss is None else out.auxiliary_loss
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
         (loss * (weight / parallel.world_size) + added * (share / parallel.world_size)).backward()
