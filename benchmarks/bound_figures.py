@@ -140,8 +140,8 @@ def product_text(experiment: Row) -> str:
         f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
         "product and their bytes. What they take beyond that is the library's batched product "
         "(`benchmarks/products.py`). In bfloat16 on a CPU with AMX that is fastest with the wide states of a "
-        "segment as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are not. "
-        "Milliseconds:\n\n"
+        "segment as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are "
+        "not. Milliseconds:\n\n"
         f"{markdown(head, lines)}\n\n"
         f"{peaks_text(experiment, experiment['matrix_flops'], experiment['copy_bandwidth'])}"
     )

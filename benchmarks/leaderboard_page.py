@@ -18,8 +18,8 @@ from leaderboard_tables import (
     warmed,
 )
 from loriini.analyze.wording import large, listing
+from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.compare.report import verdict_of
-from loriini.compare.results import EQUAL_ACTIVE
 from loriini.compare.sections import first_segments
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL

@@ -144,11 +144,11 @@ def narrowed(results: Row) -> list[str]:
 
 def budget_table(results: Row) -> str:
     """Training loss at the budgets that all spent."""
-    variants = ranked(
-        [v for v in results["variants"] if "equal" in v], lambda v: v["equal"]["flops"]["loss"]["mean"]
-    )
+    compared = [v for v in results["variants"] if "equal" in v]
+    counted = ranked(list(filter(is_counted, compared)), lambda v: v["equal"]["flops"]["loss"]["mean"])
+    left_open = [v for v in compared if not is_counted(v)]
     rows = []
-    for v in sorted(variants, key=is_counted, reverse=True):
+    for v in (*counted, *ranked(left_open, lambda v: v["equal"]["tokens"]["loss"]["mean"])):
         row = [v["design"]]
         for axis in ("tokens", "flops"):
             if axis == "flops" and not is_counted(v):
@@ -163,7 +163,7 @@ def budget_table(results: Row) -> str:
 
 def budget_note(results: Row) -> str:
     """What the budgets are, and who cannot be compared by training loss."""
-    equal = next(v["equal"] for v in results["variants"] if "equal" in v)
+    equal = next(v["equal"] for v in results["variants"] if "flops" in v.get("equal", ()))
     left_out = [v["design"] for v in results["variants"] if v["training_causality"] == "none"]
     amounts = f"{large(equal['tokens']['budget'])} tokens and {large(equal['flops']['budget'])} FLOPs"
     left_open = [v["design"] for v in results["variants"] if "equal" in v and not is_counted(v)]

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loriini.compare.results import EQUAL_ACTIVE
+from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.routing import DESIGNS
 
 Row = Mapping[str, Any]
-LEFT_OPEN = ("top_p", "positive")
-"""Selections of any number of experts: active parameters and FLOPs count all of them."""
 
 
 def of_equal_size(variants: Sequence[Row]) -> list[Row]:
@@ -29,7 +27,7 @@ def size_over_first(variant: Row, variants: Sequence[Row]) -> float:
 
 def is_counted(variant: Row) -> bool:
     """Whether a design's experts for a token are a known number, and so its FLOPs."""
-    return DESIGNS[variant["design"]].selection not in LEFT_OPEN
+    return not DESIGNS[variant["design"]].experts_vary
 
 
 def is_told_labels(design: str) -> bool:

@@ -20,7 +20,7 @@ from loriini.cli import main
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
 from loriini.compare.job import measure_trials
-from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at, unequal_warmups
+from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
 from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
@@ -148,18 +148,6 @@ def test_runs_are_named_by_settings_that_only_some_have(compared: Compared, tmp_
         assert "factor=2.0" in names[scaled]
         assert "factor=none" in names[folder]
         assert len({trial.cell.run for trial in trials}) == 2  # and each is hashed
-
-
-def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:
-    cells = [
-        {"name": "dense"},
-        {"name": "lory", "dense_share": 0.05},
-        {"name": "lory", "dense_share": 0.05},
-        {"name": "aoe", "dense_share": 0.0},
-    ]
-    (remark,) = unequal_warmups(cells)
-    assert remark.endswith(": 5% of the steps (lory); 0% of the steps (aoe).")
-    assert not list(unequal_warmups(cells[:3]))
 
 
 def test_a_run_whose_losses_are_not_finite_is_left_out(compared: Compared, tmp_path: Path) -> None:

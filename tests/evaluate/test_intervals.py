@@ -9,7 +9,6 @@ from loriini.evaluate.intervals import (
     Difference,
     differences_by_domain,
     few_documents_factor,
-    paired_difference,
 )
 
 RNG = np.random.default_rng(0)
@@ -27,13 +26,13 @@ def test_the_interval_is_that_of_a_loop_over_resamples() -> None:
         picked = {domain: rng.integers(len(losses), size=len(losses)) for domain, losses in A.items()}
         a, b = (perplexity({d: x[picked[d]] for d, x in losses.items()}) for losses in (A, B))
         logs.append(np.log(b / a))
-    found = paired_difference(A, B)
+    found = differences_by_domain(A, B)["all"]
     measured = np.log(perplexity(B) / perplexity(A))
     assert found.change == pytest.approx(np.expm1(measured), rel=1e-12)
     wider = few_documents_factor([40, 25]) * np.sqrt(25 / 24)  # of 40, by a little less
     ends = measured + wider * (np.quantile(logs, [0.025, 0.975]) - measured)
     assert (found.low, found.high) == pytest.approx(tuple(np.expm1(ends)), abs=5e-4)
-    assert found == paired_difference(A, B)
+    assert found == differences_by_domain(A, B)["all"]
 
 
 def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> None:
@@ -42,7 +41,7 @@ def test_the_interval_covers_the_true_difference_about_as_often_as_it_says() -> 
     for _ in range(100):
         a = rng.normal(3, 0.5, 30)
         b = a + rng.normal(0.01, 0.05, 30)
-        found = paired_difference({"d": a}, {"d": b})
+        found = differences_by_domain({"d": a}, {"d": b})["all"]
         covered += found.low <= np.expm1(0.01) <= found.high
     assert 88 <= covered <= 99
 
@@ -56,8 +55,8 @@ def test_documents_are_drawn_with_all_of_their_instances() -> None:
     for _ in range(4000):
         picked = np.concatenate([of_document[i] for i in rng.integers(7, size=7)])
         logs.append(b[picked].mean() - a[picked].mean())
-    found = paired_difference({"d": a}, {"d": b}, documents)
-    assert found.change == paired_difference({"d": a}, {"d": b}).change
+    found = differences_by_domain({"d": a}, {"d": b}, documents)["all"]
+    assert found.change == differences_by_domain({"d": a}, {"d": b})["all"].change
     wider = few_documents_factor([7]) * np.sqrt(7 / 6)
     ends = np.mean(b - a) + wider * (np.quantile(logs, [0.025, 0.975]) - np.mean(b - a))
     assert (found.low, found.high) == pytest.approx(tuple(np.expm1(ends)), abs=3e-3)
@@ -81,7 +80,7 @@ def test_few_documents_are_covered_as_often_as_many(documents: tuple[int, ...]) 
             numbers[str(i)] = number_N.tolist()
             a[str(i)] = levels[number_N] + rng.normal(0, 0.2, len(number_N))
             b[str(i)] = a[str(i)] + gains[number_N]
-        found = paired_difference(a, b, numbers)
+        found = differences_by_domain(a, b, numbers)["all"]
         covered += found.low <= np.expm1(0.02) <= found.high
     assert 132 <= covered <= 149
 
@@ -94,38 +93,41 @@ def test_only_documents_cover_losses_that_are_alike_within_them(known: bool, lea
     for _ in range(50):
         a = rng.normal(3, 0.5, 180)
         b = a + 0.01 + np.repeat(rng.normal(0, 0.05, 30), 6)
-        found = paired_difference({"d": a}, {"d": b}, documents if known else None)
+        found = differences_by_domain({"d": a}, {"d": b}, documents if known else None)["all"]
         covered += found.low <= np.expm1(0.01) <= found.high
     assert least <= covered <= most
 
 
 def test_of_a_single_document_instances_are_drawn() -> None:
     alone = {domain: [3] * len(losses) for domain, losses in A.items()}
-    assert paired_difference(A, B, alone) == paired_difference(A, B)
+    assert differences_by_domain(A, B, alone)["all"] == differences_by_domain(A, B)["all"]
 
 
 def test_every_domain_has_its_own_difference() -> None:
     found = differences_by_domain(A, B)
     assert list(found) == ["prose", "code", "all"]
-    assert found["code"] == paired_difference({"code": A["code"]}, {"code": B["code"]})
-    assert found["all"] == paired_difference(A, B)
+    assert found["code"] == differences_by_domain({"code": A["code"]}, {"code": B["code"]})["all"]
+    assert found["all"] == differences_by_domain(A, B)["all"]
 
 
 def test_blocks_of_resamples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = paired_difference({"d": A["code"]}, {"d": B["code"]})
+    whole = differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"]
     monkeypatch.setattr("loriini.evaluate.intervals.INDICES_AT_ONCE", 100)
-    assert paired_difference({"d": A["code"]}, {"d": B["code"]}) == whole
+    assert differences_by_domain({"d": A["code"]}, {"d": B["code"]})["all"] == whole
 
 
 def test_domains_are_resampled_independently() -> None:
     same = dict.fromkeys("abcdefgh", A["code"]), dict.fromkeys("abcdefgh", B["code"])
-    one, eight = paired_difference({"a": A["code"]}, {"a": B["code"]}), paired_difference(*same)
+    one, eight = (
+        differences_by_domain({"a": A["code"]}, {"a": B["code"]})["all"],
+        differences_by_domain(*same)["all"],
+    )
     assert eight.change == pytest.approx(one.change)
     assert (eight.high - eight.low) / (one.high - one.low) == pytest.approx(1 / np.sqrt(8), rel=0.1)
 
 
 def test_one_instance_gives_no_interval() -> None:
-    found = paired_difference({"d": [3.0]}, {"d": [2.9]})
+    found = differences_by_domain({"d": [3.0]}, {"d": [2.9]})["all"]
     assert not found.decided
     assert found.to_dict() == {"change": pytest.approx(np.expm1(-0.1)), "low": None, "high": None}
 
@@ -141,7 +143,7 @@ def test_a_difference_is_decided_where_its_interval_excludes_zero(
 
 def test_losses_that_are_no_pairs_are_refused() -> None:
     with pytest.raises(ValueError, match=r"domains differ: \['code', 'prose'\] and \['code'\]"):
-        paired_difference(A, {"code": B["code"]})
+        differences_by_domain(A, {"code": B["code"]})["all"]
     with pytest.raises(ValueError, match=r"'code': losses of shapes \(25,\) and \(24,\)"):
         differences_by_domain({"code": A["code"]}, {"code": B["code"][1:]})
 
@@ -149,10 +151,10 @@ def test_losses_that_are_no_pairs_are_refused() -> None:
 def test_an_instance_of_several_tokens_counts_as_often() -> None:
     tokens, document_of = [3, 0, 1, 2, 4], [0, 0, 0, 1, 2]
     a, b = np.random.default_rng(0).normal(size=(2, 5))
-    once = paired_difference({"d": a}, {"d": b}, {"d": document_of}, {"d": tokens})
-    repeated = paired_difference(
+    once = differences_by_domain({"d": a}, {"d": b}, {"d": document_of}, {"d": tokens})["all"]
+    repeated = differences_by_domain(
         {"d": a.repeat(tokens)}, {"d": b.repeat(tokens)}, {"d": np.repeat(document_of, tokens).tolist()}
-    )
+    )["all"]
     assert astuple(once) == pytest.approx(astuple(repeated))
     unknown = np.where(np.array(tokens) > 0, a, np.nan)
-    assert paired_difference({"d": unknown}, {"d": b}, {"d": document_of}, {"d": tokens}) == once
+    assert differences_by_domain({"d": unknown}, {"d": b}, {"d": document_of}, {"d": tokens})["all"] == once

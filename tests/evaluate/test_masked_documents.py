@@ -10,7 +10,7 @@ import torch
 from transformers import AutoTokenizer
 
 from loriini.errors import InputError
-from loriini.evaluate.intervals import paired_difference
+from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import HeldOut, documents_of, evaluate, score_tokens, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 from loriini.model.loading import load_model
@@ -107,7 +107,7 @@ def test_several_runs_are_compared_by_the_predictions_that_count(
         evaluate(load_model(run, "cpu")[0], heldout, 2, per_instance=True, document_mask=True) for run in runs
     ]
     losses, tokens = [found["instance_losses"] for found in of_runs], of_runs[0]["instance_tokens"]
-    expected = paired_difference(*losses, documents_of(heldout), tokens)
+    expected = differences_by_domain(*losses, documents_of(heldout), tokens)["all"]
     assert lory["difference"]["all"] == expected.to_dict()
     evaluate_runs(runs[:1], replace(settings, document_mask=False))
     assert "--document-mask keeps them apart" in capsys.readouterr().err

@@ -229,8 +229,19 @@ def test_documents_are_concatenated_by_domain_and_cut_into_instances(
     assert heldout["b"].ids.tolist() == [[0, 1, 2, 3, 4, EOS], [10, 11, 12, 13, 14, 15]]
     assert heldout["b"].documents == (0, 1)
     assert heldout["b"].bytes_per_token == pytest.approx(
-        (len(words(range(5))) + len(words(range(10, 16)))) / 13
+        (len(words(range(5))) + len(words(range(10, 16)))) / 12
     )
+
+
+def test_bytes_are_those_of_the_text_that_is_scored(tmp_path: Path) -> None:
+    """A long document that begins unlike its end, of which the first instances are scored."""
+    tokenizer = AutoTokenizer.from_pretrained(prepared(tmp_path / "corpus").folder / "tokenizer")
+    beginning, end = "€ 3 times " * 40, "the other document " * 400
+    found = tokenize_by_domain(documents(("a", "3"), ("a", beginning + end)), tokenizer, 15, most=4)["a"]
+    decoded = tokenizer.decode(found.ids.flatten()).replace("<|endoftext|>", "")
+    assert decoded.startswith("3" + beginning[:20])
+    assert len(decoded) < len(beginning)
+    assert found.bytes_per_token == pytest.approx(len(decoded.encode()) / found.ids.numel(), rel=0.02)
 
 
 def test_held_out_text_has_the_tokens_of_training_text(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerFast
 
 from loriini.errors import InputError
-from loriini.evaluate.intervals import paired_difference
+from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import documents_of, evaluate, tokenize_by_domain
 from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
 from loriini.model.loading import find_device, load_config, load_model, run_precision
@@ -57,7 +57,7 @@ def test_several_runs_count_the_same_tokens(tmp_path: Path, documents: str) -> N
     for result, of_run in zip(results[1:], losses[1:], strict=True):
         assert (
             result["difference"]["all"]
-            == paired_difference(losses[0], of_run, documents_of(heldout)).to_dict()
+            == differences_by_domain(losses[0], of_run, documents_of(heldout))["all"].to_dict()
         )
         assert result["difference"].keys() == {"low", "high", "all"}
 

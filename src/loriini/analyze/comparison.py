@@ -178,8 +178,9 @@ def _uncertainty(c: Comparison) -> str:
     if not c.differences:
         return f"The uncertainty was not measured; besides, {seed}"
     return (
-        "The interval says how far the difference could vary with the choice of held-out text (a paired "
-        f"bootstrap over documents). It does not cover the seed: {seed}"
+        "The interval says how far the difference could vary with the choice of held-out documents (a paired "
+        "bootstrap). It covers neither the choice of the files or packages they come from, nor the seed: "
+        f"{seed}"
     )
 
 

@@ -48,7 +48,10 @@ def learning(runs: Mapping[str, Metrics]) -> Html | None:
     if len(runs) != 2:
         return curves
     (first, dense), (second, mixture) = runs.items()
-    caption = f"Loss of {second} minus loss of {first} at the same step: below the line, {second} is better."
+    caption = (
+        f"Training loss of {second} minus that of {first} at the same step, all tokens counted: below the "
+        f"line, {second} predicts these batches better."
+    )
     return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -10,16 +10,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from loriini.analyze.wording import listing
 from loriini.compare.laws import measure_ladder, settings_of
 from loriini.compare.measures import AXES, LAST_SHARE, training_measures
+from loriini.compare.remarks import Cells, by_variant, counted_first_segments, is_finite, remarks
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
 from loriini.evaluate.intervals import OVERALL, Difference, Documents, differences_by_domain
 from loriini.json_file import without_nan
+from loriini.model import LoriiniConfig
+from loriini.model.loss import skipped_positions
 from loriini.train.metrics import METRICS, read_metrics
 
-Cells = Sequence[Mapping[str, Any]]
 Row = TypeVar("Row", bound=Mapping[str, Any])
 Results = dict[str, Any]
 Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
@@ -27,9 +28,7 @@ Losses = Mapping[tuple[str, int], Mapping[str, list[float]]]
 DifferencesOf = Callable[..., Mapping[str, Difference]]
 """`differences_by_domain` of two models' losses on the held-out instances at hand."""
 
-SCORES = ("perplexity", "perplexity_all", "bits_per_byte", "tokens")
-EQUAL_ACTIVE = 1.05
-"""Ratio of active parameters up to which two models count as of equal size."""
+SCORES = ("perplexity", "perplexity_all", "bits_per_byte")
 
 
 def compare_trials(
@@ -115,25 +114,29 @@ def cell_result(trial: Trial, evaluation: Mapping[str, Any] | None, failure: str
         "planned_steps": cell.run.steps,
         # of mixtures alone: a dense model has nothing to warm up
         **({"dense_share": cell.run.warmup.dense_share} if cell.run.model.num_experts > 1 else {}),
+        **unlike_others(cell.run.config(1, eos_token_id=0)),
     }
     if failure is None or read_metrics(trial.folder / METRICS):  # it may fail before its first step ends
         row |= training_measures(trial)
     if failure is not None:
         row |= {"state": "failed", "error": failure}
     if evaluation:
-        row |= {name: evaluation[name] for name in SCORES if name != "tokens"}
+        row |= {name: evaluation[name] for name in SCORES}
         row["mean_perplexity"] = fmean(evaluation["perplexity"].values())
         row["heldout_tokens"] = evaluation["tokens"]
         row["skip"] = evaluation["skip"]
     return row
 
 
-def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
-    """The cells of each variant, in their order."""
-    found = defaultdict[str, list[Mapping[str, Any]]](list)
-    for cell in cells:
-        found[cell["name"]].append(cell)
-    return dict(found)
+def unlike_others(config: LoriiniConfig) -> dict[str, Any]:
+    """What keeps numbers of a design from being compared with those of others; empty for most.
+
+    `experts_vary`: parameters and FLOPs count all experts; `loss_skips`: tokens of a document that the
+    training loss leaves out.
+    """
+    vary = config.num_experts > 1 and config.routing.experts_vary
+    skips = skipped_positions(config)
+    return {**({"experts_vary": True} if vary else {}), **({"loss_skips": skips} if skips else {})}
 
 
 def summarize(cells: Cells) -> dict[str, Any]:
@@ -142,9 +145,10 @@ def summarize(cells: Cells) -> dict[str, Any]:
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
     scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
     same = ("name", "design", "settings", "width", "causality", "training_causality")
+    unlike = ("experts_vary", "loss_skips")
     use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
     variant: dict[str, Any] = {
-        **{key: first[key] for key in (*same, "parameters", "flops_per_token") if key in first},
+        **{key: first[key] for key in (*same, *unlike, "parameters", "flops_per_token") if key in first},
         "seeds": [cell["seed"] for cell in cells],
         "finished_seeds": [cell["seed"] for cell in finished],
         "diverged_seeds": [cell["seed"] for cell in cells if cell.get("state") == "diverged"],
@@ -168,11 +172,6 @@ def summarize(cells: Cells) -> dict[str, Any]:
             for domain in scored[0]["bits_per_byte"]
         }
     return variant
-
-
-def is_finite(value: float | None) -> bool:
-    """Whether a number is there, not NaN or infinite."""
-    return value is not None and math.isfinite(value)
 
 
 def choose_best(variants: Sequence[dict[str, Any]]) -> None:
@@ -249,22 +248,26 @@ def perplexity_of(cell: Mapping[str, Any], domain: str) -> float:
 def add_equal_budgets(
     variants: Sequence[dict[str, Any]], baseline: Mapping[str, Any], cells: Mapping[str, Cells]
 ) -> None:
-    """Add `equal`: training loss at the tokens, FLOPs and seconds that every chosen variant spent.
+    """Add `equal`: training loss at the tokens, FLOPs and seconds that every variant there spent.
 
     The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.
+    Not there is whose loss counts other tokens than the baseline's, and at equal FLOPs whose FLOPs count more
+    experts than it uses.
     """
     shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
-    finished = {v["name"]: [c for c in cells[v["name"]] if c.get("state") == "finished"] for v in shown}
-    if baseline["name"] not in finished:
+    shown = [v for v in shown if v.get("loss_skips") == baseline.get("loss_skips")]
+    if baseline not in shown:
         return
     for axis in AXES:
-        budget = min(cell[axis] for own in finished.values() for cell in own)
+        there = [v for v in shown if axis != "flops" or not v.get("experts_vary")]
+        finished = {v["name"]: [c for c in cells[v["name"]] if c.get("state") == "finished"] for v in there}
+        budget = min((cell[axis] for own in finished.values() for cell in own), default=0.0)
         losses = {
             name: {cell["seed"]: loss_at(cell["curve"], axis, budget) for cell in own}
             for name, own in finished.items()
         }
-        for variant in shown:
-            mine, theirs = losses[variant["name"]], losses[baseline["name"]]
+        for variant in there:
+            mine, theirs = losses[variant["name"]], losses.get(baseline["name"], {})
             paired = [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
             found = {"budget": budget, "loss": over_seeds(list(mine.values())).to_dict()}
             if variant is not baseline and paired:
@@ -279,68 +282,3 @@ def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: floa
     near = loss[(spent > (1 - LAST_SHARE) * budget) & (spent <= budget * (1 + 1e-9))]
     near = near if len(near) else loss[[np.searchsorted(spent, budget)]]
     return float(np.mean(near[np.isfinite(near)])) if np.isfinite(near).any() else math.nan
-
-
-def counted_first_segments(
-    trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
-) -> Iterator[str]:
-    """Whose perplexity counts tokens of segment 1, which is routed by itself."""
-    names = [
-        trial.cell.variant
-        for trial in trials
-        if trial.cell.causality == "after_first_segment"
-        and trial.folder in evaluations
-        and evaluations[trial.folder]["skip"] < trial.cell.run.routing.segment_length
-    ]
-    if names:
-        yield (
-            f"Perplexity counts tokens of segment 1 (--skip), which {listing(list(dict.fromkeys(names)))} "
-            "routes by itself: it may be too low beside the others'."
-        )
-
-
-def remarks(cells: Cells) -> Iterator[str]:
-    """What makes the runs unequal, so that a difference may have another cause than the design."""
-    trained = [cell for cell in cells if "parameters" in cell]
-    finished = [cell for cell in trained if cell["state"] == "finished"]
-    for key, what in (
-        ("tokens", "tokens of training"),
-        ("planned_steps", "steps"),
-        ("batch_size", "instances in a batch"),
-        ("length", "tokens of context"),
-        ("corpus_digest", "the corpus"),
-    ):
-        values = defaultdict[Any, list[str]](list)
-        for cell in finished if key == "tokens" else trained:
-            values[cell[key]].append(cell["name"])
-        if len(values) > 1:
-            named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
-            shown = (f"{v:,.0f} ({names})" if v != str(v) else names for v, names in named.items())
-            yield f"The runs differ in {what}: {'; '.join(shown)}."
-    yield from unequal_warmups(trained)
-    active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
-    if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
-        listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
-        yield f"Parameters active for a token differ: {listed}."
-    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
-    if len(set(seeds.values())) > 1:
-        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
-        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
-    for cell in cells:
-        if cell.get("state") in ("diverged", "failed", "started"):
-            state = {"started": "is not finished"}.get(cell["state"], cell["state"])
-            reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
-            yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
-        elif not is_finite(cell.get("mean_perplexity", 0.0)):
-            yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."
-
-
-def unequal_warmups(cells: Cells) -> Iterator[str]:
-    """Which mixtures begin as a dense model, where not all do."""
-    of_share = defaultdict[float, list[str]](list)
-    for cell in cells:
-        if "dense_share" in cell and cell["name"] not in of_share[cell["dense_share"]]:
-            of_share[cell["dense_share"]].append(cell["name"])
-    if sum(map(bool, of_share.values())) > 1:
-        shown = "; ".join(f"{share:.0%} of the steps ({listing(own)})" for share, own in of_share.items())
-        yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."

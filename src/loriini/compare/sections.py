@@ -8,7 +8,7 @@ from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import duration, interval, large, listing, percent
 from loriini.compare import figures
-from loriini.compare.results import by_variant
+from loriini.compare.remarks import by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
 
 Variant = Mapping[str, Any]
@@ -73,17 +73,17 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
     for v in compared:
         cells = []
         for axis in AXIS_UNITS:
-            found = v["equal"][axis]
+            found = v["equal"].get(axis, {})
             cells += [
-                estimate(found["loss"], 3),
+                estimate(found["loss"], 3) if found else NO_VALUE,
                 signed(found["difference"]) if "difference" in found else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
-    budget = compared[0]["equal"]
+    budget = {axis: found for v in compared for axis, found in v["equal"].items()}
     header = ["", *(text for unit in AXIS_UNITS.values() for text in (f"loss, {unit}", "difference"))]
     amounts = (
         large(budget["tokens"]["budget"]),
-        large(budget["flops"]["budget"]),
+        large(budget["flops"]["budget"]) if "flops" in budget else NO_VALUE,
         duration(budget["seconds"]["budget"]),
     )
     return p.join(
@@ -93,7 +93,8 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
             f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
             f"all spent; nats a token. Differences are from {results['baseline']}, paired by seed, with half "
             "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
-            "had not yet come down. Variants whose training sees later tokens are left out. ",
+            "had not yet come down. Variants whose training sees later tokens are left out, as are "
+            "those whose loss counts other tokens than the baseline's. ",
             first_segments(compared),
         ),
     )
@@ -108,7 +109,8 @@ def alike(cells: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
 
 def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
     """Whose training loss counts a first segment that is routed by itself; empty for none."""
-    names = [v[key] for v in shown if v["training_causality"] == "after_first_segment"]
+    self_routed = (v for v in shown if v["training_causality"] == "after_first_segment")
+    names = [v[key] for v in self_routed if not v.get("loss_skips")]
     if not names:
         return ""
     return (

@@ -52,13 +52,13 @@ class Difference:
         return cls(**{name: nan if value is None else value for name, value in values.items()})
 
 
-def paired_difference(
+def differences_by_domain(
     losses_a: Mapping[str, ArrayLike],
     losses_b: Mapping[str, ArrayLike],
     documents: Documents | None = None,
     tokens: Mapping[str, Sequence[int]] | None = None,
-) -> Difference:
-    """The difference of two models' perplexities, each the mean over domains.
+) -> dict[str, Difference]:
+    """The differences of two models' perplexities by domain, and that of their means over domains as `all`.
 
     The losses are {domain: mean negative log-likelihood of each instance (n,)}, of the same instances in the
     same order. A resample draws `documents` with replacement within each domain, the same for both models,
@@ -66,18 +66,8 @@ def paired_difference(
     `tokens` are how many predictions each instance's loss is the mean of; without it all have equally many.
     The interval is that between percentiles of `RESAMPLES` resampled differences of log-perplexity, widened
     to Student's t where documents are few. ValueError where the two do not hold the same domains and numbers
-    of instances.
+    of instances; none of several domains may be called `all`.
     """
-    return _difference([*_samples(losses_a, losses_b, documents, tokens).values()])
-
-
-def differences_by_domain(
-    losses_a: Mapping[str, ArrayLike],
-    losses_b: Mapping[str, ArrayLike],
-    documents: Documents | None = None,
-    tokens: Mapping[str, Sequence[int]] | None = None,
-) -> dict[str, Difference]:
-    """`paired_difference` of each domain, and that of all as `all`, which none of several may be called."""
     samples = _samples(losses_a, losses_b, documents, tokens)
     domains = {domain: _difference([sample]) for domain, sample in samples.items()}
     return domains | {OVERALL: _difference([*samples.values()])}

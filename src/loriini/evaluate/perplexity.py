@@ -1,6 +1,7 @@
 """Perplexity on held-out text, by domain, with and without the first tokens of each instance."""
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ LARGE_BATCH = 1 << 28
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A domain's held-out text as instances (n, L+1) of token ids, and its mean number of bytes a token.
+    """A domain's held-out text as instances (n, L+1) of token ids, and their mean number of bytes a token.
 
     `documents` numbers the document in which each instance begins; empty: each has its own. `positions`
     (n, L+1) are each token's in its piece of a document, for document masking; without them, an instance is
@@ -73,7 +74,7 @@ def tokenize_by_domain(
         raise InputError("the tokenizer names no EOS token, which ends every document; add eos_token to it")
     tokens: dict[str, list[int]] = defaultdict(list)
     ends: dict[str, list[int]] = defaultdict(list)
-    size: dict[str, int] = defaultdict(int)
+    sizes: dict[str, list[int]] = defaultdict(list)
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
@@ -82,7 +83,7 @@ def tokenize_by_domain(
         ids = document_ids(document, tokenizer)
         tokens[document.domain] += [*ids, tokenizer.eos_token_id]
         ends[document.domain].append(len(tokens[document.domain]))
-        size[document.domain] += len(document.text.encode())
+        sizes[document.domain].append(len(document.text.encode()))
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
     heldout = {}
@@ -91,13 +92,27 @@ def tokenize_by_domain(
         places_NL = np.arange(instances.numel()).reshape(instances.shape)
         of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
         begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
+        scored = scored_bytes(ids[: instances.numel()], ends[domain], sizes[domain], tokenizer)
         heldout[domain] = HeldOut(
             instances,
-            size[domain] / len(ids),
+            scored / instances.numel(),
             tuple(of_document_NL[:, 0].tolist()),
             torch.from_numpy(places_NL - begins_NL),
         )
     return heldout
+
+
+def scored_bytes(
+    ids: Sequence[int], ends: Sequence[int], sizes: Sequence[int], tokenizer: PreTrainedTokenizerBase
+) -> int:
+    """Bytes of the text of some tokens: of whole documents their size, of one that is cut its decoded part.
+
+    `ends` are where documents end with their EOS, `sizes` their bytes.
+    """
+    whole = bisect_right(ends, len(ids) + 1)  # all but its EOS may be there
+    cut = ids[ends[whole - 1] if whole else 0 :]
+    decoded = tokenizer.decode(cut, clean_up_tokenization_spaces=False)
+    return sum(sizes[:whole]) + len(decoded.encode())
 
 
 def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:

@@ -29,8 +29,8 @@ LAST_STEPS = 50
 """Steps at the end of training whose mean loss is reported."""
 
 SCOPE = (
-    "The interval covers the choice of held-out text, not the seed, which matters most after few steps: "
-    "repeat with --seed 1 and another --out."
+    "The interval covers the choice of documents, not that of the files or packages they come from, nor the "
+    "seed, which matters most after few steps: repeat with --seed 1 and another --out."
 )
 
 Evaluations = Mapping[str, Mapping[str, Any]]

@@ -45,8 +45,8 @@ def active_ffns(routing: RoutingConfig, num_experts: int) -> float:
         return 1
     if routing.combination == "parameters":
         return 1 + routing.num_shared_experts
-    varies = routing.selection in ("top_p", "positive")
-    chosen = min(routing.top_k, num_experts) if varies else routing.experts_per_unit(num_experts)
+    vary = routing.experts_vary
+    chosen = min(routing.top_k, num_experts) if vary else routing.experts_per_unit(num_experts)
     return chosen + routing.num_shared_experts
 
 

@@ -148,6 +148,11 @@ class RoutingConfig:
         sums_to_one = self.soft or self.gates not in ("softmax_all", "sparse_mixer")
         return never_empty and sums_to_one and self.scorer != "activation_norm"
 
+    @property
+    def experts_vary(self) -> bool:
+        """Whether units select as many experts as they like, so that parameters and FLOPs count all."""
+        return self.selection in ("top_p", "positive")
+
     def experts_per_unit(self, num_experts: int) -> float:
         """Experts selected for a unit (their mean, for expert choice); all, where the number varies."""
         if self.selection == "expert_choice":

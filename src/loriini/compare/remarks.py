@@ -1,0 +1,110 @@
+"""What makes the cells of a comparison unequal, in sentences."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loriini.analyze.wording import listing
+from loriini.compare.running import Trial
+
+Cells = Sequence[Mapping[str, Any]]
+EQUAL_ACTIVE = 1.05
+"""Ratio of active parameters up to which two models count as of equal size."""
+
+
+def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
+    """The cells of each variant, in their order."""
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    for cell in cells:
+        found[cell["name"]].append(cell)
+    return dict(found)
+
+
+def is_finite(value: float | None) -> bool:
+    """Whether a number is there, not NaN or infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def counted_first_segments(
+    trials: Sequence[Trial], evaluations: Mapping[Path, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Whose perplexity counts tokens of segment 1, which is routed by itself."""
+    names = [
+        trial.cell.variant
+        for trial in trials
+        if trial.cell.causality == "after_first_segment"
+        and trial.folder in evaluations
+        and evaluations[trial.folder]["skip"] < trial.cell.run.routing.segment_length
+    ]
+    if names:
+        yield (
+            f"Perplexity counts tokens of segment 1 (--skip), which {listing(list(dict.fromkeys(names)))} "
+            "routes by itself: it may be too low beside the others'."
+        )
+
+
+def remarks(cells: Cells) -> Iterator[str]:
+    """What makes the runs unequal, so that a difference may have another cause than the design."""
+    trained = [cell for cell in cells if "parameters" in cell]
+    finished = [cell for cell in trained if cell["state"] == "finished"]
+    for key, what in (
+        ("tokens", "tokens of training"),
+        ("planned_steps", "steps"),
+        ("batch_size", "instances in a batch"),
+        ("length", "tokens of context"),
+        ("corpus_digest", "the corpus"),
+    ):
+        values = defaultdict[Any, list[str]](list)
+        for cell in finished if key == "tokens" else trained:
+            values[cell[key]].append(cell["name"])
+        if len(values) > 1:
+            named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
+            shown = (f"{v:,.0f} ({names})" if v != str(v) else names for v, names in named.items())
+            yield f"The runs differ in {what}: {'; '.join(shown)}."
+    yield from unequal_warmups(trained)
+    active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
+    if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
+        listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
+        yield f"Parameters active for a token differ: {listed}."
+    vary = listing(list(dict.fromkeys(cell["name"] for cell in trained if cell.get("experts_vary"))))
+    if vary:
+        yield (
+            f"How many experts a token of {vary} passes through varies; active parameters and FLOPs count "
+            "all of them and are too high, so there is no loss at equal FLOPs."
+        )
+    yield from unequal_losses(trained)
+    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
+    if len(set(seeds.values())) > 1:
+        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
+        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
+    for cell in cells:
+        if cell.get("state") in ("diverged", "failed", "started"):
+            state = {"started": "is not finished"}.get(cell["state"], cell["state"])
+            reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
+            yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
+        elif not is_finite(cell.get("mean_perplexity", 0.0)):
+            yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."
+
+
+def unequal_warmups(cells: Cells) -> Iterator[str]:
+    """Which mixtures begin as a dense model, where not all do."""
+    of_share = defaultdict[float, list[str]](list)
+    for cell in cells:
+        if "dense_share" in cell and cell["name"] not in of_share[cell["dense_share"]]:
+            of_share[cell["dense_share"]].append(cell["name"])
+    if sum(map(bool, of_share.values())) > 1:
+        shown = "; ".join(f"{share:.0%} of the steps ({listing(own)})" for share, own in of_share.items())
+        yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
+
+
+def unequal_losses(cells: Cells) -> Iterator[str]:
+    """Whose training loss leaves out tokens that others' counts."""
+    skips = {cell["name"]: cell.get("loss_skips", 0) for cell in cells}
+    if len(set(skips.values())) > 1:
+        shown = listing([f"{name} ({n})" for name, n in skips.items() if n])
+        yield (
+            "Some training losses leave out the first tokens of a document, which are hard to predict, and "
+            f"are not compared with the others': {shown}."
+        )
