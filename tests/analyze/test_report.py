@@ -164,7 +164,9 @@ def test_the_headline_says_what_was_measured(job: Path) -> None:
     assert f"It is lower in python; higher in {HOSTILE}." in text
     assert "95 % interval−2.7 to −0.7 %" in text
     assert "routes the first segment, 8 of an instance's 32 tokens, by that segment's own text" in text
-    assert "(a paired bootstrap). It covers neither the choice of the files or packages they come from" in text
+    assert (
+        "(a paired bootstrap). It covers neither the choice of the files or packages they come from" in text
+    )
     assert "For each token lory uses 1.10 times the dense parameters." in text
 
 

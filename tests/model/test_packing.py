@@ -177,3 +177,12 @@ def test_a_mask_of_all_pairs_is_kept_in_packed_rows() -> None:
 def test_continuous_batching_is_refused_where_routing_would_be_lost() -> None:
     with pytest.raises(ValueError, match="use generate"):
         tiny_model("lory").model(random_ids(), cache=object())
+
+
+def test_tokens_of_rows_without_padding_are_not_looked_through_for_it() -> None:
+    model, ids = tiny_model("mixtral"), random_ids(3, 17)
+    assert all(r.valid is None for r in model(ids, position_ids=positions(LENGTHS)).routings)
+    mask = torch.ones_like(ids)
+    mask[0, -1] = 0
+    padded = model(ids, attention_mask=mask, position_ids=positions(LENGTHS)).routings
+    assert all(int(r.valid.sum()) == 3 * 17 - 1 for r in padded)

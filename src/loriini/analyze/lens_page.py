@@ -66,7 +66,8 @@ def opening(lens: Lens) -> Html:
     }
     if lens.dense_losses_N is not None and (compared_N := lens.compared_gains_N) is not None:
         numbers["loss, dense"] = f"{np.nanmean(lens.dense_losses_N):.3f}"
-        numbers["gain over dense"] = _signed(float(np.nanmean(compared_N)))
+        after = " after segment 1" if lens.design.causality == "after_first_segment" else ""
+        numbers[f"gain over dense{after}"] = _signed(float(np.nanmean(compared_N)))
     warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
     return p.join(
@@ -233,11 +234,11 @@ def loss_section(lens: Lens) -> Html:
         p.pair(
             p.join(
                 p.element("h3", "Where the mixture gains most"),
-                _token_table(lens, np.argsort(-np.nan_to_num(gains_N, nan=-np.inf), kind="stable")),
+                _token_table(lens, np.argsort(-np.nan_to_num(compared_N, nan=-np.inf), kind="stable")),
             ),
             p.join(
                 p.element("h3", "Where it loses most"),
-                _token_table(lens, np.argsort(np.nan_to_num(gains_N, nan=np.inf), kind="stable")),
+                _token_table(lens, np.argsort(np.nan_to_num(compared_N, nan=np.inf), kind="stable")),
             ),
         ),
         p.folded("Hardest tokens", hardest),

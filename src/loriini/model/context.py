@@ -81,6 +81,7 @@ def routing_context(
         length=x_BLD.shape[1],
         past=past,
         positions_BH=packed_BL if mask_BH is None or packed_BL is not None else _positions(mask_BH),
+        padded=mask_BH is not None,
         packed=packed_BL is not None,
         prompt_lengths_B=None if prompt_lengths is None else prompt_lengths.to(x_BLD.device),
         inference_routing="segment" if segment else "prompt",

@@ -40,6 +40,7 @@ class RoutingContext(Movable):
 
     - `past`: tokens of each sequence in the cache, H - L.
     - `positions_BH`: positions of the history, -1 for padding; None: no padding, so they are 0..H-1.
+    - `padded`: whether there may be padding among `positions_BH`, which a GPU would have to be waited for.
     - `packed`: rows hold several documents, and positions are those in a document.
     - `prompt_lengths_B`: each sequence's prompt, in tokens without padding; None: route as in training.
     - `inference_routing`: one decision from the whole prompt, or segment by segment after it.
@@ -54,6 +55,7 @@ class RoutingContext(Movable):
     length: int
     past: int = 0
     positions_BH: Tensor | None = None
+    padded: bool = True
     packed: bool = False
     prompt_lengths_B: Tensor | None = None
     inference_routing: Literal["prompt", "segment"] = "prompt"
@@ -143,7 +145,7 @@ def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
 
 def _real_tokens(context: RoutingContext) -> Tensor | None:
     """Which tokens of the call are not padding (B, L); None: all."""
-    return None if context.positions_BH is None else context.new_positions() >= 0
+    return context.new_positions() >= 0 if context.positions_BH is not None and context.padded else None
 
 
 def _segments(context: RoutingContext, T: int) -> UnitLayout:

@@ -244,7 +244,8 @@ def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
 def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
     """Take one optimizer step, which updates `state`, and return its metrics.
 
-    Nothing waits for the device before the step is taken; one transfer then brings all metrics.
+    Without packed rows, labels, random routers, selections of any number of experts and shards, nothing waits
+    for the device before the step is taken; one transfer then brings all metrics.
     """
     started = time.perf_counter()
     batch, position = read(Position(state.progress.consumed))
