@@ -108,16 +108,16 @@ def measured(results: Results) -> list[Mapping[str, Any]]:
 
 
 def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A paragraph where a wider model is not clearly better than a narrower one; none where all are."""
+    """A paragraph where the intervals of neighbouring widths overlap; none where none do."""
     unclear = [
         f"{design['name']} from width {narrow} to {wide}"
         for design in designs
         for (narrow, before), (wide, after) in pairwise(zip(design["widths"], design["loss"], strict=True))
-        if after["high"] >= before["low"]
+        if None in (after["high"], before["low"]) or after["high"] >= before["low"]
     ]
     said = (
-        f"No clear gain, as the intervals overlap: {listing(unclear)}. Trainings this short, or rates chosen "
-        "by one seed, may not suit the wider models.\n"
+        f"Intervals overlap, which is no test of a difference: {listing(unclear)}. Trainings this short, or "
+        "rates chosen by one seed, may not suit the wider models.\n"
     )
     return [said] if unclear else []
 

@@ -69,7 +69,7 @@ def test_wider_models_that_are_not_clearly_better_are_named() -> None:
     last = {"low": 3.7, "mean": 3.85, "high": 4.0}
     unclear = {**falling, "name": "lory", "loss": [*falling["loss"][:2], last]}
     (said,) = page.too_short([falling, unclear])
-    assert said.startswith("No clear gain, as the intervals overlap: lory from width 64 to 128. Trainings")
+    assert said.startswith("Intervals overlap, which is no test of a difference: lory from width 64 to 128. ")
 
 
 def test_the_published_page_is_made_from_the_committed_results() -> None:

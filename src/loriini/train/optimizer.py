@@ -85,8 +85,9 @@ def parameter_group(name: str, parameter: Tensor) -> str:
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.AdamW:
     """AdamW over a model's trainable parameters, in groups by `parameter_group`.
 
-    The gradients of E merged experts are 1/E of the dense model's, and so is the experts' eps: on E equal
-    copies it then takes exactly the dense model's steps.
+    The gradients of E experts whose gates sum to 1 are about 1/E of a dense FFN's, and so is the experts'
+    eps: on E equal merged copies AdamW then takes exactly the dense model's steps. The papers do not state
+    theirs.
     """
     names = ("rest", "vectors", "experts", "expert_vectors", "router")
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in names}
