@@ -201,10 +201,10 @@ def helped_by_warmup(results: Row) -> list[str]:
 def caution(results: Row) -> str:
     """What the sentences rest on."""
     return (
-        "A design counts as worse where its 95 % interval over seeds, paired with those of the design it is "
-        "compared with, and that over held-out text lie above 0. Each interval stands for itself: of many "
-        "comparisons some exclude 0 by chance, and the leader is the best of several by chance too. Where "
-        "documents are long, the held-out instances of a domain begin in few of them, of few books or "
+        "A design counts as worse where its 95 % interval lies above 0: over seeds, paired with those of the "
+        "design it is compared with, and over held-out text, added in quadrature. Each stands for itself: of "
+        "many comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
+        "Where documents are long, the held-out instances of a domain begin in few of them, of few books or "
         "repositories: the interval over held-out text does not cover another choice of these. Trainings "
         "are short and models small: the order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
@@ -259,4 +259,4 @@ def verdicts(results: Row) -> str:
         if "difference" in v:
             groups[verdict_of(v)].append(v["design"])
     said = [f"{kind}: {listing(names)}" for kind, names in groups.items() if names]
-    return f"Compared with {baseline(results)}, where both intervals agree: {'; '.join(said)}.\n"
+    return f"Compared with {baseline(results)}: {'; '.join(said)}.\n"

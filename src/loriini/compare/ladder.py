@@ -63,8 +63,9 @@ def any_gain(designs: Sequence[Design]) -> bool:
 def sizes_note(baseline: str) -> str:
     """What the table of sizes shows."""
     return (
-        "Loss is the mean over domains of the held-out loss, nats a token. Differences of perplexity are "
-        f"from {baseline} of the same size, trained on as many tokens. FLOPs are of the whole training."
+        "Loss is the mean over domains of the held-out loss, nats a token. Differences are of the mean over "
+        f"domains of the perplexity, in which hard domains weigh more, from {baseline} of the same size, "
+        "trained on as many tokens. FLOPs are of the whole training."
     )
 
 

@@ -1,6 +1,7 @@
 """The report of a comparison, made from its results alone."""
 
 from collections.abc import Mapping, Sequence
+from math import hypot, log1p
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def opening(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
 
 
 def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
-    """Which variants predict unseen text better or worse than the baseline, if both intervals agree."""
+    """Which variants predict unseen text better or worse than the baseline, by `verdict_of`."""
     compared = [v for v in shown if "difference" in v]
     baseline = results["baseline"]
     if not compared:
@@ -127,14 +128,18 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
 
 
 def verdict_of(variant: Variant) -> str:
-    """`better` or `worse` than the baseline where both intervals exclude 0 on that side.
+    """`better` or `worse` than the baseline, where chance in seeds and in text together leaves no doubt.
 
-    With one seed there is no interval over seeds, and so `no clear difference`.
+    Each interval takes the other's source of chance as fixed; that of both has their deviations, of
+    log-perplexity, added in quadrature. With one seed there is none, and so `no clear difference`.
     """
     found = [Difference.from_dict(variant["difference"][OVERALL][kind]) for kind in KINDS]
-    if all(difference.high < 0 for difference in found):
+    change = log1p(found[0].change)
+    below = hypot(*(log1p(each.change) - log1p(each.low) for each in found))
+    above = hypot(*(log1p(each.high) - log1p(each.change) for each in found))
+    if change + above < 0:
         return "better"
-    return "worse" if all(difference.low > 0 for difference in found) else "no clear difference"
+    return "worse" if change - below > 0 else "no clear difference"
 
 
 def from_one_seed(variants: Sequence[Variant]) -> str:
@@ -162,9 +167,8 @@ def uncertainty(shown: Sequence[Variant]) -> str:
     return (
         f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {reach} "
         "standard deviations to each side; more seeds make it narrower. A variant is called better or worse "
-        "only if both the interval over seeds and that over held-out text exclude 0."
-        + (alone if counts[0] < 2 else "")
-        + (several if len(compared) > 2 else "")
+        "only if an interval as wide as that over seeds and that over held-out text together, their squares "
+        "added, excludes 0." + (alone if counts[0] < 2 else "") + (several if len(compared) > 2 else "")
     )
 
 

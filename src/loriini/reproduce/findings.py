@@ -162,7 +162,7 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
         "A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m, so that at "
         "most one true finding in twenty is said not to hold. Losses of rows marked as seeing later tokens "
         "are too low: that such a row is worse can be read from them, not that it is better or equal. "
-        "See [Reproduce](reproduce.md) for the scales."
+        "± is half of a 95 % interval over seeds or rounds. See [Reproduce](reproduce.md) for the scales."
     )
     for items in scales:
         yield from _overview(items)
