@@ -108,8 +108,8 @@ def causes(results: Row) -> list[str]:
     return [
         "A warm-up also changes initial weights: it copies one FFN into all experts, where a merge of E "
         "experts of independent weights, with even gates, begins with matrices √E times smaller. A single "
-        f"dense step does this too, and no more ({seeds_of(results)}). Where both rows are far from the model "
-        "without, the copies make most of the difference; the two are not compared with each other:\n",
+        f"dense step does this too, and no more ({seeds_of(results)}). Where both rows are far from the "
+        "model without, the copies make most of the difference; the two are not compared with each other:\n",
         markdown(
             ["", "dense steps", "perplexity", "to none", *INTERVALS, to_first, *INTERVALS],
             rows,
