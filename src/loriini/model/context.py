@@ -61,7 +61,8 @@ def routing_context(
     packed_BL = None
     if position_ids is not None:  # those of one row serve all
         packed_BL = packed_positions(position_ids.expand(len(x_BLD), -1), mask_BH)
-    if packed_BL is not None and (cache, prompt_lengths, inference_routing) != (None, None, None):
+    of_one_document = (cache, prompt_lengths, inference_routing)
+    if packed_BL is not None and any(value is not None for value in of_one_document):
         raise ValueError(
             "position_ids start again within a row, so it holds several documents; "
             "a cache, prompt_lengths and inference_routing need one document a row"
