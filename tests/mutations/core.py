@@ -206,4 +206,25 @@ CORE = (
         "model.eval()",
         "tests/evaluate/test_runs.py",
     ),
+    Mutation(
+        "a cache forgets the mode that it was filled in",
+        "model/context.py",
+        '        first.mode = asked or "prompt"\n    if asked',
+        '        first.mode = asked or "prompt"\n    first.mode = asked or "prompt"\n    if asked',
+        "tests/model/test_generation.py",
+    ),
+    Mutation(
+        "a short sequence fills a whole segment",
+        "routing/unit.py",
+        "UnitLayout(units, min(T, context.length), segments_BU",
+        "UnitLayout(units, T, segments_BU",
+        "tests/routing/test_unit.py",
+    ),
+    Mutation(
+        "states as columns without AMX",
+        "model/affine.py",
+        "return AMX and is_bfloat16_on_cpu(x)",
+        "return is_bfloat16_on_cpu(x)",
+        "tests/model/test_experts.py",
+    ),
 )

@@ -76,9 +76,37 @@ REPORTS = (
     Mutation(
         "a likely reason is about what holds",
         "reproduce/results.py",
-        'if claim["verdict"] == verdict != HOLDS',
+        "if found == verdict != HOLDS",
         "if verdict != HOLDS",
         "tests/reproduce/test_reasons.py",
+    ),
+    Mutation(
+        "a finding of many claims fails by one interval",
+        "reproduce/claims.py",
+        'judged(claim, tested) if claim["verdict"] == FAILS',
+        'judged(claim) if claim["verdict"] == FAILS',
+        "tests/reproduce/test_claims.py",
+    ),
+    Mutation(
+        "what jumps over its range has come nearer",
+        "reproduce/claims.py",
+        "np.maximum(np.maximum(self.low - v[0], v[0] - self.high), 0)",
+        "np.maximum(self.low - v[0], 0)",
+        "tests/reproduce/test_reasons.py",
+    ),
+    Mutation(
+        "losses of all designs at equal FLOPs",
+        "compare/results.py",
+        'if axis != "flops" or not v.get("experts_vary")',
+        "if axis",
+        "tests/compare/test_remarks.py",
+    ),
+    Mutation(
+        "bytes of a whole document of which a part is scored",
+        "evaluate/perplexity.py",
+        "    return sum(sizes[:whole]) + len(decoded.encode())",
+        "    return sum(sizes)",
+        "tests/evaluate/test_perplexity.py",
     ),
     Mutation(
         "a page runs any script",

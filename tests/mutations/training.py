@@ -125,8 +125,8 @@ TRAINING = (
     Mutation(
         "a headline claims what one interval supports",
         "compare/report.py",
-        "if all(difference.high < 0 for difference in found):",
-        "if any(difference.high < 0 for difference in found):",
+        "    if change + above < 0:",
+        "    if found[1].high < 0:",
         "tests/compare/test_report.py",
     ),
     Mutation(
