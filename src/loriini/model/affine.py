@@ -112,7 +112,7 @@ def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor 
 
 
 def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    return (gates_NE @ weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
+    return merge_kernels.merged(gates_NE, weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
