@@ -25,8 +25,9 @@ def test_hidden_states_are_those_that_transformers_defines() -> None:
 def test_a_tuple_instead_of_an_output() -> None:
     model, ids = tiny_model("lory"), random_ids()
     expected = model(ids, labels=ids)
-    loss, logits, routings = model(ids, labels=ids, return_dict=False)
+    loss, logits, routings, cross_entropy = model(ids, labels=ids, return_dict=False)
     assert torch.equal(loss, expected.loss)
+    assert torch.equal(cross_entropy, expected.loss)
     assert torch.equal(logits, expected.logits)
     assert len(routings) == 2
     model.config.return_dict = False

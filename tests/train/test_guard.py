@@ -13,12 +13,14 @@ import torch.distributed as dist
 from loriini import LoriiniForCausalLM
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
+from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import GuardConfig, replay
 from loriini.train.run import Run
+from loriini.train.upcycle import WarmupConfig
 from runs import EOS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
 from together import job
 
@@ -40,11 +42,24 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
     def spoiled(self: Any, *arguments: Any, **named: Any) -> Any:
         out = forward(self, *arguments, **named)
         if now[0] in steps:
-            out.loss = out.loss * math.inf
+            out.cross_entropy = out.cross_entropy * math.inf
         return out
 
     patch.setattr(loop, "training_step", counted)
     patch.setattr(LoriiniForCausalLM, "forward", spoiled)
+
+
+def test_an_infinite_auxiliary_loss_is_not_taken_for_an_infinite_loss(
+    corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finite = modeling.auxiliary_loss
+    monkeypatch.setattr(modeling, "auxiliary_loss", lambda *arguments: finite(*arguments) * math.inf)
+    run = tiny_run("mixtral", steps=2, warmup=WarmupConfig(dense_share=0.0))
+    loop.train(run, corpus, tmp_path / "run")
+    for record in metrics(tmp_path / "run"):
+        assert record["skipped"]
+        assert record["auxiliary_loss"] is None
+        assert abs(record["loss"] - math.log(VOCABULARY)) < 0.3
 
 
 def test_a_skipped_batch_is_saved_and_the_run_continues(

@@ -167,8 +167,8 @@ def uncertainty(shown: Sequence[Variant]) -> str:
     return (
         f"Differences are paired by seed. With {seeds} seeds a 95 % interval reaches {reach} "
         "standard deviations to each side; more seeds make it narrower. A variant is called better or worse "
-        "only if an interval as wide as that over seeds and that over held-out text together, their squares "
-        "added, excludes 0." + (alone if counts[0] < 2 else "") + (several if len(compared) > 2 else "")
+        "only if an interval over both seeds and held-out text, whose half-widths are added in quadrature, "
+        "excludes 0." + (alone if counts[0] < 2 else "") + (several if len(compared) > 2 else "")
     )
 
 

@@ -124,8 +124,8 @@ def judged(claim: Told, claims: int = 1) -> str:
     least, greatest = bounds = claim["range"]
     if not claim["exact"] and low == high and mean in bounds and least != greatest:
         return UNDECIDED
-    below, above_ = (0.0, 0.0) if claim["exact"] else deviations(claim, claims)
-    sides = {side(value, bounds) for value in (mean - below, mean + above_)}
+    down, up = (0.0, 0.0) if claim["exact"] else deviations(claim, claims)
+    sides = {side(value, bounds) for value in (mean - down, mean + up)}
     return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
 
 
@@ -171,7 +171,7 @@ def overall(claims: Sequence[Told]) -> str:
     return HOLDS if found and all(verdict == HOLDS for verdict in found) else UNDECIDED
 
 
-def sentence(verdict: str, claims: Sequence[Mapping[str, Any]], scale: str) -> str:
+def sentence(verdict: str, claims: Sequence[Told], scale: str) -> str:
     """The verdict in words, with a claim that decided it."""
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
@@ -195,7 +195,7 @@ def verdict_phrase(verdict: str) -> str:
     return VERBS[verdict][0]
 
 
-def in_words(claim: Mapping[str, Any]) -> str:
+def in_words(claim: Told) -> str:
     """A claim with its estimate, interval and range."""
     return f"{claim['quantity']}: {estimate_text(claim)} (claimed: {range_text(claim)})"
 
@@ -214,7 +214,7 @@ def estimate_text(found: Mapping[str, Any]) -> str:
     return f"{mean} ({interval}){unit}"
 
 
-def range_text(claim: Mapping[str, Any]) -> str:
+def range_text(claim: Told) -> str:
     """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
     low, high = claim["range"]
     if low is None and high is None:
