@@ -75,3 +75,9 @@ def test_lora_trains_the_experts_and_merges_into_them(name: str, block: str) -> 
         merged = model.merge_and_unload()
         torch.testing.assert_close(merged(ids).logits, expected, rtol=1e-4, atol=1e-4)
         assert isinstance(merged, LoriiniForCausalLM)
+
+
+def test_data_parallel_is_refused_with_the_remedy() -> None:
+    """What `nn.DataParallel` calls before the first step on several GPUs."""
+    with pytest.raises(RuntimeError, match="start the script with torchrun, or set CUDA_VISIBLE_DEVICES=0"):
+        tiny_model()._replicate_for_data_parallel()
