@@ -139,6 +139,15 @@ def test_a_dense_models_loss_is_beside_the_mixtures(
         write_lens(run, text, tmp_path / "lens.html", dense)
 
 
+@pytest.mark.parametrize(("tokens", "after"), [(SEGMENT, ""), (2 * SEGMENT, " after segment 1")])
+def test_the_gain_is_named_by_the_tokens_that_it_is_of(
+    tokens: int, after: str, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    run, dense = saved(tmp_path / "run", tokenizer), saved(tmp_path / "dense", tokenizer, num_experts=1)
+    page = write_lens(run, "x" * tokens, tmp_path / "lens.html", dense, device="cpu").read_text()
+    assert f"gain over dense{after}<" in page
+
+
 def test_a_long_text_is_cut_and_the_page_says_so(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,7 +66,8 @@ def opening(lens: Lens) -> Html:
     }
     if lens.dense_losses_N is not None and (compared_N := lens.compared_gains_N) is not None:
         numbers["loss, dense"] = f"{np.nanmean(lens.dense_losses_N):.3f}"
-        after = " after segment 1" if lens.design.causality == "after_first_segment" else ""
+        left_out = np.isnan(compared_N).sum() > np.isnan(lens.dense_losses_N).sum()
+        after = " after segment 1" if left_out else ""
         numbers[f"gain over dense{after}"] = _signed(float(np.nanmean(compared_N)))
     warning = causality_warning(lens.design)
     units_said = "" if lens.unit == "token" else f", {units:,} {lens.unit}{'s' if units > 1 else ''}"
