@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ from loriini.model.loading import model_folder
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run, recorded_corpus
 
+Cells = Sequence[Mapping[str, Any]]
 CURVE_POINTS = 100
 LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
@@ -158,3 +160,16 @@ def model_state(folder: Path) -> list[list[Any]]:
 def model_files(folder: Path) -> list[Path]:
     """The weights of a run's model."""
     return list(model_folder(folder).glob("*.safetensors"))
+
+
+def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
+    """The cells of each variant, in their order."""
+    found = defaultdict[str, list[Mapping[str, Any]]](list)
+    for cell in cells:
+        found[cell["name"]].append(cell)
+    return dict(found)
+
+
+def is_finite(value: float | None) -> bool:
+    """Whether a number is there, not NaN or infinite."""
+    return value is not None and math.isfinite(value)

@@ -1,30 +1,16 @@
 """What makes the cells of a comparison unequal, in sentences."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import listing
+from loriini.compare.measures import Cells, by_variant, is_finite
 from loriini.compare.running import Trial
 
-Cells = Sequence[Mapping[str, Any]]
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
-
-
-def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
-    """The cells of each variant, in their order."""
-    found = defaultdict[str, list[Mapping[str, Any]]](list)
-    for cell in cells:
-        found[cell["name"]].append(cell)
-    return dict(found)
-
-
-def is_finite(value: float | None) -> bool:
-    """Whether a number is there, not NaN or infinite."""
-    return value is not None and math.isfinite(value)
 
 
 def counted_first_segments(

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loriini.compare.laws import measure_ladder, settings_of
-from loriini.compare.measures import AXES, LAST_SHARE, training_measures
-from loriini.compare.remarks import Cells, by_variant, counted_first_segments, is_finite, remarks
+from loriini.compare.measures import AXES, LAST_SHARE, Cells, by_variant, is_finite, training_measures
+from loriini.compare.remarks import counted_first_segments, remarks
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
 from loriini.evaluate.intervals import OVERALL, Difference, Documents, differences_by_domain

@@ -8,7 +8,7 @@ from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import duration, interval, large, listing, percent
 from loriini.compare import figures
-from loriini.compare.remarks import by_variant
+from loriini.compare.measures import by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
 
 Variant = Mapping[str, Any]
