@@ -26,9 +26,9 @@ class Estimate:
         return {"mean": self.mean, "low": self.low, "high": self.high}
 
 
-def t_factor(seeds: int) -> float:
+def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
     """Half the width of the interval of a mean over seeds, in standard deviations between seeds."""
-    return float(stdtrit(seeds - 1, (1 + CONFIDENCE) / 2)) / math.sqrt(seeds)
+    return float(stdtrit(seeds - 1, (1 + confidence) / 2)) / math.sqrt(seeds)
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:

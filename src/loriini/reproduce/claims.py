@@ -13,16 +13,15 @@ Axes: R resamples.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
-from loriini.compare.seeds import Estimate, over_seeds
+from loriini.compare.seeds import Estimate, over_seeds, t_factor
 from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
 
 Values = Mapping[int, float]
@@ -131,12 +130,9 @@ def judged(claim: Told, claims: int = 1) -> str:
 
 def deviations(claim: Told, claims: int) -> tuple[float, float]:
     """How far the interval that decides reaches below and above the mean."""
-    mean, upper = claim["mean"], (1 + CONFIDENCE) / 2
-    corrected = 1 - (1 - upper) / claims
-    over_training, over_text = (
-        float(quantile(corrected) / quantile(upper))
-        for quantile in (partial(stdtrit, claim["seeds"] - 1), ndtri)
-    )
+    mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / claims
+    over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
+    over_text = float(ndtri((1 + confidence) / 2) / ndtri((1 + CONFIDENCE) / 2))
     text_low, text_high = claim["text_low"], claim["text_high"]
     if text_low is None:
         text_low = text_high = mean
