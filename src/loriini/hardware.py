@@ -37,6 +37,11 @@ def has_bf16(device: torch.device) -> bool:
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def has_amx() -> bool:
+    """Whether the CPU multiplies tiles of matrices in bfloat16; oneDNN's products are then other ones."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
 def resolve_precision(precision: Precision, device: torch.device | None = None) -> Precision:
     """`precision`, or for "auto" what suits the hardware: bf16 where it has it, else fp32."""
     if precision != "auto":

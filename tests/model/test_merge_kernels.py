@@ -85,7 +85,7 @@ def test_a_merge_by_bags_equals_the_product(
     units: int, experts: int, parameters: int, dtype: torch.dtype
 ) -> None:
     g, w = torch.rand(units, experts).to(dtype), torch.randn(experts, parameters).to(dtype)
-    found = merge_kernels.merged_by_bags(g, w)
+    found = merge_kernels.weighted_sum_by_bags(g, w)
     assert found.dtype == dtype
     close = {"rtol": 0.01, "atol": 0.01} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     torch.testing.assert_close(found.double(), g.double() @ w.double(), **close)
@@ -101,13 +101,13 @@ def test_a_merge_by_bags_equals_the_product(
         (1, 1 << 16, torch.float64, False),
     ],
 )
-def test_few_units_are_merged_by_bags(
+def test_few_units_are_weighted_sum_by_bags(
     units: int, parameters: int, dtype: torch.dtype, bags: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g, w = torch.rand(units, 3).to(dtype), torch.randn(3, parameters).to(dtype).requires_grad_()
     used: list[Tensor] = []
-    by_bags = merge_kernels.merged_by_bags
-    monkeypatch.setattr(merge_kernels, "merged_by_bags", lambda g, w: used.append(w) or by_bags(g, w))
+    by_bags = merge_kernels.weighted_sum_by_bags
+    monkeypatch.setattr(merge_kernels, "weighted_sum_by_bags", lambda g, w: used.append(w) or by_bags(g, w))
     y = merge_kernels.merge(g, w, None)
     torch.testing.assert_close(y, g @ w, **({"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {}))
     assert bool(used) == bags

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, one_hot
 
+from loriini.hardware import has_amx
 from loriini.model import merge_kernels
 from loriini.model.grouped import grouped_linear
 
@@ -57,7 +58,8 @@ def affine_by_merging(gates_NE: Tensor) -> Callable[..., Tensor]:
 
 
 FEW_TOKENS = 24
-"""Up to so many, summed products are faster with gates laid out by token, beyond them by expert."""
+"""Up to so many, summed products are faster with gates laid out by token, beyond them by expert; and in
+bfloat16 on a CPU without AMX with states as rows, beyond them as columns."""
 
 
 def affine_by_summing(gates_ME: Tensor) -> Affine:
@@ -112,7 +114,7 @@ def _(x_NSD: Tensor, gates_NE: Tensor, weight_EOD: Tensor, main_grad_EX: Tensor 
 
 
 def _merge(gates_NE: Tensor, weight_EOD: Tensor) -> Tensor:
-    return merge_kernels.merged(gates_NE, weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
+    return merge_kernels.weighted_sum(gates_NE, weight_EOD.flatten(1)).unflatten(-1, weight_EOD.shape[1:])
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Tensor | None, ...], output: Tensor) -> None:
@@ -165,8 +167,7 @@ def batched_linear_gradients(dy_NSO: Tensor, x_NSD: Tensor, weight_NOD: Tensor) 
     return dx_NSD, dy_NSO.mT @ x_NSD
 
 
-AMX: bool = torch.cpu.get_capabilities().get("amx_bf16", False)
-"""Whether this CPU multiplies tiles of matrices in bfloat16; oneDNN's products are then other ones."""
+AMX = has_amx()
 
 
 def columns_are_fast(x: Tensor) -> bool:

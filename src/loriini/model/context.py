@@ -68,7 +68,7 @@ def routing_context(
             "a cache, prompt_lengths and inference_routing need one document a row"
         )
     if cache is not None:
-        inference_routing = _cached_mode(cache, inference_routing)
+        inference_routing = _cached_mode(cache, past, inference_routing)
     segment = inference_routing == "segment"
     together = _routed_together(config, segment)
     if cache is not None:
@@ -177,10 +177,10 @@ def segment_problem(config: LoriiniConfig) -> str | None:
     return None
 
 
-def _cached_mode(cache: Cache, asked: str | None) -> str:
+def _cached_mode(cache: Cache, past: int, asked: str | None) -> str:
     """The `inference_routing` of a cache: its first call's. ValueError for another one later."""
     first = cast(RoutedCacheLayer, cache.layers[0])
-    if first.mode is None or cache.get_seq_length() == 0:
+    if first.mode is None or past == 0:
         first.mode = asked or "prompt"
     if asked not in (None, first.mode):
         raise ValueError(

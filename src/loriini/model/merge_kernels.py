@@ -23,38 +23,37 @@ except ImportError:  # without Triton the matrix products run
     triton = None
 
 PROGRAMS_PER_PROCESSOR = 4
-
-
 FEW_UNITS = 2
-"""Up to so many units, bags of rows are merged faster on a CPU than by a matrix product."""
+"""Up to so many units are merged faster on a CPU by bags of rows than by a matrix product."""
 FEW_PARAMETERS = 1 << 16
-"""Matrices of fewer are merged by a product, whatever the units: they fit a processor's cache."""
+"""Smaller matrices are merged faster by a product, however few the units."""
 MOST_PARTS = 256
+"""Rows of which an expert's matrix consists in a bag, at most."""
 
 
-def merged(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
+def weighted_sum(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
     """Σ_i e_i W_i of each unit; (N, P)."""
     few = len(gates_NE) <= FEW_UNITS and weight_EP.shape[1] >= FEW_PARAMETERS
     if few and weight_EP.device.type == "cpu" and weight_EP.dtype in (torch.float32, torch.bfloat16):
-        return merged_by_bags(gates_NE, weight_EP)
+        return weighted_sum_by_bags(gates_NE, weight_EP)
     return gates_NE @ weight_EP
 
 
-def merged_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
-    """`merged` as weighted sums of rows, each a part of an expert's matrix, which all threads share.
+def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
+    """The same as sums of bags of rows, each a part of an expert's matrix, which all threads share.
 
     A product with few rows reads the experts at less than half of the memory's speed, in any layout.
     """
     (N, E), P = gates_NE.shape, weight_EP.shape[1]
     parts = math.gcd(P, MOST_PARTS)
     rows = torch.arange(E) * parts + torch.arange(parts)[:, None]
-    merged_parts = embedding_bag(
+    sums = embedding_bag(
         rows.repeat(N, 1),
         weight_EP.reshape(E * parts, P // parts),
         mode="sum",
         per_sample_weights=gates_NE.repeat_interleave(parts, dim=0),
     )
-    return merged_parts.view(N, P)
+    return sums.view(N, P)
 
 
 def runs_on(tensor: Tensor) -> bool:
@@ -69,7 +68,7 @@ def merge(gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor | None) -> T
     In the backward pass the experts' gradient is added to `main_grad_EP` (float32, detached) if it is given,
     else returned.
     """
-    return merged(gates_NE, weight_EP)
+    return weighted_sum(gates_NE, weight_EP)
 
 
 @merge.register_fake
