@@ -1,6 +1,7 @@
 """Verdicts follow from intervals alone."""
 
 import math
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_what_is_truly_better_by_little_is_not_called_worse_for_noise_of_many_ro
         worse = [dict(enumerate(0.03 * rng.standard_normal(5))) for _ in range(4)]
         verdicts.append(above("x", extreme(better, min), extreme(worse, max)).verdict)
     assert verdicts.count(FAILS) < 20
+
+
+def test_what_is_chosen_from_many_is_judged_with_the_interval_of_so_many() -> None:
+    losses = {0: 0.09, 1: 0.1, 2: 0.13}
+    for high, verdict in ((0.0, FAILS), (1.0, HOLDS)):
+        claim = Claim("x", losses, high=high)
+        assert claim.verdict == verdict
+        assert replace(claim, chosen_from=32).verdict == (UNDECIDED if verdict == FAILS else HOLDS)
+        assert replace(claim, high=0.2, chosen_from=32).verdict == UNDECIDED
 
 
 def test_a_claim_that_nothing_tests_states_no_range() -> None:

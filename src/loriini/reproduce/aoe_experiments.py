@@ -1,6 +1,8 @@
 """The AoE paper's items: trained models."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -78,7 +80,12 @@ def best_node(m: Measured) -> Iterator[Claim]:
     yield Claim(ONE_MODEL, {})
     fastest = extreme([node_seconds(m, row) for row in NODES], min)
     quantity = "seconds at the fastest node over those with routers"
-    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0)
+    yield Claim(quantity, ratio(fastest, node_seconds(m, "router")), low=1.0, chosen_from=len(NODES))
+
+
+def chosen(claim: Claim, *candidates: Sized) -> Claim:
+    """A claim about the extremes of several groups of candidates."""
+    return replace(claim, chosen_from=math.prod(map(len, candidates)))
 
 
 def node_seconds(m: Measured, row: str) -> Values:
@@ -99,7 +106,8 @@ def l2_keeps_more(m: Measured, norm: str) -> Iterator[Claim]:
     quantity = f"mean loss over nodes by norm {norm} minus that by L2"
     yield above(quantity, mean_of(losses[norm]), mean_of(losses["2"]))
     best = {n: extreme(of_norm, min) for n, of_norm in losses.items()}
-    yield above(f"loss at the best node by norm {norm} minus that by L2", best[norm], best["2"])
+    quantity = f"loss at the best node by norm {norm} minus that by L2"
+    yield chosen(above(quantity, best[norm], best["2"]), NODES, NODES)
 
 
 def perplexity_at_node(m: Measured, row: str, norm: str) -> Mapping[str, Values]:
@@ -141,7 +149,8 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
         extreme([c.likelihood_of(m, row) for row in rows], pick)
         for rows, pick in ((AUTONOMOUS, min), (TRADITIONAL, max))
     )
-    yield above("log-likelihood of right answers, worst AoE minus best traditional", worst, best)
+    quantity = "log-likelihood of right answers, worst AoE minus best traditional"
+    yield chosen(above(quantity, worst, best), AUTONOMOUS, TRADITIONAL)
     for aux in ("", " + aux"):
         traditional = f"{'2 MoE' if aux else '1 MoE'}{aux}"
         for row in (row for row in AUTONOMOUS if row.endswith("+ aux") == bool(aux)):

@@ -62,6 +62,8 @@ class Claim:
     high: float = math.inf
     unit: str = ""
     exact: bool = False
+    chosen_from: int = 1
+    """How many quantities these values were chosen from because of what they are; each could have been."""
     unjudged: str = ""
     """Why there are no values to judge it by, although all that it is about was measured."""
 
@@ -106,6 +108,7 @@ class Claim:
             "unit": self.unit,
             "seeds": len(self.finite),
             "exact": self.exact,
+            "chosen_from": self.chosen_from,
         }
         no_spread = text is not None and any(map(math.isnan, text))
         return {**told, "verdict": UNDECIDED if no_spread else judged(told)}
@@ -116,21 +119,24 @@ Told = Mapping[str, Any]
 
 
 def judged(claim: Told, claims: int = 1) -> str:
-    """Whether a claim holds, with an interval of 1 - 0.05 / `claims` (Bonferroni)."""
+    """Whether a claim holds, with an interval of 1 - 0.05 / n (Bonferroni).
+
+    n are the `claims`, times the quantities that this one's was chosen from.
+    """
     mean, low, high = claim["mean"], claim["low"], claim["high"]
     if mean is None or (low is None and not claim["exact"]):
         return UNDECIDED
     least, greatest = bounds = claim["range"]
     if not claim["exact"] and low == high and mean in bounds and least != greatest:
         return UNDECIDED
-    down, up = (0.0, 0.0) if claim["exact"] else deviations(claim, claims)
+    down, up = (0.0, 0.0) if claim["exact"] else deviations(claim, claims * claim.get("chosen_from", 1))
     sides = {side(value, bounds) for value in (mean - down, mean + up)}
     return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
 
 
-def deviations(claim: Told, claims: int) -> tuple[float, float]:
-    """How far the interval that decides reaches below and above the mean."""
-    mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / claims
+def deviations(claim: Told, quantities: int) -> tuple[float, float]:
+    """How far the interval that decides reaches below and above the mean, one of so many quantities."""
+    mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / quantities
     over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
     over_text = float(ndtri((1 + confidence) / 2) / ndtri((1 + CONFIDENCE) / 2))
     text_low, text_high = claim["text_low"], claim["text_high"]
@@ -279,7 +285,8 @@ def mean_of(several: Sequence[Values]) -> dict[int, float]:
 def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
     """The one of several quantities whose mean over the seeds that all have is largest or smallest.
 
-    `best` is max or min. Chosen for each seed by itself, it would be noise that is chosen.
+    `best` is max or min. Chosen for each seed by itself, it would be noise that is chosen; chosen for all,
+    it is so in part, for which a claim states what it is `chosen_from`.
     """
     shared = [combined(itemgetter(i), several) for i in range(len(several))]
     return best(filter(None, shared), key=lambda values: fmean(values.values()), default={})
