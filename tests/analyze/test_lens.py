@@ -148,6 +148,25 @@ def test_the_gain_is_named_by_the_tokens_that_it_is_of(
     assert f"gain over dense{after}<" in page
 
 
+def test_tables_compare_what_was_not_routed_by_itself(tmp_path: Path) -> None:
+    """12 tokens in segments of 4: gains of segment 0's are large, and are neither listed nor in a mean."""
+    losses_N = np.array([np.nan, *np.full(4, 9.0), *np.arange(1.0, 8.0)])
+    units_N = np.array([*np.repeat([0, 1, 2], [4, 4, 3]), -1])
+    gates = np.full((1, 3, 4), 0.25)
+    text = Reading(tuple(f"w{i}" for i in range(12)), (0,), units_N, gates, losses_N)
+    design = tiny_model("lory").config.routing
+    dense_N = losses_N + np.array([np.nan, *np.full(4, 5.0), *np.arange(1.0, 8.0)])
+    lens = Lens("run", design, text, dense="dense", dense_losses_N=dense_N)
+    page = write_lens_page(lens, tmp_path / "lens.html").read_text()
+    most = page.split("gains most</h3>")[1].split("</table>")[0]
+    assert re.findall(r'href="#t(\d+)"', most) == ["11", "10", "9", "8", "7", "6", "5"]
+    assert "nan" not in page.split("gains most")[1].split("loses most")[0]
+    rows = re.findall(r"segment (\d), predicts tokens (\d+–\d+)(.*?)</tr>", page)
+    assert [(unit, span) for unit, span, _ in rows] == [("0", "1–4"), ("1", "5–8"), ("2", "9–11")]
+    assert ["left out of the average" in rest for *_, rest in rows] == [True, False, False]
+    assert ["+5.000" in rows[0][2], "+2.500" in rows[1][2], "+6.000" in rows[2][2]] == [True] * 3
+
+
 def test_a_long_text_is_cut_and_the_page_says_so(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +222,7 @@ def test_the_most_similar_domain_shares_most_choices(tmp_path: Path) -> None:
     page = write_lens_page(Lens("run", design, text, routes=measured), tmp_path / "lens.html").read_text()
     assert "routed most like topic <strong>&lt;1&gt;</strong>" in page
     page = write_lens_page(Lens("run", design, text), tmp_path / "lens.html").read_text()
-    assert "<code>loriini analyze run --documents PATH…</code> measures it" in page
+    assert "<code>loriini analyze RUN --documents PATH…</code> measures it" in page
 
 
 def test_routes_of_the_run_are_found(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -44,6 +44,15 @@ def test_differences_are_paired_by_seed() -> None:
     assert math.isnan(alone.high)
 
 
+def test_seeds_that_differ_greatly_have_a_finite_interval() -> None:
+    """Two seeds' interval reaches nine deviations: of a run that broke, beyond what exp can hold."""
+    for broken in (1e5, 1e60):
+        found = paired_by_seed({0: 10.0, 1: 10.0}, {0: 10.0, 1: broken})
+        assert -1 < found.low < 0 < found.change < found.high < math.inf
+        assert math.isfinite(math.log1p(found.low))
+        assert math.isfinite(geometric([10.0, broken]).high or math.inf)
+
+
 def test_losses_are_averaged_over_the_seeds_that_are_named() -> None:
     losses = {0: {"x": [1.0, 2.0]}, 1: {"x": [3.0, 6.0]}, 2: {"x": [9.0, 9.0]}}
     assert mean_losses(losses, [0, 1])["x"].tolist() == [2.0, 4.0]

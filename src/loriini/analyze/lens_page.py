@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loriini.analyze import page as p
 from loriini.analyze import plots
@@ -214,7 +213,7 @@ def _shown(lens: Lens, index: int) -> str:
 def loss_section(lens: Lens) -> Html:
     """The tokens that were hardest to predict, and where the mixture and a dense model differ."""
     reading, gains_N, compared_N = lens.reading, lens.gains_N, lens.compared_gains_N
-    hardest = _token_table(lens, np.argsort(-np.nan_to_num(reading.losses_N, nan=-np.inf), kind="stable"))
+    hardest = _token_table(lens, reading.losses_N)
     if gains_N is None or compared_N is None:
         return p.join(
             p.element("h3", "Hardest tokens"),
@@ -231,27 +230,27 @@ def loss_section(lens: Lens) -> Html:
             f", and above 0 for {100 * better:.0f} % of the tokens. One text says little of others.",
             LEAK if lens.design.causality == "after_first_segment" else "",
         ),
-        _unit_table(lens, gains_N),
+        _unit_table(lens, gains_N, compared_N),
         p.pair(
             p.join(
                 p.element("h3", "Where the mixture gains most"),
-                _token_table(lens, np.argsort(-np.nan_to_num(compared_N, nan=-np.inf), kind="stable")),
+                _token_table(lens, compared_N),
             ),
             p.join(
                 p.element("h3", "Where it loses most"),
-                _token_table(lens, np.argsort(np.nan_to_num(compared_N, nan=np.inf), kind="stable")),
+                _token_table(lens, -compared_N),
             ),
         ),
         p.folded("Hardest tokens", hardest),
     )
 
 
-def _token_table(lens: Lens, order: NDArray[np.int64]) -> Html:
-    """The first tokens of an order, with the text before each and their losses."""
+def _token_table(lens: Lens, key_N: Floats) -> Html:
+    """The tokens of the largest keys, those without one left out, with the text before each and losses."""
     reading, dense_N, gains_N = lens.reading, lens.dense_losses_N, lens.gains_N
     head = ["token", "loss", *(["dense", "gain"] if gains_N is not None else [])]
     rows = []
-    for i in order[: min(LISTED, np.isfinite(reading.losses_N).sum())]:
+    for i in np.argsort(-key_N, kind="stable")[: min(LISTED, np.isfinite(key_N).sum())]:  # NaN last
         before = "".join(reading.pieces[max(0, i - BEFORE) : i])[-BEFORE:]
         token = p.element("a", _one_line(_shown(lens, i)), href=f"#t{i}", class_="found")
         more = [] if dense_N is None or gains_N is None else [f"{dense_N[i]:.2f}", _signed(gains_N[i], 2)]
@@ -260,17 +259,17 @@ def _token_table(lens: Lens, order: NDArray[np.int64]) -> Html:
     return p.table(head, rows)
 
 
-def _unit_table(lens: Lens, gains_N: Floats) -> Html:
-    """Mean losses of each segment or context; nothing where units are tokens."""
+def _unit_table(lens: Lens, gains_N: Floats, compared_N: Floats) -> Html:
+    """Mean losses of what each segment or context predicts; nothing where units are tokens."""
     if lens.unit == "token":
         return p.join()
     rows = []
     for unit, tokens in enumerate(lens.reading.tokens_of_units):
-        gains = gains_N[tokens]
-        if not np.isfinite(gains).any():
-            continue
-        loss, gain = np.nanmean(lens.reading.losses_N[tokens]), np.nanmean(gains)
-        span = f"{lens.unit} {unit}, tokens {tokens[0]}–{tokens[-1]}"
+        predicted = tokens + 1  # a context's last token is in no unit
+        loss, gain = lens.reading.losses_N[predicted].mean(), gains_N[predicted].mean()
+        compares = np.isfinite(compared_N[predicted]).all()
+        span = f"{lens.unit} {unit}, predicts tokens {predicted[0]}–{predicted[-1]}"
+        span += "" if compares else ", left out of the average"
         rows.append([span, f"{loss:.3f}", f"{loss + gain:.3f}", _signed(float(gain))])
     shown = p.table([lens.unit, "loss", "dense", "gain"], rows)
     return shown if len(rows) <= LISTED else p.folded(f"All {len(rows)} {lens.unit}s", shown)
@@ -283,7 +282,7 @@ def domains_section(lens: Lens) -> Html:
         return p.join(
             p.paragraph(
                 "The routing of each domain has not been measured for this run. ",
-                p.code(f"loriini analyze {lens.name} --documents PATH…"),
+                p.code("loriini analyze RUN --documents PATH…"),
                 " measures it; then make this page again.",
             ),
             p.figure(plots.shares_by_domain(shares_LE[:, None], ["this text"]), _caption(lens, "the text")),

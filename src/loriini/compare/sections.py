@@ -91,8 +91,8 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
         p.table(header, rows),
         p.note(
             f"Mean over the last tenth of {amounts[0]} tokens, {amounts[1]} FLOPs and {amounts[2]}, which "
-            f"all spent; nats a token. Differences are from {results['baseline']}, paired by seed, with half "
-            "of the 95 % interval over seeds. Where a budget ends before a training did, its learning rate "
+            f"all spent; nats a token. Differences are from {results['baseline']}, paired by seed, with the "
+            "95 % interval over seeds. Where a budget ends before a training did, its learning rate "
             "had not yet come down. Variants whose training sees later tokens are left out, as are "
             "those whose loss counts other tokens than the baseline's. ",
             first_segments(compared),

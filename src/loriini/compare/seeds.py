@@ -43,7 +43,8 @@ def over_seeds(values: Sequence[float]) -> Estimate:
 def geometric(values: Sequence[float]) -> Estimate:
     """The geometric mean of perplexities, with the t interval of their logarithms."""
     found = over_seeds([math.log(value) for value in values])
-    return Estimate(*(None if x is None else math.exp(x) for x in (found.mean, found.low, found.high)))  # type: ignore[arg-type]
+    bounds = (None if x is None else math.exp(clamped(x)) for x in (found.low, found.high))
+    return Estimate(math.exp(found.mean), *bounds)
 
 
 def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
@@ -53,8 +54,13 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
     (initialisation and order of the batches), not the choice of held-out text.
     """
     found = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
-    low, high = (math.nan if x is None else math.expm1(x) for x in (found.low, found.high))
-    return Difference(math.expm1(found.mean), low, high)
+    low, high = (math.nan if x is None else math.expm1(clamped(x)) for x in (found.low, found.high))
+    return Difference(math.expm1(clamped(found.mean)), low, high)
+
+
+def clamped(logarithm: float) -> float:
+    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few seeds is wide."""
+    return min(max(logarithm, -30.0), 700.0)
 
 
 def mean_losses(by_seed: Mapping[int, InstanceLosses], seeds: Sequence[int]) -> dict[str, Any]:
