@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from loriini.corpus.documents import write_documents
@@ -126,8 +128,24 @@ def test_special_tokens_come_from_the_configuration_beside(tmp_path: Path, token
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     fast = read_tokenizer(tmp_path)
-    assert (fast.eos_token, fast.bos_token) == ("<stop>", None)
+    assert (fast.eos_token, fast.bos_token) == ("<stop>", "<stop>")
     assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
+
+
+def test_nothing_is_added_to_a_text_as_in_training(tmp_path: Path, tokenizer: Artifact) -> None:
+    """A template that puts a BOS token before a text: models are trained without one."""
+    library = Tokenizer.from_file(str(tokenizer.path("tokenizer.json")))
+    library.add_special_tokens(["<s>"])
+    start = ("<s>", library.token_to_id("<s>"))
+    library.post_processor = TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[start])
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "<s>"}')
+    fast = read_tokenizer(tmp_path)
+    fast.save_pretrained(tmp_path / "saved")
+    again = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert fast(TEXTS[0]).input_ids == open_tokenizer(tokenizer)(TEXTS[0]).input_ids
+    assert again(TEXTS[0]).input_ids == fast(TEXTS[0]).input_ids
+    assert again.bos_token == "<|endoftext|>"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +175,7 @@ def test_sentencepiece_gives_the_models_own_ids(tmp_path: Path, model_type: str,
     fast = open_tokenizer(write_tokenizer(tmp_path / "tokenizer", str(path), None))
     texts = [*TEXTS, "unseen words: ß\u200b", "Hello<sep>world", "<sep><sep> a", "a <se x", "a    b  c"]
     assert fast(texts, add_special_tokens=False).input_ids == model.encode(texts)
-    assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 1, len(model))
+    assert (fast.eos_token_id, fast.bos_token_id, len(fast)) == (2, 2, len(model))
     assert fast.decode(model.encode("Hello world x")) == "Hello world x"
 
 

@@ -58,7 +58,7 @@ def test_it_loads_where_loriini_is_not_imported_and_is_saved_the_same(folder: Pa
 def test_one_line_says_what_to_install(folder: Path) -> None:
     done = load_in_a_new_process(HIDE + LOAD, folder, folder.parent / "unwritten")
     assert done.returncode == 1
-    reason = "ImportError: this model needs the package loriini; install it with: pip install loriini"
+    reason = "ImportError: this model needs the package loriini, which wrote it; install that first"
     assert done.stderr.splitlines()[-1] == reason
 
 

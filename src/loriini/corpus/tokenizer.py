@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EOS = "<|endoftext|>"
 EOS_NAMES = (EOS, "</s>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
-ROLES = ("eos_token", "bos_token", "pad_token", "unk_token")
+ROLES = ("eos_token", "pad_token", "unk_token")
 SMALLEST_BPE = 257  # the 256 bytes and EOS
 LARGEST_BPE = 1 << 20  # the library reserves memory for it
 CONFIG = "tokenizer_config.json"
@@ -92,7 +92,7 @@ def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast"
     with environment_variables(ONE_THREAD):
         tokenizer.train_from_iterator(texts, trainer)
     tokenizer.pre_tokenizer = byte_level
-    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS, "pad_token": EOS})
+    return _wrap(tokenizer, {"eos_token": EOS, "pad_token": EOS})
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
@@ -168,7 +168,9 @@ def _id_limit(tokenizer: "PreTrainedTokenizerFast") -> int:
 def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":
     """Wrap a tokenizer in transformers' class; `roles` such as "eos_token" name its special tokens.
 
-    Without an EOS token among them, one with a usual name is taken; InputError when there is none.
+    Without an EOS token among them, one with a usual name is taken; InputError when there is none. As in
+    training, where EOS alone stands between documents, it is also the BOS token, and nothing is added to a
+    text.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -179,6 +181,9 @@ def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenize
         if not known:
             raise InputError("the tokenizer has no EOS token; name one in its tokenizer_config.json")
         special["eos_token"] = known[0]
+    special["bos_token"] = special["eos_token"]
+    if tokenizer.num_special_tokens_to_add(is_pair=False):
+        tokenizer.post_processor = None
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
@@ -200,7 +205,7 @@ def _from_gpt2(vocabulary: Path, merges: Path) -> "PreTrainedTokenizerFast":
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([EOS])
-    return _wrap(tokenizer, {"eos_token": EOS, "bos_token": EOS})
+    return _wrap(tokenizer, {"eos_token": EOS})
 
 
 def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
@@ -245,7 +250,7 @@ def _from_sentencepiece(path: Path) -> "PreTrainedTokenizerFast":
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(content=" ", left=1)])
     tokenizer.add_special_tokens([piece.piece for piece in proto.pieces if piece.type == CONTROL])
-    roles = {"eos_token": settings.eos_id, "bos_token": settings.bos_id, "unk_token": settings.unk_id}
+    roles = {"eos_token": settings.eos_id, "unk_token": settings.unk_id}
     return _wrap(tokenizer, {role: pieces[i][0] for role, i in roles.items() if i >= 0})
 
 

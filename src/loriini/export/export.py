@@ -16,6 +16,7 @@ from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
 from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
 from loriini.export.converting import Decision, convert, decide
+from loriini.export.earlier import add_earlier_settings
 from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_a_llama
@@ -123,6 +124,8 @@ def export_model(
             (folder / CARD).write_text(card, encoding="utf-8")
         else:
             save_model_folder(exported, tokenizer, card, folder)
+            if exported is not model:
+                add_earlier_settings(folder)
         write_json(
             folder / SETTINGS, {**asdict(settings), "source": source, "max_logit_difference": difference}
         )

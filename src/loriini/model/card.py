@@ -104,7 +104,7 @@ def model_card(
 def _how_to_load(exported: Exported | None) -> str:
     if exported and exported.gguf:
         return f'```sh\nllama-completion -m {exported.gguf} -p "Once upon" -no-cnv\n```'
-    install, option = ("", "") if exported else ("# pip install loriini\n", ", trust_remote_code=True")
+    install, option = ("", "") if exported else ("# needs the package loriini\n", ", trust_remote_code=True")
     return f"""```python
 {install}from transformers import AutoModelForCausalLM, AutoTokenizer
 

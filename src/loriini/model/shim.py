@@ -20,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "loriini":
         raise
-    raise ImportError("this model needs the package loriini; install it with: pip install loriini") from None
+    raise ImportError("this model needs the package loriini, which wrote it; install that first") from None
 '''
 
 
