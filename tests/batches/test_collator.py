@@ -26,6 +26,14 @@ def test_a_batch_is_padded_and_prompts_are_no_targets() -> None:
     assert labels.tolist() == [[5, 6, 7, 8], [9, 10, -100, -100], [3, 4, 5, -100]]
 
 
+def test_padding_of_an_example_is_cut_off() -> None:
+    example = {"input_ids": [5, 6, 7, 0, 0], "attention_mask": [1, 1, 1, 0, 0], "prompt_lengths": 2}
+    batch = PromptCollator(pad_token_id=0)([example, {"input_ids": [5, 6, 7, 8], "prompt_lengths": 1}])
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 0], [5, 6, 7, 8]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert batch["labels"].tolist() == [[-100, -100, 7, -100], [-100, 6, 7, 8]]
+
+
 def test_ids_of_any_integer_type_are_taken() -> None:
     ids = np.array([5, 6, 7, 8], np.int32)
     batch = PromptCollator(pad_token_id=2)([{"input_ids": ids, "prompt_lengths": 3}])
@@ -82,6 +90,10 @@ def test_training_routes_by_the_prompt_whatever_the_answer(name: str) -> None:
             "has 2 input_ids, 2 labels and 3 in its completion_mask",
         ),
         ({"input_ids": [1, 2], "labels": [-100]}, "has 2 input_ids, 1 labels"),
+        (
+            {"input_ids": [0, 1, 2], "attention_mask": [0, 1, 1], "prompt_lengths": 1},
+            "3 tokens has an attention_mask of 3 that is not ones and then zeros",
+        ),
     ],
 )
 def test_an_example_without_a_prompt_is_refused(example: dict[str, object], reason: str) -> None:

@@ -131,10 +131,10 @@ def test_files_of_the_same_name_in_several_folders(corpus: Corpus, tmp_path: Pat
 def test_too_many_domains_are_refused(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("loriini.corpus.tokens.DOMAIN_LIMIT", 1)
+    monkeypatch.setattr("loriini.corpus.documents.DOMAIN_LIMIT", 1)
     table = pyarrow.table({"input_ids": [[1, 2], [3, 4]], "domain": ["a", "b"]})
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
-    with pytest.raises(InputError, match="2 domains"):
+    with pytest.raises(InputError, match="more than 1 domains"):
         import_corpus(tmp_path / "back", tmp_path / "set.parquet", str(corpus.tokenizer), 1)
 
 

@@ -9,7 +9,8 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
-from loriini.sources.streams import DocumentStream
+from loriini.sources.options import ReadOptions
+from loriini.sources.streams import DocumentStream, open_streams
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -113,6 +114,30 @@ def test_nothing_left_is_wrong_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document"):
         write_documents(tmp_path / "documents", lambda _: [], {})
     assert not (tmp_path / "documents").exists()
+
+
+def test_too_many_domains_are_refused_before_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.corpus.documents.DOMAIN_LIMIT", 2)
+    made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
+    streams = [DocumentStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
+    for sources in (lambda _: made, streams):
+        with pytest.raises(InputError, match="more than 2 domains; give a coarser --domain-field"):
+            write_documents(tmp_path / "documents", sources, {})
+        assert not (tmp_path / "documents").exists()
+    write_documents(tmp_path / "documents", lambda _: made[:4], {"other": 1})
+
+
+def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {i}"}}\n' for i in range(300)))
+    options = ReadOptions(min_characters=7)
+    streams, _ = open_streams([f"{tmp_path}/a.jsonl:0.1"], options)
+    built = write_documents(tmp_path / "documents", streams, {})
+    skipped = built.counts["skipped"]
+    assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
+    listed = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
+    assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,24 @@ def test_files_named_heldout_among_others_are_warned_of(
         assert ("a.heldout.jsonl: among the documents, so a model" in capsys.readouterr().err) == warned
 
 
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("train-00000-of-1.jsonl", "test-00000-of-1.jsonl"), ("train/data.jsonl", "validation/data.jsonl")],
+)
+def test_other_splits_of_a_data_set_are_warned_of(
+    train: str, test: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = "".join(json.dumps({"text": d.text}) + "\n" for d in topics.documents())
+    for name in (train, test):
+        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "set" / name).write_text(records)
+    for given, warned in (("set", True), (f"set/{train}", False), (f"set/{test}", False)):
+        documents = (str(tmp_path / given),)
+        settings = replace(topics.SETTINGS, documents=documents, order="random")
+        prepare.prepare(tmp_path / f"corpus-{len(given)}", settings)
+        assert (f"{test}: among the documents, so a model" in capsys.readouterr().err) == warned
+
+
 def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "topics.jsonl"
     records = [{"body": d.text, "topic": d.domain} for d in topics.documents()]
@@ -188,6 +206,8 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "warning" not in capsys.readouterr().err
     with pytest.raises(InputError, match=r"other settings \(domain_field\)"):
         prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
+    assert "topik" not in capsys.readouterr().err  # a stored corpus's files are not opened for it
+    prepare.prepare(tmp_path / "by topik", replace(settings, domain_field="topik"))
     assert capsys.readouterr().err.startswith("warning: the domain field 'topik' is in none of the first")
     with pytest.raises(InputError, match="no such file"):
         prepare.prepare(tmp_path / "other", replace(settings, documents=(str(tmp_path / "absent"),)))

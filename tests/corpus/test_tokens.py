@@ -8,7 +8,6 @@ from loriini.corpus.documents import write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokenizer import open_tokenizer, write_tokenizer
 from loriini.corpus.tokens import open_tokens, write_tokens
-from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 
@@ -59,11 +58,3 @@ def test_batches_do_not_change_the_bytes(
     large = write_tokens(tmp_path / "large", documents, tokenizer)
     assert small.files == large.files
     assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
-
-
-def test_more_domains_than_an_index_holds(
-    tmp_path: Path, documents: Artifact, tokenizer: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loriini.corpus.tokens.DOMAIN_LIMIT", 1)
-    with pytest.raises(InputError, match="2 domains, and there can be 1"):
-        write_tokens(tmp_path / "tokens", documents, tokenizer)

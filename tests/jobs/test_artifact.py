@@ -124,7 +124,8 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path: Path) -> None:
 def test_an_unreadable_manifest_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(
-        InputError, match=r"manifest\.json: not a readable manifest .*; move or remove the folder"
+        InputError,
+        match=r"manifest\.json: not a readable manifest of ours .*; choose another",
     ):
         load_artifact(tmp_path)
 

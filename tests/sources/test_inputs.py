@@ -172,6 +172,43 @@ def test_a_pattern_stands_for_the_files_that_match(tmp_path: Path) -> None:
         input_files([f"{tmp_path}/x*.json"])
 
 
+def test_a_file_in_folders_that_match_is_read_once(tmp_path: Path) -> None:
+    for name in ("a.txt", "x/b.txt", "x/y/c.txt", "xy/d.txt"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text("x")
+    assert input_files([f"{tmp_path}/data/**"]) == input_files([f"{tmp_path}/data/"])
+    assert [file.name for file in input_files([f"{tmp_path}/data/**/*"])] == [
+        "a.txt",
+        "b.txt",
+        "y/c.txt",
+        "d.txt",
+    ]
+    system = fsspec.filesystem("memory")
+    system.pipe({"/data/x/b.txt": b"x", "/data/x/y/c.txt": b"x", "/data/a.txt": b"x"})
+    try:
+        found = [file.path for file in input_files(["memory://data/**"])]
+        assert found == [f"memory:///data/{name}" for name in ("a.txt", "x/b.txt", "x/y/c.txt")]
+    finally:
+        system.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        (("manifest.json", "instances/manifest.json"), "a prepared corpus"),
+        (("run.json", "metrics.jsonl"), "the folder of a run"),
+        (("config.json", "model.safetensors"), "the folder of a model"),
+    ],
+)
+def test_a_folder_of_our_own_is_no_text(names: tuple[str, ...], what: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text("{}")
+    for given in ("out", "o*"):
+        with pytest.raises(InputError, match=f"/out: {what}, not documents; give the"):
+            input_files([f"{tmp_path}/{given}"])
+
+
 def test_a_remote_pattern_may_match_folders() -> None:
     system = fsspec.filesystem("memory")
     system.pipe({"/bucket/b1/a.txt": b"x", "/bucket/b2.txt": b"x", "/bucket/c.txt": b"x"})
@@ -244,7 +281,7 @@ def test_a_corpus_inside_its_input_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [False, True])
-@pytest.mark.parametrize("pattern", ["corpora/*", "c*", "[c]orpora/o?t"])
+@pytest.mark.parametrize("pattern", ["corpora/*", "c*", "[c]orpora/o?t", "**/*.jsonl", "corpora/**"])
 def test_a_pattern_that_matches_the_corpus_is_refused(made: bool, pattern: str, tmp_path: Path) -> None:
     """Before the corpus exists, too: else the same command would end otherwise the second time."""
     (tmp_path / "corpora").mkdir()

@@ -62,3 +62,11 @@ def test_samples_have_their_share_and_are_nested(tmp_path: Path) -> None:
         assert {d.reason for d in dropped} == {f"not in the sample of {weight}"}
         assert len(samples[weight]) == pytest.approx(2000 * weight, rel=0.2)
     assert set(samples[0.1]) < set(samples[0.2])
+
+
+def test_ids_that_begin_again_in_every_file_are_sampled_apart(tmp_path: Path) -> None:
+    for n in range(100):
+        (tmp_path / f"{n}.jsonl").write_bytes(lines(*({"id": i, "text": f"{n}-{i}"} for i in range(10))))
+    taken = texts(f"{tmp_path}:0.3")
+    assert len(taken) == pytest.approx(300, rel=0.2)
+    assert len({text.split("-")[1] for text in taken}) == 10

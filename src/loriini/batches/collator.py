@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 IGNORED = -100
+PER_TOKEN = ("input_ids", "labels", "completion_mask")
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class PromptCollator:
 
     An example holds `input_ids`, prompt first, and its prompt's length as `prompt_lengths`, as the zeros of a
     `completion_mask`, or as the labels of -100 that TRL gives a prompt. After the prompt, the loss counts the
-    tokens that `completion_mask` and `labels` count, all if there are neither. Other fields are left out.
+    tokens that `completion_mask` and `labels` count, all if there are neither. What an `attention_mask`
+    leaves out at the end, as padding, is cut off. Other fields are left out.
     """
 
     pad_token_id: int
@@ -36,6 +38,7 @@ class PromptCollator:
 
         All are int64. ValueError for an example without a prompt, or with fields of different lengths.
         """
+        examples = [without_padding(example) for example in examples]
         ids = [torch.as_tensor(example["input_ids"], dtype=torch.long) for example in examples]
         lengths_B = torch.tensor([prompt_length(example) for example in examples])
         labels = [targets_of(example, self.train_on_prompt) for example in examples]
@@ -47,6 +50,24 @@ class PromptCollator:
             "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
             "prompt_lengths": lengths_B,
         }
+
+
+def without_padding(example: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An example without the padding at its end that its `attention_mask` tells.
+
+    ValueError for a mask that leaves out anything else.
+    """
+    if "attention_mask" not in example:
+        return example
+    mask_L = torch.as_tensor(example["attention_mask"]).bool()
+    length = int(mask_L.sum())
+    if len(mask_L) != len(example["input_ids"]) or mask_L[length:].any():
+        raise ValueError(
+            f"an example of {len(example['input_ids'])} tokens has an attention_mask of {len(mask_L)} that "
+            "is not ones and then zeros; pad it on the right"
+        )
+    cut = {name: example[name][:length] for name in PER_TOKEN if name in example}
+    return {**example, **cut}
 
 
 def prompt_length(example: Mapping[str, Any]) -> int:

@@ -1,6 +1,5 @@
 """Corpora from tokens of other programs: Megatron's indexed data sets and Hugging Face data sets."""
 
-import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
+from loriini.corpus.documents import limit_domains
 from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
 from loriini.corpus.settings import PrepareSettings
@@ -25,7 +25,7 @@ from loriini.corpus.tokenizer import (
     same_vocabulary,
     write_tokenizer,
 )
-from loriini.corpus.tokens import TOKEN_FILE, check_domains, id_dtype, write_document_arrays
+from loriini.corpus.tokens import TOKEN_FILE, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
 from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
@@ -34,12 +34,10 @@ from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
 from loriini.sources.columns import open_columns
 from loriini.sources.records import TOO_LONG, BadRecord
+from loriini.sources.split import SPLIT
 
 TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
 """Consecutive documents: their tokens (T,), lengths (N,) and domains."""
-
-SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
-"""The split of a data set's file, a part of its path, as the Hub names them."""
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -170,7 +168,7 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
             lengths.extend(lengths_N.tolist())
             sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
             indices = [names.setdefault(name, len(names)) for name in named]
-            check_domains(len(names), files.source)
+            limit_domains(len(names), files.source)
             domains.extend(indices)
             advance(len(lengths_N))
     if not sum(lengths):

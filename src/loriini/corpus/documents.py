@@ -25,6 +25,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from loriini.corpus.distinct import first_of_text, id_hashes, new_name, occurrences, text_hashes
+from loriini.errors import InputError
 from loriini.jobs.artifact import (
     Artifact,
     build_artifact,
@@ -47,10 +48,13 @@ from loriini.progress import Advance
 from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
+from loriini.sources.options import NOT_SAMPLED
 from loriini.sources.streams import DocumentStream, ReadDocuments, number_lines
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
+DOMAIN_LIMIT = 1 << 16
+"""A domain's index has 16 bits."""
 SHARD_CHARACTERS = 1 << 25
 """A shard ends with the document that reaches this size."""
 PROGRESS_EVERY = 256
@@ -161,6 +165,7 @@ def _write(
         for i, shard in enumerate(shards)
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
+    limit_domains(len(_total(kept, "domains")), first_few([str(path) for path in inputs or [folder]]))
     filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
@@ -179,13 +184,14 @@ def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
 
 def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) -> dict[str, Any]:
     """Write a stream as chunks of about `characters`, and the lengths and hashes of its documents."""
-    documents, flaws = [], 0
+    documents, flaws, domains = [], 0, set[str]()
     with open(folder / DROPPED, "w", encoding="utf-8") as file_of_dropped:
 
         def write(dropped: Dropped) -> None:
             nonlocal flaws
             flaws += dropped.is_flaw
-            _write_dropped(file_of_dropped, dropped)
+            if not dropped.reason.startswith(NOT_SAMPLED):  # a line for each would outgrow a small sample
+                _write_dropped(file_of_dropped, dropped)
 
         drop, skipped = count_dropped(write)
         for i, batch in enumerate(document_batches(read(drop), characters)):
@@ -198,6 +204,8 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
             arrays = {"texts_D2": texts_D2, "ids_D": ids_D, "lengths_D": lengths_D}
             np.savez(folder / f"{i:05d}.npz", allow_pickle=False, **arrays)
             documents.append(len(batch))
+            domains.update(document.domain for document in batch)
+            limit_domains(len(domains), batch[-1].id)
             advance(len(batch))
     return {"skipped": skipped, "flaws": flaws, "documents": documents}
 
@@ -310,6 +318,12 @@ def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]
         "skipped": _total(read, "skipped"),
         "shards": [size for counts in kept if (size := counts["tally"].get("kept", 0))],
     }
+
+
+def limit_domains(count: int, where: object) -> None:
+    """InputError for more domains than 16 bits can number."""
+    if count > DOMAIN_LIMIT:
+        raise InputError(f"{where}: more than {DOMAIN_LIMIT:,} domains; give a coarser --domain-field")
 
 
 def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:

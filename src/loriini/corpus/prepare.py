@@ -5,7 +5,6 @@ stage that is finished is not run again, nor are the finished tasks of one that 
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,7 +38,7 @@ from loriini.progress import warn
 from loriini.sources import Fields, ReadOptions
 from loriini.sources.inputs import check_inputs
 from loriini.sources.read import warn_of_absent_fields
-from loriini.sources.split import HELDOUT_MARK
+from loriini.sources.split import heldout_files
 from loriini.sources.streams import DocumentStream, ReadDocuments, open_streams
 
 
@@ -71,7 +70,8 @@ def prepare(out: Path, settings: PrepareSettings) -> Corpus:
         min_characters=settings.min_characters,
         max_document_characters=settings.max_document_characters,
     )
-    warn_of_absent_fields(settings.documents, options.fields)
+    if not (out / STAGES[0].name / MANIFEST).exists():
+        warn_of_absent_fields(settings.documents, options.fields)
     streams, identity = open_streams(settings.documents, options)
     _warn_of_heldout(identity)
     return _make(out, streams, identity, settings)
@@ -97,10 +97,8 @@ def prepare_documents(
 
 
 def _warn_of_heldout(paths: Iterable[str]) -> None:
-    """Warn where files of a held-out side are read with others, as from a folder that holds both."""
-    files = list(paths)
-    held = [path for path in files if HELDOUT_MARK in os.path.basename(path)]
-    if 0 < len(held) < len(files):
+    """Warn where files of a held-out side are read with others, as from a folder that holds all splits."""
+    if held := heldout_files(list(paths)):
         warn(
             f"{first_few(held)}: among the documents, so a model of this corpus is trained on them; to hold "
             "them out, give the other files by name or pattern"

@@ -19,16 +19,12 @@ from loriini.corpus.cached_tokenizer import CachedTokenizer
 from loriini.corpus.documents import document_batches
 from loriini.corpus.stored import Slice, slice_documents, slices
 from loriini.corpus.tokenizer import ONE_THREAD
-from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, parts_folder
 from loriini.jobs.processes import environment_variables
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
 BATCH_CHARACTERS = 1 << 20
-DOMAIN_LIMIT = 1 << 16
-"""A domain's index has 16 bits."""
-
 TOKEN_FILE = "tokens.bin"
 PER_DOCUMENT = ("lengths.npy", "domains.npy", "bytes.npy")
 """Arrays with a value per document that a task writes; the stage stores offsets instead of lengths."""
@@ -113,17 +109,8 @@ def id_dtype(tokenizer: Artifact) -> np.dtype[Any]:
     return np.dtype("<u2" if tokenizer.counts["vocab_size"] < 1 << 16 else "<u4")
 
 
-def check_domains(count: int, where: Path) -> None:
-    """InputError for more domains than 16 bits can number."""
-    if count > DOMAIN_LIMIT:
-        raise InputError(
-            f"{where}: {count:,} domains, and there can be {DOMAIN_LIMIT:,}; give a coarser domain field"
-        )
-
-
 def _write(documents: Artifact, tokenizer: Artifact, execute: Executor, folder: Path) -> dict[str, Any]:
     names = sorted(documents.counts["domains"])
-    check_domains(len(names), documents.folder)
     tasks = [
         Task(f"tokens-{i:05d}", partial(_tokenize_slice, documents, part, tokenizer, names), len(part))
         for i, part in enumerate(slices(documents))

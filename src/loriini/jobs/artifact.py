@@ -209,8 +209,8 @@ def _not_finite(word: str) -> float:
 
 def _unreadable(path: Path, reason: object) -> InputError:
     return InputError(
-        f"{path}: not a readable manifest ({reason}); move or remove the folder {path.parent}, and make it "
-        "again"
+        f"{path}: not a readable manifest of ours ({reason}); choose another folder, or remove this one if "
+        "it is a damaged corpus, and make it again"
     )
 
 

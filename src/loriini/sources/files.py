@@ -6,6 +6,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,8 +61,9 @@ def machine_failed(path: str, error: object, what: str = "disk and memory") -> I
 def matching_paths(path: str | Path) -> list[str]:
     """The files and folders that match a pattern, sorted; `path` alone when it exists by this name.
 
-    `**` matches folders at any depth. A broken link among them is listed, so that reading reports it. In a
-    URL only `*` makes a pattern. Raises InputError when nothing matches.
+    `**` matches folders at any depth; what lies in a folder that matches is not listed beside it. A broken
+    link among them is listed, so that reading reports it. In a URL only `*` makes a pattern. Raises
+    InputError when nothing matches.
     """
     if not is_remote(path):
         path = local_path(path)
@@ -69,15 +71,27 @@ def matching_paths(path: str | Path) -> list[str]:
         if not found:
             what = "no file matches the pattern" if glob.has_magic(path) else "no such file or folder"
             raise InputError(f"{path}: {what}; check the path")
-        return found
+        return _outermost({match: os.path.isdir(match) for match in found})
     system, name = _file_system(str(path))
     if "*" not in name:
         return [str(path)]
     with _remote_errors(path):
-        found = system.glob(name)
-    if not found:
+        infos = system.glob(name, detail=True)
+    if not infos:
         raise InputError(f"{path}: no file here; check the address")
-    return sorted(system.unstrip_protocol(file) for file in found)
+    return _outermost(
+        {system.unstrip_protocol(match): info["type"] == "directory" for match, info in infos.items()}
+    )
+
+
+def _outermost(is_folder: Mapping[str, bool]) -> list[str]:
+    """Paths in sorted order without those below a folder among them, which would be read twice."""
+    folders = {path.rstrip("/") for path, folder in is_folder.items() if folder}
+    return [
+        path
+        for path in sorted(is_folder)
+        if folders.isdisjoint(accumulate(path.rstrip("/").split("/")[:-1], "{}/{}".format))
+    ]
 
 
 def files_at(path: str | Path) -> list[str] | None:

@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import json
 from collections.abc import Callable
 from itertools import islice
 
@@ -58,6 +59,10 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     fix = None if in_folder else "file"
     with open_stream(path) as stream:
         content = stream.read(MAX_RECORD_BYTES + 1)
+    if _is_json_array(content, fields):
+        detail = "it would be one document of plain text"
+        lines = "file: write each record in a line, as jq -c '.[]' does, and let its name end in .jsonl"
+        raise BadRecord("a JSON array of records", detail, fix=lines)
     if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"
         raise BadRecord("JSON lines under another name", detail, fix="file's name: let it end in .jsonl")
@@ -72,6 +77,17 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
     if not text.strip():
         raise BadRecord("empty text", fix=fix)
     yield 0, {fields.text: text}
+
+
+def _is_json_array(content: bytes, fields: Fields) -> bool:
+    """Whether it is a JSON array that begins with an object with the text field."""
+    if content.lstrip()[:1] != b"[":
+        return False
+    try:
+        first = next(iter(json.loads(content)), None)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and fields.of(first)[0] is not None
 
 
 def _is_json_lines(content: bytes, fields: Fields) -> bool:

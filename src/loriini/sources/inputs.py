@@ -39,6 +39,13 @@ State = dict[str, Any]
 DATA_SET_METADATA = ("dataset_info.json", "dataset_dict.json", "state.json")
 """Files that the datasets library writes beside the Arrow files of a saved data set."""
 
+OWN_FOLDERS = {
+    "a prepared corpus": ("manifest.json", "instances/manifest.json"),
+    "the folder of a run": ("run.json", "metrics.jsonl"),
+    "the folder of a model": ("config.json", "*.safetensors"),
+}
+"""What tells a folder that is no text, by what it is."""
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -126,15 +133,17 @@ def absolute_input(text: str | Path) -> str:
 def check_inputs(inputs: Sequence[str], out: Path, stages: Collection[str]) -> None:
     """InputError for an input that contains the corpus `out`, or lies in one of its `stages`.
 
-    It would be read the next time. A pattern is also refused when `out` would match as soon as it exists.
+    It would be read the next time. A pattern is also refused when `out`, or a file in it, would match as soon
+    as it exists.
     """
     out = Path(os.path.realpath(out))
     for path in (parse_input(given).path for given in inputs):
         path = saved_folder(path) or path
         if not _is_local(path):
             continue
+        pattern, deep, _ = os.path.abspath(path).partition("**")
         will_match = not os.path.exists(path) and any(
-            folder.match(os.path.abspath(path)) for folder in (out, *out.parents)
+            folder.match(pattern.rstrip("/") if deep else pattern) for folder in (out, *out.parents)
         )
         for match in map(Path, matching_paths(path)):
             found = Path(os.path.realpath(match))
@@ -223,6 +232,7 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
         name = os.path.basename(spec.path.removeprefix(PREFIX).split(":")[0].rstrip("/"))
         whole = InputFile(spec.path, name, spec.name or name, spec.weight, revision=commit)
         return [replace(whole, name=f"{name}-{i}", shard=(i, count)) for i in range(count)]
+    refuse_own_folder(spec.path)
     paths = files_at(spec.path)
     if paths is None:
         name = as_utf8(os.path.basename(without_query(spec.path).rstrip("/")))
@@ -233,6 +243,13 @@ def _files_of(spec: InputSpec) -> list[InputFile]:
     if any(suffixes(path)[0] == ".arrow" for path in paths):
         paths = [path for path in paths if os.path.basename(path) not in DATA_SET_METADATA]
     return [_file_in_folder(spec, path) for path in paths]
+
+
+def refuse_own_folder(path: str) -> None:
+    """InputError for a folder that a command wrote, whose files would be read as documents."""
+    for what, signs in OWN_FOLDERS.items():
+        if not is_remote(path) and all(glob.glob(os.path.join(glob.escape(path), sign)) for sign in signs):
+            raise InputError(f"{path}: {what}, not documents; give the files or folders of the text itself")
 
 
 def _file_in_folder(spec: InputSpec, path: str) -> InputFile:

@@ -12,6 +12,8 @@ from loriini.sources.sampling import hash_fraction
 
 OnError = Literal["stop", "skip"]
 ON_ERROR = get_args(OnError)
+NOT_SAMPLED = "not in the sample of "
+"""How the reason begins for which documents outside a sample are counted."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,21 @@ class ReadOptions:
             raise InputError(f"{where}: {' '.join(str(bad).split())}; {remedy}")
         self.on_drop(Dropped(None, where, bad.reason, bad.detail, bool(bad.fix)))
 
-    def selected(self, document: Document, where: str, weight: float = 1.0) -> Iterator[Document]:
-        """Yield the document unless its length or the sample of a share `weight` excludes it."""
+    def selected(
+        self, document: Document, where: str, weight: float = 1.0, file: str = ""
+    ) -> Iterator[Document]:
+        """Yield the document unless its length or the sample of a share `weight` excludes it.
+
+        The sample is drawn by the hash of the document's id and the name of its `file`, since ids often begin
+        again in every file.
+        """
         length = len(document.text)
         if length < self.min_characters:
             reason = f"fewer than {self.min_characters} characters"
         elif length > self.max_document_characters:
             reason = f"more than {self.max_document_characters} characters"
-        elif weight < 1 and hash_fraction(document.id) >= weight:
-            reason = f"not in the sample of {weight:g}"
+        elif weight < 1 and hash_fraction(f"{file}\0{document.id}") >= weight:
+            reason = f"{NOT_SAMPLED}{weight:g}"
         else:
             yield document
             return

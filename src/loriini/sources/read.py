@@ -93,7 +93,7 @@ def read_file(file: InputFile, options: ReadOptions) -> Iterator[Document]:
         except BadRecord as bad:
             options.report(bad, where)
         else:
-            yield from options.selected(document, where, file.weight)
+            yield from options.selected(document, where, file.weight, file.name)
 
 
 def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mapping[str, Any] | BadRecord]]:
@@ -113,6 +113,10 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
         if isinstance(error, (*DAMAGE, pyarrow.ArrowException, *NOT_READABLE)):
             pass
         elif is_remote(file.path):  # whatever the package that reaches it raises
+            if "range requests" in str(error):
+                raise InputError(
+                    f"{file.path}: its server sends no parts of files; download it, and give the file"
+                ) from None
             raise machine_failed(file.path, error, "the connection") from None
         elif not isinstance(error, OSError):
             raise

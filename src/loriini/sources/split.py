@@ -1,5 +1,7 @@
 """The user's documents as a training side and a held-out side, each within a budget of characters."""
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -18,6 +20,8 @@ from loriini.sources.sampling import hash_fraction
 TRAIN, HELDOUT = "train", "heldout"
 HELDOUT_MARK = f".{HELDOUT}."
 """In the name of a file that is held out."""
+SPLIT = re.compile(r"(?:^|[-_./])(train|validation|valid|val|dev|test|eval|heldout)(?=[-_./])")
+"""The split of a data set's file, a part of its path, as the Hub names them."""
 
 
 def split_documents(
@@ -113,6 +117,23 @@ class Side:
         return max(1, self.characters // len(self.domains))
 
 
+def heldout_files(paths: Sequence[str]) -> list[str]:
+    """Those among files of both sides that are held out by name: `*.heldout.*`, or of another split.
+
+    Splits are named by a file or its folder, and count where one of them is `train`. None where all files
+    would be held out.
+    """
+    named = {path: SPLIT.search("/".join(path.split("/")[-2:])) for path in paths}
+    splits = {path: match[1] for path, match in named.items() if match}
+    is_split = TRAIN in splits.values()
+    held = [
+        path
+        for path in paths
+        if HELDOUT_MARK in os.path.basename(path) or (is_split and splits.get(path, TRAIN) != TRAIN)
+    ]
+    return held if len(held) < len(paths) else []
+
+
 def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
     """The files behind a path; a folder's text files only where it has no records."""
     files = input_files([path])
@@ -125,4 +146,4 @@ def _files(path: str, on_drop: OnDrop) -> Iterator[InputFile]:
 
 
 def _is_marked(file: InputFile) -> bool:
-    return HELDOUT_MARK in file.name
+    return HELDOUT_MARK in os.path.basename(file.name)
