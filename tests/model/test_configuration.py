@@ -50,6 +50,12 @@ def held_by(config: LoriiniConfig) -> int:
         return sum(p.numel() for p in LoriiniForCausalLM(config).parameters())
 
 
+def test_a_misspelt_setting_is_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected setting num_expert; do you mean num_experts"):
+        LoriiniConfig(num_expert=4)
+    assert LoriiniConfig(rope_theta=500.0, torch_dtype="float32", something_else=1).something_else == 1
+
+
 @pytest.mark.parametrize(
     ("size", "experts", "billions"),
     [

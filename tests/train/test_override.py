@@ -69,6 +69,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--layers", "7"], "the nearest is --model.num_hidden_layers;"),
         (["--model.segment_length", "7"], "the nearest is --routing.segment_length;"),
         (["--steps.more", "7"], "--steps.more: no such setting; the nearest is --steps;"),
+        (["--lr", "7"], "--lr: no such setting; the nearest is --optimizer.learning_rate;"),
         (["--xyzzy", "7"], "--xyzzy: no such setting; `loriini train RECIPE --help` lists all"),
         (["--model", "7"], "--model 7: it has parts; set one of them"),
         (["--steps", "many"], "--steps many: it is not of type int"),

@@ -16,6 +16,7 @@ from matplotlib.ticker import (
     NullLocator,
     StrMethodFormatter,
 )
+from numpy.typing import NDArray
 
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
@@ -55,15 +56,12 @@ def learning_curves(cells: Mapping[str, Sequence[Mapping[str, Any]]], axis: str)
         if len(own) > 1:
             axes.fill_between(x, loss.min(0), loss.max(0), color=color, alpha=0.2, linewidth=0)
         shown.append(loss[:, math.ceil(INITIAL_SHARE * len(x)) :])
-    finite = np.concatenate([loss[np.isfinite(loss)] for loss in shown])
-    if len(finite):
-        margin = 0.05 * (finite.max() - finite.min()) + 0.005
-        axes.set_ylim(finite.min() - margin, finite.max() + margin)
+    limit_to(axes, shown)
     axes.set_title("training loss, nats a token")
     axes.set_xlabel(AXIS_TITLES[axis])
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -88,7 +86,7 @@ def differences(variants: Sequence[Mapping[str, Any]], baseline: str, places: Ma
     axes.grid(axis="y", visible=False)
     axes.plot([], [], "o-", color=INK, linewidth=2.5, label="over seeds")
     axes.plot([], [], "s-", color=INK, linewidth=1.0, label="over held-out text")
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -120,7 +118,7 @@ def loss_over_compute(designs: Sequence[Mapping[str, Any]]) -> Figure:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_title("held-out loss, nats a token")
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -149,7 +147,7 @@ def gain_over_compute(designs: Sequence[Mapping[str, Any]], baseline: str) -> Fi
             axes.vlines(place, 100 * last["low"], 100 * last["high"], color=color, linewidth=1.8)
     _log_flops(axes)
     axes.set_title(f"fitted loss relative to {baseline}, %")
-    _legend(figure, axes)
+    legend(figure, axes)
     return figure
 
 
@@ -176,8 +174,16 @@ def _wrapped(name: str) -> str:
     return name.replace(" ", "\n")
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    """Names below the plot, in columns that fit them."""
+def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
+    """Limits of the vertical axis that show some finite values, with a margin."""
+    finite = np.concatenate([values[np.isfinite(values)] for values in shown])
+    if len(finite):
+        margin = 0.05 * np.ptp(finite) + 0.005
+        axes.set_ylim(finite.min() - margin, finite.max() + margin)
+
+
+def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
+    """Names below the plot, in columns that fit them into a `width` in characters."""
     handles, labels = axes.get_legend_handles_labels()
-    longest = max(map(len, labels))
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(3, 48 // (longest + 6))))
+    columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **style)

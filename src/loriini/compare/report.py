@@ -107,9 +107,11 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
         (variant,) = compared
         change = percent(variant["difference"][OVERALL]["change"])
         verdict = verdict_of(variant)
+        pair = f"{variant['name']} and {baseline}"
+        if has_one_seed(compared):
+            return f"One seed of {pair}, not tested across seeds: perplexity {change}"
         if verdict == "no clear difference":
-            between = f"{variant['name']} and {baseline}{from_one_seed(compared)}"
-            return f"No clear difference between {between}: perplexity {change}"
+            return f"No clear difference between {pair}: perplexity {change}"
         return f"{variant['name']} predicts unseen text {verdict} than {baseline}: perplexity {change}"
     groups = {
         said: [v for v in compared if verdict_of(v) == verdict]
@@ -120,7 +122,7 @@ def headline(results: Mapping[str, Any], shown: Sequence[Variant]) -> str:
         )
     }
     parts = (
-        f"{said}{from_one_seed(group)}: {listing([v['name'] for v in group])}"
+        f"{'not tested across seeds' if has_one_seed(group) else said}: {listing([v['name'] for v in group])}"
         for said, group in groups.items()
         if group
     )
@@ -142,10 +144,9 @@ def verdict_of(variant: Variant) -> str:
     return "worse" if change - below > 0 else "no clear difference"
 
 
-def from_one_seed(variants: Sequence[Variant]) -> str:
-    """What a headline adds where none of the differences has an interval over seeds."""
-    known = [v for v in variants if v["difference"][OVERALL]["seeds"]["low"] is not None]
-    return "" if known else " from one seed"
+def has_one_seed(variants: Sequence[Variant]) -> bool:
+    """Whether none of the differences has an interval over seeds."""
+    return all(v["difference"][OVERALL]["seeds"]["low"] is None for v in variants)
 
 
 def uncertainty(shown: Sequence[Variant]) -> str:

@@ -63,9 +63,16 @@ def check_memory(run: Run, config: LoriiniConfig, ranks: int, memory: float, whe
     """InputError for a run of which each rank holds more than `memory` bytes in any case."""
     least = least_memory(run, config, ranks)
     if least > memory:
+        shard, _ = mesh_sizes(run, ranks)
+        states = 4 * FLOAT32 * config.parameters()[0] / shard
+        remedy = (
+            "take fewer experts, a smaller model, or more processes that share it"
+            if states > memory
+            else "lower --batch_size, --length or the model's sizes"
+        )
         raise InputError(
-            f"{run.name} needs at least {least / GIB:,.1f} GiB, {where} has {memory / GIB:,.1f}; lower "
-            "--batch_size, --length or the model's sizes"
+            f"{run.name} needs at least {least / GIB:,.1f} GiB, {states / GIB:,.1f} of them for weights, "
+            f"gradients and AdamW's moments; {where} has {memory / GIB:,.1f}: {remedy}"
         )
 
 

@@ -18,7 +18,7 @@ from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.context import segment_problem
-from loriini.model.labels import routing_inputs
+from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress
@@ -313,10 +313,7 @@ def _losses(
     skip: int,
 ) -> Tensor:
     """A batch's losses (B, L) in float64, on the CPU."""
-    inference: dict[str, Any] = {}
-    if routing != "training":
-        lengths_B = torch.full((len(ids_BL),), max(1, skip), device=model.device)
-        inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
+    inference = prompt_routing(model, routing, len(ids_BL), max(1, skip))
     out = score_tokens(model, ids_BL, precision, **inputs, **inference)
     losses_BL: Tensor = out.loss
     return losses_BL.double().cpu()

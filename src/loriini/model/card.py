@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loriini import __version__
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing import DESIGNS, RoutingConfig
 
@@ -33,9 +34,11 @@ AOE = """@article{lv2025autonomy,
   year   = {2025},
   eprint = {2501.13074}, archivePrefix = {arXiv}
 }"""
-SOFTWARE = """@software{loriini,
-  title = {Loriini: pre-training mixture-of-experts language models}
-}"""
+SOFTWARE = f"""@software{{loriini,
+  title   = {{Loriini: pre-training mixture-of-experts language models}},
+  author  = {{{{The Loriini authors}}}},
+  version = {{{__version__}}}
+}}"""
 
 
 @dataclass(frozen=True)

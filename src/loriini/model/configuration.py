@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,6 +91,10 @@ class LoriiniConfig(LlamaConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.routing = resolve_routing(self.routing)
+        for name in kwargs:
+            near = get_close_matches(name, type(self).__dataclass_fields__, 1, cutoff=0.9)
+            if near and not hasattr(type(self), name):
+                raise TypeError(f"unexpected setting {name}; do you mean {near[0]}?")
         for name, hint in FIELDS.items():
             if expected := mismatch(value := getattr(self, name), hint):
                 raise ValueError(f"{name} is {value!r}; it must be {expected}")

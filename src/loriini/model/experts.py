@@ -65,6 +65,9 @@ class Experts(nn.Module):
 
         `affine` applies each weight. Nothing below a `known` activation is computed.
         """
+        return known[name] if name in known else self._node(name, x, weights, affine, known)
+
+    def _node(self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors) -> Tensor:
         raise NotImplementedError
 
     def ffn(self, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS) -> Tensor:
@@ -155,12 +158,8 @@ class SwigluExperts(Experts):
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def node(
-        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
-    ) -> Tensor:
+    def _node(self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors) -> Tensor:
         """`gate` x W_g, `up` x W_p, `activated_gate`, `hidden`: (…, F); `output`: (…, D)."""
-        if name in known:
-            return known[name]
         if name in ("gate", "up"):
             return affine(x, weights[f"{name}_proj"])
         if name == "activated_gate":
@@ -187,12 +186,8 @@ class GeluExperts(Experts):
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
         self.down_bias = nn.Parameter(torch.empty(num_experts, hidden_size))
 
-    def node(
-        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
-    ) -> Tensor:
+    def _node(self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors) -> Tensor:
         """`up`, `hidden`: (…, F); `output`: (…, D). There is no gate."""
-        if name in known:
-            return known[name]
         if name == "up":
             return affine(x, weights["up_proj"], weights["up_bias"])
         if name == "hidden":
@@ -217,12 +212,8 @@ class FactorizedExperts(Experts):
         self.up_proj = nn.Parameter(torch.empty(num_experts, width, hidden_size))
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, width))
 
-    def node(
-        self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors = NO_ACTIVATIONS
-    ) -> Tensor:
+    def _node(self, name: str, x: Tensor, weights: Tensors, affine: Affine, known: Tensors) -> Tensor:
         """`low_rank` C = x W_down: (…, R); `output`: (…, D)."""
-        if name in known:
-            return known[name]
         if name == "low_rank":
             return affine(x, weights["low_proj"])
         low = self.node("low_rank", x, weights, affine, known)

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
-from loriini.compare.figures import COLORS, DASHES
+from loriini.compare.figures import COLORS, DASHES, legend, limit_to
 from loriini.reproduce.claims import Values, rounded, rounded_estimate
 
 Chart = dict[str, Any]
@@ -82,16 +81,14 @@ def draw_lines(chart: Chart) -> Figure:
             drawn += [low, high]
         shown += [values[int(INITIAL_SHARE * len(y)) :] for values in drawn]
     if chart.get("loss"):
-        values = np.concatenate(shown)
-        values = values[np.isfinite(values)]
-        margin = 0.05 * np.ptp(values) + 0.005
-        axes.set_ylim(values.min() - margin, values.max() + margin)
+        limit_to(axes, shown)
     axes.set_title(chart["title"])
     axes.set_xlabel(chart["x"])
     axes.set_ylabel(chart["y"])
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    legend(figure, axes)
+    if len(chart["series"]) > 1:
+        legend(figure, axes, 54, fontsize=8.5)
     return figure
 
 
@@ -124,14 +121,6 @@ def draw_dots(chart: Chart) -> Figure:
     axes.set_xlabel(chart["x"])
     axes.grid(axis="x", alpha=0.15)
     axes.grid(axis="y", visible=False)
-    legend(figure, axes)
+    if len(series) > 1:
+        legend(figure, axes, 54, fontsize=8.5)
     return figure
-
-
-def legend(figure: Figure, axes: Axes) -> None:
-    """Names below the chart, in columns that fit them."""
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1:
-        longest = max(map(len, labels))
-        columns = max(1, min(3, 54 // (longest + 6)))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8.5)

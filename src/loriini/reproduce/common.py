@@ -49,7 +49,7 @@ def question_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 def accuracy_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean accuracy over the domains' questions, between 0 and 1."""
-    return m.on_text(row, *measure.split("/"), "right")
+    return m.on_text(row, measure, "right")
 
 
 def above_chance(accuracy: Values) -> Values:
@@ -64,7 +64,7 @@ def is_above_chance(accuracy: Values) -> bool:
 
 def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean log-likelihood of the right answers, in nats a token."""
-    return m.on_text(row, *measure.split("/"), "log_likelihoods")
+    return m.on_text(row, measure, "log_likelihoods")
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:

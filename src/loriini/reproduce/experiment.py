@@ -1,6 +1,6 @@
 """An experiment for each item: what is measured of its runs, the claims of its finding, and its charts."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,21 +16,6 @@ Columns = Callable[[Measured, str], Mapping[str, Values]]
 """Measured quantities of a row by column: those of the published values, and others."""
 
 
-def no_columns(measured: Measured, row: str) -> Mapping[str, Values]:
-    """Nothing to print in a table."""
-    return {}
-
-
-def no_remarks(measured: Measured) -> Sequence[str]:
-    """Nothing more to say."""
-    return ()
-
-
-def no_charts(measured: Measured) -> Sequence[Chart]:
-    """Nothing to draw."""
-    return ()
-
-
 @dataclass(frozen=True)
 class Experiment:
     """How an item is reproduced."""
@@ -39,8 +24,8 @@ class Experiment:
     claims: Callable[[Measured], Iterable[Claim]]
     measures: tuple[str, ...] = ()
     """Names in `measures`; what is recorded during training is always there."""
-    columns: Columns = no_columns
-    charts: Callable[[Measured], Iterable[Chart]] = no_charts
+    columns: Columns = lambda measured, row: {}
+    charts: Callable[[Measured], Iterable[Chart]] = lambda measured: ()
     more_runs: Mapping[str, PaperRun] = field(default_factory=dict)
     """Runs beside the item's own, which a claim compares with."""
     trains: bool = True
@@ -56,7 +41,7 @@ class Experiment:
     """The item that is the same experiment; a page prints it once."""
     note: str = ""
     """What differs from the paper at every scale."""
-    remarks: Callable[[Measured], Iterable[str]] = no_remarks
+    remarks: Callable[[Measured], Iterable[str]] = lambda measured: ()
     """What differs from the paper, with numbers of what was measured."""
     reasons: tuple[Reason, ...] = ()
     """Why the finding may not hold at a scale, the most likely first."""

@@ -149,12 +149,11 @@ def digest(chart: Chart) -> str:
 
 def findings_page(scales: Sequence[Items], pictures: str) -> str:
     """The page of the results of several scales, with its pictures in the folder `pictures`."""
-    return "\n".join(_page(scales, pictures)) + "\n"
+    return "\n\n".join(_page(scales, pictures)) + "\n"
 
 
 def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     yield "# Findings of the four papers"
-    yield ""
     yield (
         "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
         "holds if every one of its claims does. A claim is undecided where its 95 % interval crosses the "
@@ -176,12 +175,9 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
 
 def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
-    yield ""
     yield f"## Scale {first['scale']}"
-    yield ""
     yield f"{headline(items)}.{shapes(items)}{rates(items)}"
-    yield ""
-    yield from _table(
+    yield _table(
         ["item", "finding", "verdict"],
         (
             [f"[{found['title']}](#{anchor(found)})", found["finding"], found["verdict"]]
@@ -227,31 +223,23 @@ def rates(items: Items) -> str:
 
 def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     """An item that is another's experiment."""
-    yield ""
     yield from _heading(f"{found['title']} ({found['source']})", found)
     yield f"The same experiment as [{other['source']}](#{anchor(other)}): {other['verdict']}."
 
 
 def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
-    yield ""
     yield from _heading(found["title"], found)
     yield f"`{command(found)}` ({found['source']})"
-    yield ""
     yield f"The paper: {found['finding']}"
-    yield ""
     yield f"**{found['verdict'].capitalize()}.** {found['sentence']}"
     for reason in found.get("reasons", []):
-        yield ""
         yield from _reason(reason)
-    yield ""
     notes = [f"In the paper: {found['open_in_the_paper']}."] * bool(found["open_in_the_paper"])
     notes += [f"Here: {found['differs']}."] * bool(found["differs"])
     yield " ".join([*notes, f"Made with {made(found)}."])
     for name, chart in charts_of(found):
-        yield ""
         yield f"![{caption(chart)}]({pictures}/{name}.svg)"
     if found["claims"]:
-        yield ""
         yield from _claims(found["claims"])
     for text, measured in found["measured"].items():
         yield from _values(found, text, measured)
@@ -260,9 +248,7 @@ def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
 def _heading(title: str, found: Mapping[str, Any]) -> Iterator[str]:
     """A heading with an anchor that every viewer of Markdown understands."""
     yield f'<a id="{anchor(found)}"></a>'
-    yield ""
     yield f"### {title}"
-    yield ""
 
 
 def made(found: Mapping[str, Any]) -> str:
@@ -274,22 +260,21 @@ def made(found: Mapping[str, Any]) -> str:
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
     """A reason with what its further runs measured, and what it would be if this is the reason."""
     yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs:"
-    yield ""
-    for claim, estimate, expected, _ in claim_rows(reason["claims"]):
-        yield f"- {claim}: {estimate} ({expected} if so)"
+    yield "\n".join(
+        f"- {claim}: {estimate} ({expected} if so)"
+        for claim, estimate, expected, _ in claim_rows(reason["claims"])
+    )
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All claims, folded if they are many."""
     table = _table(["claim", "mean and interval", "range", "verdict"], claim_rows(claims))
     if len(claims) <= MOST_CLAIMS:
-        yield from table
+        yield table
         return
-    yield '<details markdown="1">'
-    yield f"<summary>Of {len(claims)} claims {counted(c['verdict'] for c in claims)}.</summary>"
-    yield ""
-    yield from table
-    yield ""
+    summary = f"Of {len(claims)} claims {counted(c['verdict'] for c in claims)}."
+    yield f'<details markdown="1">\n<summary>{summary}</summary>'
+    yield table
     yield "</details>"
 
 
@@ -304,27 +289,21 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
         theirs = published_cell(printed, row, column)
         return cell(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
 
-    yield ""
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)
     brackets = "; in brackets as published, at the papers' scale, with the unit" if bracketed else ""
     yield f"Measured{place}{brackets}."
-    yield ""
     units = {
         column: in_unit(printed, column) * any("[" in both(row, column) for row in measured)
         for column in columns
     }
     head = ["", *(f"{column}{unit}" for column, unit in units.items())]
-    yield from _table(
-        head, ([marked(found, row), *(both(row, column) for column in columns)] for row in measured)
-    )
+    yield _table(head, ([marked(found, row), *(both(row, column) for column in columns)] for row in measured))
 
 
-def _table(head: Sequence[str], rows: Any) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows:
-        yield f"| {' | '.join(text.replace('|', '/') for text in row)} |"
+def _table(head: Sequence[str], rows: Any) -> str:
+    body = (f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows)
+    return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *body])
 
 
 def anchor(found: Mapping[str, Any]) -> str:

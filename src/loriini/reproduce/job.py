@@ -22,14 +22,14 @@ from loriini.progress import inform, warn
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import find_experiments
 from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import Plan, make_plans, unique_trials
+from loriini.reproduce.plan import RUNS, Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import Scale, find_scale
 from loriini.reproduce.texts import Texts, waiting_lock
 from loriini.sources import OnError, read_documents
 
-SETTINGS = "reproduce.json"
+SETTINGS, TEXT = "reproduce.json", "text"
 MOST_SEEDS = 100
 
 
@@ -71,11 +71,7 @@ class HeldOutTexts:
     scale: Scale
     cut: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict)
 
-    def of(self, kind: str, run: Path) -> tuple[dict[str, HeldOut], Callable[[str], dict[str, HeldOut]]]:
-        """A kind's held-out text, and a function to that of any kind, in the tokens of a run's model."""
-        return self._instances(kind, kind, run), partial(self._instances, tokenizer_of=kind, run=run)
-
-    def _instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
+    def instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
         """A kind's text in the tokens of another kind's tokenizer, which is that of `run`."""
         if (kind, tokenizer_of) not in self.cut:
             documents = read_documents((str(self.texts.heldout(kind)),))
@@ -108,7 +104,7 @@ def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
 def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], HeldOutTexts]:
     """The items with their trainings in `out`, and the text that these are measured on."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
-    texts = Texts(out / "text", scale, settings.text, settings.jobs, settings.on_error)
+    texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
     claim_folder(settings, texts, out)
     inform(f"Everything goes to {out}")
     return make_plans(experiments, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)
@@ -150,10 +146,11 @@ class _Job:
     ) -> None:
         self.settings, self.heldout, self.out = settings, heldout, out
         self.open = list(plans)
-        self.kinds = {p.trial.folder: p.kind for plan in plans for p in (*plan.placed, *plan.further)}
+        self.kinds: dict[Path, str] = {}
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
             for placed in (*plan.placed, *plan.further):
+                self.kinds[placed.trial.folder] = placed.kind
                 self.names[placed.trial.folder] |= set(plan.experiment.measures)
         self.ended: set[Path] = set()
         self.training = True
@@ -199,9 +196,9 @@ class _Job:
         return trained and not (plan.experiment.timed and self.training)
 
     def _measures(self, trial: Trial, names: Sequence[str]) -> dict[str, Any]:
-        text = partial(self.heldout.of, self.kinds[trial.folder])
-        skip = self.heldout.scale.segment_length
-        return measure(trial, names, text, skip, self.out / "measures")
+        kind, skip = self.kinds[trial.folder], self.heldout.scale.segment_length
+        of_kind = partial(self.heldout.instances, tokenizer_of=kind, run=trial.folder)
+        return measure(trial, names, kind, of_kind, skip, self.out / "measures")
 
     def _write(self, plan: Plan) -> None:
         """Write an item's results and report, and the overview."""
@@ -270,7 +267,7 @@ def is_trained(trial: Trial) -> bool:
 
 
 def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
-    """Record in `out` the scale and text of its runs. InputError if it holds those of others."""
+    """Record in `out` the scale and text of its runs. InputError if it holds runs of others."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
     scale = json.loads(json.dumps(asdict(find_scale(settings.scale))))
@@ -281,7 +278,10 @@ def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:
                 raise InputError(f"{out}: exists and is no reproduction's folder; choose another --out")
             write_json(path, wanted)
         found = read_object(path, "choose another --out")
-    changed = [name for name in wanted if found.get(name) != wanted[name]]
+        changed = [name for name in wanted if found.get(name) != wanted[name]]
+        if changed == ["text"] and not any((out / used).exists() for used in (RUNS, TEXT)):
+            write_json(path, wanted)  # nothing has been trained or read in it
+            return
     if changed:
         raise InputError(
             f"{path}: this folder was made with another {' and '.join(changed)}; choose another --out"

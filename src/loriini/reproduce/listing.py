@@ -8,15 +8,16 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from loriini.estimate.estimate import estimate
-from loriini.estimate.memory import GpuCluster
+from loriini.estimate.estimate import NODE, estimate
+from loriini.estimate.memory import GIB, GpuCluster
+from loriini.hardware import PEAK_FLOPS
 from loriini.json_file import read_object
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.plan import further_runs, item_runs
+from loriini.reproduce.plan import Wanted, further_runs, item_runs
 from loriini.reproduce.reasons import run_at
 from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
@@ -33,10 +34,8 @@ COMPUTED_MINUTES = 3.0
 """Of what an item computes without a training."""
 TIMED_MINUTES = 16.0
 """Of what an item times: some 8 minutes on two cores."""
-PEAK, USE = 312e12, 0.4
+PEAK, USE = PEAK_FLOPS["A100"], 0.4
 """FLOPs per second of the papers' A100, and the share of it that training reaches."""
-GIB = 1 << 30
-GPUS_OF_NODE = 8
 
 
 def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
@@ -58,9 +57,9 @@ def describe_reasons(scale: Scale, seeds: int) -> str:
     )
 
 
-def distinct_runs(wanted: Iterable[tuple[str, str, str, PaperRun]], scale: Scale) -> list[PaperRun]:
+def distinct_runs(wanted: Iterable[Wanted], scale: Scale) -> list[PaperRun]:
     """Runs of items, each once for a kind of text: rows and items may share trainings."""
-    return list({(run_at(paper, scale).name, kind): paper for _, _, kind, paper in wanted}.values())
+    return list({(run_at(one.paper, scale).name, one.kind): one.paper for one in wanted}.values())
 
 
 def run_seconds(paper: PaperRun, scale: Scale) -> float:
@@ -124,9 +123,8 @@ def paper_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
 def paper_runs(experiment: Experiment) -> list[tuple[str, PaperRun]]:
     """An item's trainings at the papers' scale, each once: its text and how it is evaluated, too."""
     found = {
-        (text, run_name(paper)): (text, paper)
-        for name, text, _, _ in item_runs(experiment, SCALES["paper"])
-        for paper in [experiment.runs[name]]
+        (one.text, run_name(one.paper)): (one.text, one.paper)
+        for one in item_runs(experiment, SCALES["paper"])
     }
     return list(found.values())
 
@@ -148,12 +146,12 @@ def described(paper: PaperRun, text: str, gpus: int, gpu_memory: float) -> str:
 
 def training_command(paper: PaperRun, text: str, seed: int, gpus: int) -> str:
     """The command of a training; that of several nodes is run on each, which meet at HOST."""
-    nodes = max(1, gpus // GPUS_OF_NODE)
+    nodes = max(1, gpus // NODE)
     meeting = ["--rdzv-backend c10d --rdzv-endpoint HOST:29400"] if nodes > 1 else []
     design = [f"--routing {paper.design}"] if paper.design else []
     order = paper_run(paper).order or "random"
     parts = [
-        f"torchrun --nnodes {nodes} --nproc-per-node {min(GPUS_OF_NODE, gpus)}",
+        f"torchrun --nnodes {nodes} --nproc-per-node {min(NODE, gpus)}",
         *meeting,
         f"-m loriini train {paper.recipe}",
         *design,
@@ -176,11 +174,11 @@ def run_folder(paper: PaperRun, text: str, seed: int) -> str:
 def evaluation_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
     """The commands that evaluate an item's runs, alike ones of a text together: tasks or held-out text."""
     by_options: dict[tuple[str, tuple[str, ...]], list[PaperRun]] = defaultdict(list)
-    for name, text, _, _ in item_runs(experiment, SCALES["paper"]):
+    for _, text, _, paper in item_runs(experiment, SCALES["paper"]):
         default = experiment.published.evaluate or ("--documents", f"HELDOUT/{slug(text)}") * (
             "heldout" in experiment.measures
         )
-        by_options[text, experiment.runs[name].evaluate or default].append(experiment.runs[name])
+        by_options[text, paper.evaluate or default].append(paper)
     for (text, options), papers in by_options.items():
         for seed in range(seeds if options else 0):
             runs = dict.fromkeys(run_folder(paper, text, seed) for paper in papers)

@@ -27,7 +27,7 @@ from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of
 from loriini.evaluate.runs import RouterFree
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
-from loriini.model.labels import routing_inputs
+from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.claims import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
@@ -43,6 +43,8 @@ FORM, ROUTES_FORM, RANDOM_FORM = 3, 7, 5
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
+TextOfKind = Callable[[str], Mapping[str, HeldOut]]
+"""Held-out text of any kind of `texts`, such as mixed text for a model of languages, in a model's tokens."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,7 @@ class LoadedModel:
     run: Path
     model: LoriiniForCausalLM
     heldout: Mapping[str, HeldOut]
-    of_kind: Callable[[str], Mapping[str, HeldOut]]
-    """Held-out text of any kind of `texts`, such as mixed text for a model of languages."""
+    of_kind: TextOfKind
     skip: int
 
 
@@ -157,10 +158,7 @@ def questions(loaded: LoadedModel, routing: EvaluationRouting = "prompt") -> dic
         scores = []
         for shift in range(CHOICES):
             asked_BL = torch.cat([ids_BL[:, :context], ids_BL.roll(shift, 0)[:, context:]], dim=1)
-            inference: dict[str, Any] = {}
-            if routing != "training":
-                lengths_B = torch.full((len(asked_BL),), context, device=loaded.model.device)
-                inference = {"prompt_lengths": lengths_B, "inference_routing": routing}
+            inference = prompt_routing(loaded.model, routing, len(asked_BL), context)
             inputs = routing_inputs(loaded.model, domain, len(asked_BL), asked)
             losses_BL = score_tokens(loaded.model, asked_BL, precision, **inputs, **inference).loss
             scores.append(-losses_BL[:, context - 1 :].mean(1).double().cpu())
@@ -195,12 +193,11 @@ MEASURES: dict[str, Callable[[LoadedModel], dict[str, Any]]] = {
 
 
 def measure(
-    trial: Trial, names: Sequence[str], text: Callable[[Path], tuple[Any, Any]], skip: int, cache: Path
+    trial: Trial, names: Sequence[str], kind: str, of_kind: TextOfKind, skip: int, cache: Path
 ) -> dict[str, Any]:
     """The named measures of a finished run and its training, those in `cache` reused.
 
-    `text` gives the held-out text, and a function to that of any kind, as instances of a model's tokenizer;
-    `documents` are those in which the instances of the first begin.
+    `kind` is that of the held-out text, whose instances begin in `documents`.
     """
     found: dict[str, Any] = {"training": training(trial)}
     if found["training"]["state"] != "finished":
@@ -214,7 +211,7 @@ def measure(
     }
     if not paths:
         return found
-    heldout, of_kind = text(trial.folder)
+    heldout = of_kind(kind)
     random = routed and trial.cell.run.routing.scorer == "random"
     with waiting_lock(folder):
         states = {name: [form_of(name, random), model_state(trial.folder)] for name in paths}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from loriini.compare.cells import Cell
 from loriini.compare.running import Trial, place_cells
@@ -44,21 +45,30 @@ class Plan:
         return list({placed.trial.folder: placed.trial for placed in wanted}.values())
 
 
-def item_runs(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
-    """(row, text, kind of text, run) of an item, for the texts that the scale uses."""
+class Wanted(NamedTuple):
+    """A run of an item on a text."""
+
+    row: str
+    text: str
+    kind: str
+    paper: PaperRun
+
+
+def item_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
+    """The runs of an item, for the texts that the scale uses."""
     texts = list(experiment.texts.items())
     for i, (text, kind) in enumerate(texts[: scale.texts]):
         for name, paper in experiment.runs.items():
             if i == 0 or name not in experiment.only_first_text:
-                yield name, text, kind, replace(paper, evaluate=())
+                yield Wanted(name, text, kind, paper)
 
 
-def further_runs(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, str, PaperRun]]:
+def further_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
     """The same of an item's reasons."""
     for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
         for reason in experiment.reasons:
             if i == 0 or reason.instead.keys().isdisjoint(experiment.only_first_text):
-                yield from ((name, text, kind, paper) for name, paper in reason.runs.items())
+                yield from (Wanted(name, text, kind, paper) for name, paper in reason.runs.items())
 
 
 def make_plans(
@@ -77,16 +87,16 @@ def make_plans(
 
 
 def _placed(
-    wanted: Sequence[tuple[str, str, str, PaperRun]], scale: Scale, texts: Texts, seeds: int, folder: Path
+    wanted: Sequence[Wanted], scale: Scale, texts: Texts, seeds: int, folder: Path
 ) -> Iterator[Placed]:
     cells = []
     for seed in range(seeds):
-        for _, _, kind, paper in wanted:
-            run = texts.place(run_at(paper, scale), kind)
-            cells.append(Cell(f"{run.name} {kind}", replace(run, seed=seed)))
+        for one in wanted:
+            run = texts.place(run_at(one.paper, scale), one.kind)
+            cells.append(Cell(f"{run.name} {one.kind}", replace(run, seed=seed)))
     trials = place_cells(cells, folder)
-    for (name, text, kind, _), trial in zip([*wanted] * seeds, trials, strict=True):
-        yield Placed(name, text, kind, trial)
+    for one, trial in zip([*wanted] * seeds, trials, strict=True):
+        yield Placed(one.row, one.text, one.kind, trial)
 
 
 def unique_trials(plans: Sequence[Plan]) -> list[Trial]:

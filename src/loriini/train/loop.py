@@ -128,7 +128,7 @@ def train_to_end(
             gives_up = state.progress.skips >= run.guard.max_skips
             stopped = parallel.any(interrupted())
             late = deadline < math.inf and parallel.any(time.monotonic() > deadline)
-            due = run.checkpoint.every and step % run.checkpoint.every == 0
+            due = run.checkpoint.every and (step % run.checkpoint.every == 0 or step == run.steps)
             if stopped or late or due or gives_up or results.score is not None:
                 checkpoints.save(state.model, state.optimizer, state.progress, results.score)
             if gives_up:

@@ -21,6 +21,17 @@ Changes = dict[str, Any]
 OPTIONS = {"corpus", "init", "init_digest"}
 """Settings that are options of the command line, or follow from them, instead of overrides."""
 
+COMMON_NAMES = {
+    "lr": "optimizer.learning_rate",
+    "wd": "optimizer.weight_decay",
+    "max_steps": "steps",
+    "seq_len": "length",
+    "seq_length": "length",
+    "context_length": "length",
+    "grad_clip": "optimizer.clip",
+}
+"""Settings by what other programs call them."""
+
 
 @dataclass(frozen=True)
 class Override:
@@ -141,8 +152,11 @@ def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
     """The setting of this name in a section; else those with all its words, at most three; else one alike.
 
-    Sections are no settings; the words of a section count where no setting has them all by itself.
+    Sections are no settings; the words of a section count where no setting has them all by itself. Before all
+    of these comes the setting that other programs call so.
     """
+    if name in COMMON_NAMES:
+        return [COMMON_NAMES[name]]
     sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
     settings = [known for known in names if known not in sections]
     last = {known: known.rpartition(".")[2] for known in settings}
