@@ -54,13 +54,14 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
     there any more. InputError for an unknown recipe, a wrong override, and a model that does not fit.
     """
     base = find_recipe(name)
-    init = absolute_or_id(init) if init else base.init
+    own = absolute_or_id(base.init) if base.init else None
+    init = absolute_or_id(init) if init else own
     if not init:
         return override(base, overrides)
     lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--length"]
     length = override(base, lengths).length  # the others are of the design that the model has
     try:
-        return start_from(replace(base, length=length), init, overrides, keep_design=init != base.init)
+        return start_from(replace(base, length=length), init, overrides, keep_design=init != own)
     except InputError:
         if out is None or not (out / RUN).exists():
             raise

@@ -1,6 +1,8 @@
 """Several processes train what one does: the same losses and weights, in any mesh."""
 
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -252,3 +254,23 @@ def test_one_process_needs_no_mesh() -> None:
     check_mesh(ParallelConfig(shard=8, experts=4), 1, 3, tiny_config())
     model = build_model(tiny_config(), Parallel(), "fp32")
     assert all(isinstance(mixture, Mixture) for mixture in model.model.mixtures)
+
+
+GROUPS_IN_TURN = """
+import torch
+import torch.distributed as dist
+from loriini.parallel.mesh import process_group
+for _ in range(4):
+    with process_group():
+        one = torch.ones(())
+        dist.all_reduce(one)
+        assert one == dist.get_world_size() == 2
+"""
+
+
+def test_trainings_in_turn_find_each_others_processes(tmp_path: Path) -> None:
+    """torchrun keeps one store, in which a second group would find the addresses of the first."""
+    (tmp_path / "script.py").write_text(GROUPS_IN_TURN)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run([*command, tmp_path / "script.py"], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr

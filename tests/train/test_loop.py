@@ -82,6 +82,19 @@ def assert_same_run(out: Path, whole: Path) -> None:
     assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
 
 
+def test_a_failed_save_of_the_model_loses_nothing(
+    corpus: TrainingCorpus, uninterrupted: Callable[[Run], Path], tmp_path: Path, monkeypatch: Any
+) -> None:
+    run, whole = tiny_run("lory"), uninterrupted(tiny_run("lory"))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_model", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(run, corpus, tmp_path)
+    monkeypatch.setattr(loop, "training_step", lambda *_: 1 / 0)
+    train(run, corpus, tmp_path)
+    assert_same_run(tmp_path, whole)
+
+
 def scratch_or_copied(design: str) -> Run:
     """A tiny run, with a dense warm-up where the design admits one."""
     copied = DESIGNS[design].preserves_dense

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -201,17 +202,22 @@ def process_group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+GROUPS = count()
+"""Numbers the groups that this process joins."""
+
+
 def rendezvous_store() -> dict[str, Any]:
     """The store in which processes find each other, this one's rank, and their number.
 
     torchrun keeps one store over its restarts, in which a new attempt would find the addresses of dead
     processes. On one node every attempt gets a prefix of its own. Nodes may differ in their count of
-    restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+    restarts: with several, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. A second group of the same
+    processes, of another training, has a prefix of its own, too.
     """
     store, rank, size = next(rendezvous("env://"))
-    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    one_node = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if one_node else "any"
+    store = dist.PrefixStore(f"attempt {attempt}, group {next(GROUPS)}", store)  # type: ignore[attr-defined]
     return {"store": store, "rank": rank, "world_size": size}
 
 

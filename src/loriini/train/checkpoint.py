@@ -35,7 +35,7 @@ class CheckpointConfig:
     """When checkpoints are written, and how many are kept."""
 
     every: CountOrZero = 200
-    """Steps between checkpoints; 0: only when interrupted."""
+    """Steps between checkpoints, the last step included; 0: only when interrupted, and after evaluations."""
     keep: Count = 2
     """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too."""
 

@@ -89,7 +89,7 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     settings = {**run.to_dict(), **data}
     settings_before = {**before.chosen_as(run).to_dict(), **data_before}
     if changed := changed_settings(settings_before, settings):
-        only_text = all(name.endswith("_digest") for name in changed.split(", "))
+        only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed.split(", "))
         another = "choose another --out, or remove the folder"
         remedy = "give the text that it began with" if only_text else another
         raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
