@@ -224,7 +224,7 @@ def test_each_process_of_a_machine_has_its_part_of_the_memory(
     monkeypatch.setattr("loriini.estimate.choice.machine_memory", lambda: 2.0**24)
     check_sizes(run, prepared)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(InputError, match=r"each process of this machine has 0\.0;"):
+    with pytest.raises(InputError, match=r"each process of this machine has 0\.0:"):
         check_sizes(run, prepared)
 
 

@@ -20,8 +20,8 @@ REPORTS = (
     Mutation(
         "a prompt routes nothing in an evaluation",
         "evaluate/perplexity.py",
-        'inference = {"prompt_lengths": lengths_B, "inference_routing": routing}',
-        "pass",
+        "inference = prompt_routing(model, routing, len(ids_BL), max(1, skip))",
+        "inference = {}",
         "tests/evaluate/test_perplexity.py",
     ),
     Mutation(

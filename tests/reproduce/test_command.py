@@ -11,13 +11,13 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import Trial
-from loriini.errors import InputError, WorkerDied
+from loriini.errors import WorkerDied
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures
 from loriini.reproduce.claims import UNDECIDED
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.job import ReproduceSettings, claim_folder, reproduce_items
+from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import (
     STARTUP_SECONDS,
     cost,
@@ -30,8 +30,7 @@ from loriini.reproduce.listing import (
 )
 from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import SCALES, TINY, find_scale
-from loriini.reproduce.texts import Texts
+from loriini.reproduce.scales import SCALES, TINY
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -277,26 +276,6 @@ def test_damaged_results_are_refused_in_a_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2
     assert "lory-fig3/results.json: not readable JSON" in line
-
-
-def test_another_scale_needs_another_folder(reproduced: Path, text: Path) -> None:
-    settings = ReproduceSettings(("lory-fig3",), scale="small", text=(str(text),))
-    with pytest.raises(InputError, match="made with another scale; choose another --out"):
-        reproduce_items(settings, reproduced)
-
-
-def test_another_text_needs_another_folder_once_there_are_runs(
-    reproduced: Path, text: Path, tmp_path: Path
-) -> None:
-    scale = find_scale("tiny")
-    settings = ReproduceSettings(("lory-fig3",), scale="tiny", text=(str(text),))
-    texts = [Texts(tmp_path / "text", scale, given, 1, "stop") for given in ((), (str(text),))]
-    for each in texts:
-        claim_folder(settings, each, tmp_path)
-    (tmp_path / "runs").mkdir()
-    claim_folder(settings, texts[1], tmp_path)
-    with pytest.raises(InputError, match="made with another text; choose another --out"):
-        claim_folder(settings, texts[0], tmp_path)
 
 
 def test_reasons_are_tried_where_a_finding_does_not_hold(
