@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from covering import grid
+from live_bytes import LiveBytes
 from loriini import DESIGNS, LoriiniConfig, LoriiniForCausalLM
 from loriini.estimate.activations import KnownShapes, count_activations, saved_bytes
 from loriini.estimate.memory import cast_parameters
@@ -169,42 +168,18 @@ def test_merging_again_keeps_no_merged_weights() -> None:
     assert kept.layer - counted.layer == pytest.approx(kept.merged, rel=0.02)
 
 
-class Live(TorchDispatchMode):
-    """The most bytes of tensors made inside that were alive at once; `known` ones were made before."""
-
-    def __init__(self, known: Iterable[torch.Tensor]) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self.known = {tensor.untyped_storage()._cdata for tensor in known}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage._cdata not in self.known:
-                    self.known.add(storage._cdata)
-                    self.now += storage.nbytes()
-                    weakref.finalize(storage, self.gone, storage._cdata, storage.nbytes())
-        self.peak = max(self.peak, self.now)
-        return out
-
-    def gone(self, key: int, size: int) -> None:
-        self.known.discard(key)
-        self.now -= size
-
-
 def peak_of_step(model: LoriiniForCausalLM, dtype: torch.dtype, arguments: dict[str, Any]) -> int:
     """Bytes at the peak of a step beyond parameters and gradients."""
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with Live([t for p in model.parameters() for t in (p, p.grad)]) as live:
+    with LiveBytes() as live:
+        own = live.count([t for p in model.parameters() for t in (p, p.grad)])
         low = dtype if dtype != torch.float32 else None
         with experts_cast_once(model, low):
             with torch.autocast("cpu", low) if low else nullcontext():
                 loss = model(**arguments).loss
             loss.backward()
-    return live.peak
+    return live.peak - own
 
 
 def estimated_peak(

@@ -33,6 +33,18 @@ Its decisions have the same shapes. Where labels route, it adds the states that 
 
 
 @dataclass(frozen=True)
+class UnshardedGradients:
+    """Bytes of gradients that each process of FSDP holds whole, until they are reduced into its part."""
+
+    layer: float
+    """Of a layer, in the dtype of its copies."""
+    reduced: float
+    """Of a layer, in float32 for the reduction."""
+    root: float
+    """Outside the layers, in float32."""
+
+
+@dataclass(frozen=True)
 class ActivationBytes:
     """Bytes that one micro-batch keeps for its backward pass."""
 
@@ -42,6 +54,8 @@ class ActivationBytes:
     """The part of `layer` that is merged experts' weights."""
     merging: int
     """Transient bytes of a layer's backward pass through the merge."""
+    merging_sharded: int
+    """The same under FSDP, whose weights have the dtype of computation already."""
     boundary: int
     """The states between two layers, all that activation checkpointing keeps of a layer."""
     rest: int
@@ -55,17 +69,28 @@ class ActivationBytes:
         """All that a model of `layers` layers keeps without activation checkpointing."""
         return self.rest + layers * self.layer
 
-    def peak(self, layers: int, checkpointing: bool) -> tuple[int, int]:
-        """Bytes kept and transient at the peak: while the loss is computed, or the last layer's gradients.
+    def peak(
+        self, layers: int, checkpointing: bool, unsharded: UnshardedGradients | None = None
+    ) -> tuple[float, float]:
+        """Bytes kept and transient at the peak: while the loss is computed, or a layer's gradients.
 
-        With activation checkpointing one layer at a time is recomputed.
+        With activation checkpointing one layer at a time is recomputed. FSDP (`unsharded`) also holds whole
+        gradients, and those of the layer above until they are reduced: there the peak may be in the last
+        layer but one, or in what is outside the layers, whose gradients come last.
         """
-        of_layers = layers * (self.boundary if checkpointing else self.layer)
+        of_layer = self.boundary if checkpointing else self.layer
+        kept = self.rest + layers * of_layer
         again = self.layer if checkpointing else 0
-        moments = (
-            (self.rest + of_layers, self.logits),
-            (self.rest + of_layers + again - self.loss, self.merging),
-        )
+        moments: list[tuple[float, float]] = [(kept, self.logits)]
+        if unsharded is None:
+            moments.append((kept + again - self.loss, self.merging))
+        else:
+            gradients = unsharded.layer + self.merging_sharded
+            if self.merged:  # freed while the gradients are made
+                gradients = max(self.merging_sharded, unsharded.layer - self.merged)
+            moments += [(kept + again, gradients), (0, 2 * unsharded.root)]
+            if layers > 1:
+                moments.append((kept + again - of_layer, gradients + unsharded.reduced))
         return max(moments, key=sum)
 
 
@@ -78,7 +103,8 @@ def count_activations(
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
-        merging=merging_bytes(config, merged, dtype),
+        merging=merging_bytes(config, merged, dtype.itemsize, cast=dtype != torch.float32),
+        merging_sharded=merging_bytes(config, merged, dtype.itemsize, cast=False),
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
         logits=logits_bytes(config, instances * length, dtype),
@@ -94,20 +120,19 @@ def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int
     return instances * units * BLOCK_SIZES[config.block](config).expert
 
 
-def merging_bytes(config: LoriiniConfig, merged: int, dtype: torch.dtype) -> int:
+def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool) -> int:
     """Transient bytes of the backward pass through one layer's merge into `merged` bytes.
 
-    The gradient of one merged matrix, and that of its experts in `dtype` and in float32. Weights that were
-    kept are freed as their gradients are made, so that those two do not add up. Experts that are merged again
-    are cast again.
+    The gradient of one merged matrix, and that of its experts, which is also added up in float32 where their
+    weights are `cast` from it. Merged weights that were kept are freed as their gradients are made, so that
+    those two do not add up. Experts that are merged again are cast again.
     """
     if not merged:
         return 0
     share = 1 / EXPERT_MATRICES[config.block]
-    cast = 0 if dtype == torch.float32 else dtype.itemsize
-    gradient = share * config.num_experts * BLOCK_SIZES[config.block](config).expert * (cast + 4)
-    of_merged = share * merged
-    copy = share * config.num_experts * BLOCK_SIZES[config.block](config).expert * cast
+    experts = share * config.num_experts * BLOCK_SIZES[config.block](config).expert
+    of_merged, gradient = share * merged, experts * (itemsize + (4 if cast else 0))
+    copy = experts * itemsize if cast else 0
     return round(of_merged + gradient + copy if config.recompute_merge else max(of_merged, gradient))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from loriini.errors import InputError
-from loriini.estimate.activations import ActivationBytes, count_activations
+from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
 from loriini.estimate.communication import FLOAT32, count_parameters
 from loriini.model import LoriiniConfig
 from loriini.train.run import AUTO, Run
@@ -25,7 +25,7 @@ class GpuCluster:
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes on each rank at the peak of a step, when its backward pass begins."""
+    """Bytes on each rank at the peak of a step."""
 
     parameters: float
     gradients: float
@@ -37,7 +37,7 @@ class RankMemory:
     merged: float
     """The part of `activations` that is merged experts' weights."""
     transient: float
-    """The largest transient gradients."""
+    """The largest transient gradients, in several processes with those that are being reduced."""
 
     @property
     def total(self) -> float:
@@ -123,10 +123,12 @@ def rank_memory(
     master = FLOAT32 * (group * experts + counts.layers + counts.root) / shard
     if gpus == 1:
         gathered = 0.0 if itemsize == FLOAT32 else cast_parameters(config, kept_layers) * itemsize
+        unsharded = None
     else:
-        layer = (experts + counts.layers) / layers
-        gathered = 2 * layer * itemsize + counts.root * FLOAT32
-    kept, transient = counted.peak(layers, checkpointing)
+        layer, root = (experts + counts.layers) / layers, counts.root * FLOAT32
+        gathered = min(2, layers) * layer * itemsize + root
+        unsharded = UnshardedGradients(layer * itemsize, layer * FLOAT32, root)
+    kept, transient = counted.peak(layers, checkpointing, unsharded)
     whole = experts + counts.layers + counts.root
     accumulated = gpus > 1 and run.parallel.reduce_once and micro_batch_size < run.batch_size // gpus
     return RankMemory(
