@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from loriini.errors import InputError
-from loriini.jobs.lock import folder_lock
+from loriini.jobs import lock
+from loriini.jobs.lock import folder_lock, waiting_lock, when_free
 
 HOLD = """
 import sys
@@ -39,3 +41,34 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("fcntl.flock", refuse)
     with folder_lock(tmp_path):
         pass
+
+
+def test_a_folder_is_waited_for_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> str:
+        with folder_lock(tmp_path / "folder"):
+            return "done"
+
+    waited = []
+    with ExitStack() as other:
+        other.enter_context(waiting_lock(tmp_path / "folder"))
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 2:
+                other.close()
+
+        monkeypatch.setattr(lock.time, "sleep", sleep)
+        assert when_free(work, "waiting for another process") == "done"
+    assert len(waited) == 2
+    assert capsys.readouterr().err.count("waiting for another process") == 1
+
+
+def test_another_error_is_not_waited_for() -> None:
+    with pytest.raises(InputError, match="wrong"):
+        when_free(lambda: refuse("wrong"))
+
+
+def refuse(why: str) -> None:
+    raise InputError(why)

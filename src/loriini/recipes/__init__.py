@@ -13,6 +13,7 @@ from loriini.recipes.files import READERS, as_run, python_recipe, read_run_file,
 from loriini.recipes.lory import lory_recipes
 from loriini.recipes.redesign import with_design, with_routing
 from loriini.recipes.small import SIZES, Size, families, quickstart_run, tiny_recipes
+from loriini.train.corpora import SMALL_VOCABULARY
 from loriini.train.run import RUN, Run
 
 VOCABULARY = {"llama": 32_000, "gpt2": 50_257}
@@ -71,7 +72,7 @@ def is_tiny(name: str) -> bool:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """A recipe's name and parameters with its paper's vocabulary, and the published ones as printed."""
+    """A recipe's name and parameters with its default vocabulary, and the published ones as printed."""
     run, published = named_recipe(name), PARAMETERS.get(name, {})
     total, active = run.config(default_vocabulary(run), 2).parameters()
     return {
@@ -84,7 +85,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def shape_of(name: str) -> dict[str, int]:
-    """A recipe's sizes, with its paper's vocabulary."""
+    """A recipe's sizes, with its default vocabulary."""
     run = named_recipe(name)
     return {
         "experts": run.model.num_experts,
@@ -96,7 +97,9 @@ def shape_of(name: str) -> dict[str, int]:
 
 
 def default_vocabulary(run: Run) -> int:
-    """The vocabulary of the paper that trained with the run's block, where there is no corpus yet."""
+    """A run's vocabulary where there is no corpus yet: the small corpus's, or that of the block's paper."""
+    if run.name in TINY:
+        return SMALL_VOCABULARY
     return VOCABULARY.get(run.model.block, VOCABULARY["llama"])
 
 

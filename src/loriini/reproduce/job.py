@@ -16,6 +16,7 @@ from loriini.compare.running import DONE, Trial, check_jobs, run_state, train_tr
 from loriini.errors import InputError, WorkerDied
 from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.hardware import describe_machine
+from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform, warn
@@ -26,7 +27,7 @@ from loriini.reproduce.plan import RUNS, Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import Scale, find_scale
-from loriini.reproduce.texts import Texts, waiting_lock
+from loriini.reproduce.texts import Texts
 from loriini.sources import OnError, read_documents
 
 SETTINGS, TEXT = "reproduce.json", "text"

@@ -25,12 +25,13 @@ from loriini.compare.measures import last_part, learning_curve, mean_or_none, mo
 from loriini.compare.running import Trial, run_state, training_seconds
 from loriini.evaluate.perplexity import EvaluationRouting, HeldOut, documents_of, evaluate, score_tokens
 from loriini.evaluate.runs import RouterFree
+from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.claims import significant
-from loriini.reproduce.texts import LANGUAGES, MIXED, waiting_lock
+from loriini.reproduce.texts import LANGUAGES, MIXED
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 

@@ -1,10 +1,8 @@
 """The text of a reproduction: documents gathered once, corpora and held-out files made when needed."""
 
 import json
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +11,7 @@ from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
-from loriini.jobs.lock import folder_lock
+from loriini.jobs.lock import waiting_lock
 from loriini.progress import inform
 from loriini.reproduce.scales import Scale
 from loriini.sources import OnError, input_identity, read_documents
@@ -36,7 +34,6 @@ WEB_DOMAINS = ("web", "prose")
 MOST_DOMAINS = 32
 HELDOUT_PART = 10
 """One part in so many of the characters is held out."""
-POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -173,17 +170,3 @@ def in_words(documents: Iterable[Document]) -> str:
         f"{domain} {len(found):,} documents of {characters(found):,} characters"
         for domain, found in sorted(by_domain.items())
     )
-
-
-@contextmanager
-def waiting_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if needed, as soon as no other process has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        while True:
-            try:
-                held.enter_context(folder_lock(folder))
-                break
-            except InputError:
-                time.sleep(POLL_SECONDS)
-        yield

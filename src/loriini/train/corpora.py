@@ -9,6 +9,7 @@ from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
 from loriini.jobs.artifact import digest
+from loriini.jobs.lock import when_free
 from loriini.model import LoriiniConfig
 from loriini.sources.local_text import standard_library
 from loriini.train.run import Run
@@ -65,11 +66,17 @@ def read_corpora(paths: Sequence[Path], weights: tuple[float, ...] = ()) -> Trai
 
 
 def small_corpus(folder: Path, length: int) -> Path:
-    """Prepare a small corpus of the Python standard library's text; returns its folder."""
+    """Prepare a small corpus of the Python standard library's text; returns its folder.
+
+    Trainings that begin together share it: one makes it, and the others wait.
+    """
     documents = standard_library()
     settings = PrepareSettings(tokenizer=f"bpe:{SMALL_VOCABULARY}", length=length, order="similar")
     identity = {"standard library": digest([d.id for d in documents])}
-    return prepare_documents(folder, lambda drop: documents, identity, settings).folder
+    return when_free(
+        lambda: prepare_documents(folder, lambda drop: documents, identity, settings).folder,
+        f"{folder}: another process makes this corpus; waiting for it",
+    )
 
 
 def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:
