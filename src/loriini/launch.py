@@ -50,26 +50,27 @@ LOGS = (".log", ".out", ".err")
 def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Path | None = None) -> Run:
     """The run of a recipe or a file with overrides on top, which starts from the model `init` if given.
 
-    If the run in `out` began with the same `init`, its architecture is taken, so that the model need not be
-    there any more. InputError for an unknown recipe, a wrong override, and a model that does not fit.
+    If the run in `out` began with the same `init`, its architecture is taken: the model may have changed
+    since, or be gone. InputError for an unknown recipe, a wrong override, and a model that does not fit.
     """
     base = find_recipe(name)
     own = absolute_or_id(base.init) if base.init else None
     init = absolute_or_id(init) if init else own
     if not init:
         return override(base, overrides)
-    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--length"]
-    length = override(base, lengths).length  # the others are of the design that the model has
-    try:
-        return start_from(replace(base, length=length), init, overrides, keep_design=init != own)
-    except InputError:
-        if out is None or not (out / RUN).exists():
-            raise
-        recorded = read_run(out / RUN)[0]
-        if recorded.init != init or not checkpoints_in(out / "checkpoints"):
-            raise
+    if (recorded := recorded_run(out)) and recorded.init == init:
         names = ("model", "routing", "warmup", "init", "init_digest")
         return override(replace(base, **{each: getattr(recorded, each) for each in names}), overrides)
+    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--length"]
+    length = override(base, lengths).length  # the others are of the design that the model has
+    return start_from(replace(base, length=length), init, overrides, keep_design=init != own)
+
+
+def recorded_run(out: Path | None) -> Run | None:
+    """The run in a folder, if it has trained any further than its initial weights."""
+    if out is None or not (out / RUN).exists() or not checkpoints_in(out / "checkpoints"):
+        return None
+    return read_run(out / RUN)[0]
 
 
 def absolute_or_id(name: str) -> str:

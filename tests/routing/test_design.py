@@ -7,6 +7,7 @@ import pytest
 
 from loriini import DESIGNS, RoutingConfig
 from loriini.routing import causality_warning, design, losses
+from loriini.routing.design import AUXILIARY_LOSSES
 from loriini.routing.scorer import SCORERS
 from loriini.routing.selection import GATES, SELECTIONS
 from tiny import SEGMENT, random_ids, tiny_model
@@ -108,7 +109,7 @@ def test_every_choice_is_an_entry_of_its_table() -> None:
     assert set(SCORERS) == set(get_args(design.Scorer))
     assert set(SELECTIONS) == set(get_args(design.Selection))
     assert set(GATES) == set(get_args(design.Gates))
-    assert set(losses.LOSSES) <= {field.name for field in fields(RoutingConfig)}
+    assert set(losses.LOSSES) == set(AUXILIARY_LOSSES) <= {field.name for field in fields(RoutingConfig)}
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,18 @@ def test_every_choice_is_an_entry_of_its_table() -> None:
         ("aoe", {"unit": "segment", "combination": "parameters"}, "scores tokens by their own activations"),
         ("lory", {"load_balance": 0.01}, "load_balance is constant with selection=all"),
         ("label", {"load_balance": 0.01}, "load_balance is constant with scorer=label"),
+        ("random", {"router_z": 0.01}, "router_z is constant with scorer=random"),
+        (
+            "dense",
+            {"confidence_entropy": 0.1},
+            "confidence_entropy is constant with selection=all",
+        ),
+        (
+            "lory",
+            {"gate_l1": 0.1},
+            "gate_l1 is constant with gates=softmax_all, selection=all: they sum",
+        ),
+        ("mixtral", {"gate_l1": 0.1}, "gate_l1 is constant with gates=softmax_selected, selection=top_k"),
         ("ec-token", {"load_balance": 0.01}, "load_balance is constant with selection=expert_choice"),
         ("smear", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),
         ("ec-segment", {"first_segment": "uniform"}, "needs unit=segment, selection=all"),

@@ -12,11 +12,12 @@ from loriini.batches.joined import JoinedInstances
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model
+from loriini.train.initial import InitialModel
 from loriini.train.loop import Batch, accumulate_gradients, train
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 from runs import COPIED_AT, EOS, VOCABULARY, Pattern, tiny_corpus, tiny_run
-from tiny import assert_same_gradients, gradients
+from tiny import assert_same_gradients, gradients, tiny_model
 
 PATTERN = Pattern()
 EXPERTS = 3
@@ -117,3 +118,12 @@ def test_only_label_routing_minds_corpora_of_different_labels(tmp_path: Path) ->
     with pytest.raises(InputError, match="same domains, not one, two, three; odd, even"):
         train(tiny_run("label", steps=1), corpus, tmp_path / "label")
     assert not (tmp_path / "label").exists()
+
+
+def test_experts_of_other_labels_are_refused(tmp_path: Path) -> None:
+    tiny_model("label", label_names=["de", "en"]).save_pretrained(tmp_path)
+    initial = InitialModel(str(tmp_path), 16)
+    initial.check_labels(["de", "en"])
+    initial.check_labels([])
+    with pytest.raises(InputError, match="has experts for de, en, but the corpus has en, fr; prepare it"):
+        initial.check_labels(["en", "fr"])

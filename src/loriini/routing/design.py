@@ -25,6 +25,9 @@ TRAINED = ("linear", "mlp", "linear_segment")
 """Scorers with weights that are trained."""
 RENORMALISED = ("softmax_selected", "softmax_twice", "sigmoid")
 """Gates of the selected experts that sum to 1, and so are 1 for a single one."""
+CONSTANT = ("label", "random")
+"""Scorers whose logits depend on no weight and no state."""
+AUXILIARY_LOSSES = ("load_balance", "confidence_entropy", "router_z", "gate_l1")
 LARGEST_CAPACITY = 1 << 16
 """Experts of a unit, by which a capacity is bounded before the number of experts is known."""
 
@@ -111,6 +114,11 @@ class RoutingConfig:
         return self.soft and self.gates == "uniform"
 
     @property
+    def gates_sum_to_one(self) -> bool:
+        """Whether the gates of a unit that selects any expert always sum to 1."""
+        return self.gates in (*RENORMALISED, "uniform") or (self.soft and self.gates == "softmax_all")
+
+    @property
     def trains_router(self) -> bool:
         """Whether a gradient reaches weights of the scorer: through gates that vary, or an auxiliary loss."""
         alone = self.selection == "top_k" and self.top_k == 1 and self.gates in RENORMALISED
@@ -145,8 +153,7 @@ class RoutingConfig:
         if self.num_shared_experts:
             return False
         never_empty = self.selection in ("all", "top_k", "top_p")
-        sums_to_one = self.soft or self.gates not in ("softmax_all", "sparse_mixer")
-        return never_empty and sums_to_one and self.scorer != "activation_norm"
+        return never_empty and self.gates_sum_to_one and self.scorer != "activation_norm"
 
     @property
     def experts_vary(self) -> bool:
@@ -215,13 +222,22 @@ def _conflicts(c: RoutingConfig) -> Conflicts:
             c.scorer == "linear_segment" and c.unit != "token",
             "scorer=linear_segment adds a segment's logits to each token's; it needs unit=token",
         ),
-        (
-            c.load_balance != 0 and c.scorer == "label",
-            "load_balance is constant with scorer=label, whose loads the labels fix; set it to 0",
+        *(
+            (
+                getattr(c, loss) != 0 and (c.fixed or c.scorer in CONSTANT),
+                f"{loss} is constant with "
+                f"{'selection=all, gates=uniform' if c.fixed else f'scorer={c.scorer}'}, where nothing is "
+                "learnt from it; set it to 0",
+            )
+            for loss in AUXILIARY_LOSSES
         ),
         (
             c.load_balance != 0 and c.selection in ("all", "expert_choice"),
             f"load_balance is constant with selection={c.selection}, where loads are fixed; set it to 0",
+        ),
+        (
+            c.gate_l1 != 0 and c.gates_sum_to_one,
+            f"gate_l1 is constant with gates={c.gates}, selection={c.selection}: they sum to 1; set it to 0",
         ),
         (
             c.first_segment == "uniform" and (c.unit != "segment" or c.selection != "all"),
