@@ -20,7 +20,7 @@ REPORTS = (
     Mutation(
         "a prompt routes nothing in an evaluation",
         "evaluate/perplexity.py",
-        "inference = prompt_routing(model, routing, len(ids_BL), max(1, skip))",
+        "inference = prompt_routing(model, routing, len(own), max(1, skip))",
         "inference = {}",
         "tests/evaluate/test_perplexity.py",
     ),

@@ -21,6 +21,7 @@ from loriini.model.context import segment_problem
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
+from loriini.parallel.rows import gather_rows, own_rows, processes
 from loriini.progress import progress
 from loriini.sources.document import Document
 
@@ -216,7 +217,8 @@ def evaluate(
     - `perplexity_all` and `bits_per_byte` count all predictions.
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
-    - `batch_size` is how many instances are evaluated at once; by default as many as LARGE_BATCH allows.
+    - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
+      allows.
     - `document_mask` keeps the documents of an instance apart, as training with it does; the first `skip`
       predictions of each document are then left out instead of an instance's.
     - `per_instance` adds `instance_losses`: the mean negative log-likelihood of each instance, in nats,
@@ -224,8 +226,9 @@ def evaluate(
       are. An instance without any is NaN.
     - `title` names the progress, `shown` shows it.
 
-    InputError for a domain that is too short, for one that a label-routed model does not know, and for a
-    routing that the design does not admit.
+    In a process group the processes share the instances, and all return the same. InputError for a domain
+    that is too short, for one that a label-routed model does not know, and for a routing that the design does
+    not admit.
     """
     skip = first_segment(model.config) if skip is None else skip
     check_lengths(heldout, skip, document_mask=document_mask)
@@ -235,7 +238,7 @@ def evaluate(
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
-            at_once = batch_size or instances_at_once(text.ids, model.config)
+            at_once = processes() * (batch_size or instances_at_once(text.ids, model.config))
             for ids_BL, positions_BL in zip(
                 text.ids.split(at_once), positions_NL.split(at_once), strict=True
             ):
@@ -308,15 +311,16 @@ def _losses(
     model: LoriiniForCausalLM,
     ids_BL: Tensor,
     precision: Precision,
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, Tensor | None],
     routing: EvaluationRouting,
     skip: int,
 ) -> Tensor:
-    """A batch's losses (B, L) in float64, on the CPU."""
-    inference = prompt_routing(model, routing, len(ids_BL), max(1, skip))
-    out = score_tokens(model, ids_BL, precision, **inputs, **inference)
-    losses_BL: Tensor = out.loss
-    return losses_BL.double().cpu()
+    """A batch's losses (B, L) in float64, on the CPU; each process computes a part of its instances."""
+    own = own_rows(len(ids_BL))
+    shared = {name: value[own.to(value.device)] for name, value in inputs.items() if value is not None}
+    inference = prompt_routing(model, routing, len(own), max(1, skip))
+    out = score_tokens(model, ids_BL[own], precision, **shared, **inference)
+    return gather_rows(out.loss, len(ids_BL)).double().cpu()
 
 
 def _causality(config: LoriiniConfig, routing: EvaluationRouting) -> str:

@@ -1,0 +1,26 @@
+"""The rows of a batch that every process has, shared among the processes for computation."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def processes() -> int:
+    """How many processes are in the group; 1 without any."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def own_rows(rows: int) -> Tensor:
+    """The numbers of this process's rows. Each has as many: where they run out, the last is repeated."""
+    each = -(-rows // processes())
+    first = each * (dist.get_rank() if dist.is_initialized() else 0)
+    return torch.arange(first, first + each).clamp(max=rows - 1)
+
+
+def gather_rows(own: Tensor, rows: int) -> Tensor:
+    """All `rows`, of which every process has computed its `own_rows`."""
+    if processes() == 1:
+        return own
+    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(processes())]
+    dist.all_gather(parts, own.contiguous())
+    return torch.cat(parts)[:rows]
