@@ -85,6 +85,18 @@ def local_folder(name: str | Path, files: tuple[str, ...] = FILES) -> Path:
     )
 
 
+def model_folder(path: Path) -> Path:
+    """The Hugging Face folder of a run or a Hub id, or `path` if it is one. InputError for others."""
+    path = local_folder(path)
+    folder = path / "model" if (path / "model").is_dir() else path
+    if not (folder / "config.json").exists():
+        unfinished = (path / "run.json").exists()
+        finish = f"finish it with `loriini train --resume {path}`"
+        remedy = finish if unfinished else "give a run's folder, or a model of the Hub as ORG/NAME"
+        raise InputError(f"{path}: no trained model here; {remedy}")
+    return folder
+
+
 def _or_downloaded_before(download: Callable[..., str]) -> str:
     """Download, or return what was downloaded before if there is no connection.
 

@@ -27,13 +27,12 @@ from loriini.model.loading import (
     check_ids,
     context_length,
     load_model,
-    model_folder,
     run_precision,
 )
 from loriini.model.outputs import LoriiniOutput
 from loriini.progress import progress, warn
 from loriini.routing.unit import RoutingContext, unit_layout
-from loriini.snapshot import name_of
+from loriini.snapshot import model_folder, name_of
 
 LENS = "lens.html"
 MOST_TOKENS = 4096

@@ -14,6 +14,7 @@ from loriini.cli.parser import (
     document_fields,
     document_options,
     given,
+    model_argument,
     output_file,
     output_path,
     read_text_file,
@@ -29,7 +30,13 @@ ROUTING_CHOICES = ("training", "prompt", "segment")
 
 def evaluate_arguments(add: Add) -> None:
     """Arguments of `loriini evaluate`."""
-    add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
+    add(
+        "runs",
+        type=model_argument,
+        nargs="+",
+        metavar="RUN",
+        help="runs or model folders; several are compared",
+    )
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
     document_options(add)
     add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
@@ -151,7 +158,7 @@ def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def analyze_arguments(add: Add) -> None:
     """Arguments of `loriini analyze`."""
-    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("model", type=model_argument, metavar="RUN", help=MODEL)
     add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
     document_options(add)
     add("--per-document", action="store_true", help="route each document by itself, cut to the context")
@@ -182,10 +189,15 @@ def analyze(arguments: argparse.Namespace) -> None:
 
 def lens_arguments(add: Add) -> None:
     """Arguments of `loriini lens`."""
-    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("model", type=model_argument, metavar="RUN", help=MODEL)
     add("--text", type=Path, metavar="FILE", help="the text, from a file")
     add("--prompt", type=text_argument, metavar="TEXT", help="the text itself")
-    add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
+    add(
+        "--dense",
+        type=model_argument,
+        metavar="RUN",
+        help="a dense model, to show its loss beside the mixture's",
+    )
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
     add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     add("--device", metavar="NAME", help=DEVICE)
@@ -194,11 +206,11 @@ def lens_arguments(add: Add) -> None:
 
 def lens(arguments: argparse.Namespace) -> None:
     """Write a page that shows the experts and the loss of each token of a text."""
+    if (arguments.text is None) == (arguments.prompt is None):
+        raise InputError("give --text FILE or --prompt TEXT, one of them")
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
     from loriini.snapshot import folder_of
 
-    if (arguments.text is None) == (arguments.prompt is None):
-        raise InputError("give --text FILE or --prompt TEXT, one of them")
     out = arguments.out or folder_of(arguments.model, "--out FILE") / LENS
     page = write_lens(
         arguments.model,
@@ -214,7 +226,7 @@ def lens(arguments: argparse.Namespace) -> None:
 
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
-    add("model", type=Path, metavar="RUN", help=MODEL)
+    add("model", type=model_argument, metavar="RUN", help=MODEL)
     add(
         "--prompt",
         type=text_argument,
@@ -238,6 +250,8 @@ def generate_arguments(add: Add) -> None:
 
 def generate(arguments: argparse.Namespace) -> None:
     """Continue a prompt, or each line of standard input."""
+    if (arguments.prompt is None) != arguments.interactive:
+        raise InputError("give --prompt TEXT or --interactive, one of them")
     from dataclasses import fields
 
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text
@@ -246,8 +260,6 @@ def generate(arguments: argparse.Namespace) -> None:
     from loriini.model.loading import load_model, run_precision
     from loriini.progress import warn
 
-    if (arguments.prompt is None) != arguments.interactive:
-        raise InputError("give --prompt TEXT or --interactive, one of them")
     settings = given(arguments, [field.name for field in fields(Generation)])
     how = Generation(**settings)
     if "greedy" in settings:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from loriini import __version__
 from loriini.cli.machine import check_output
 from loriini.errors import InputError
+from loriini.snapshot import is_hub_id, model_folder
 
 if TYPE_CHECKING:
     from loriini.sources import Fields
@@ -81,6 +82,13 @@ def _output(text: str, is_file: bool) -> Path:
         raise InputError("--out is empty; give a path")
     check_output("--out", Path(text), is_file)
     return Path(text)
+
+
+def model_argument(text: str) -> Path:
+    """A model by its folder or Hub id. InputError for a folder without one, before anything is loaded."""
+    if not is_hub_id(path := Path(text)):
+        model_folder(path)
+    return path
 
 
 def text_argument(text: str) -> str:

@@ -9,7 +9,15 @@ from typing import Any
 
 from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
-from loriini.cli.parser import Add, given, on_error_option, output_file, output_path, refuse_given
+from loriini.cli.parser import (
+    Add,
+    given,
+    model_argument,
+    on_error_option,
+    output_file,
+    output_path,
+    refuse_given,
+)
 from loriini.errors import InputError
 
 
@@ -41,7 +49,7 @@ def designs_arguments(add: Add) -> None:
     """Arguments of `loriini designs`."""
     add("--json", action="store_true", help="print JSON, with all settings")
     audit = "instead measure whether a trained model's logits depend on later tokens"
-    add("--audit", type=Path, metavar="RUN", help=audit)
+    add("--audit", type=model_argument, metavar="RUN", help=audit)
 
 
 def designs(arguments: argparse.Namespace) -> None:
@@ -124,21 +132,22 @@ def train_arguments(add: Add) -> None:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train a recipe or the run of a file, resume a run, or estimate a run's memory and cost."""
-    from loriini.launch import resume, train_recipe
-
     minutes = math.inf if arguments.max_minutes is None else arguments.max_minutes
     if not minutes > 0:
         raise InputError(f"--max-minutes {minutes:g}: give more than 0")
     _refuse_unused(arguments)
     if arguments.dry_run:
         _dry_run(arguments)
-    elif arguments.resume:
+        return
+    if arguments.resume is None and not (arguments.recipe and arguments.out):
+        raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
+    if arguments.out and (arguments.out / "manifest.json").exists():
+        raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
+    from loriini.launch import resume, train_recipe
+
+    if arguments.resume:
         moved = (arguments.corpus, arguments.heldout)
         print_once(resume(arguments.resume, arguments.overrides, minutes, *moved))
-    elif not arguments.recipe or not arguments.out:
-        raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
-    elif (arguments.out / "manifest.json").exists():
-        raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
         more = (arguments.heldout, minutes, arguments.init, arguments.on_error)

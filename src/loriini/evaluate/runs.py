@@ -34,13 +34,12 @@ from loriini.model.loading import (
     load_config,
     load_model,
     load_tokenizer,
-    model_folder,
     run_precision,
     trained_with_document_mask,
 )
 from loriini.progress import warn
 from loriini.routing import causality_warning
-from loriini.snapshot import TOKENIZER_FILES
+from loriini.snapshot import TOKENIZER_FILES, model_folder
 from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 

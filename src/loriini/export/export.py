@@ -25,9 +25,9 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.conversion import soft_to_top_k
-from loriini.model.loading import find_device, load_model, model_folder, run_of
+from loriini.model.loading import find_device, load_model, run_of
 from loriini.model.saving import CARD, save_model_folder
-from loriini.snapshot import check_weights
+from loriini.snapshot import check_weights, model_folder
 from loriini.train.checkpoint_state import read_state
 from loriini.train.record import training_record
 

@@ -18,7 +18,7 @@ from loriini.json_file import read_object
 from loriini.model.configuration import LoriiniConfig
 from loriini.model.modeling import LoriiniForCausalLM
 from loriini.model.pretrained import FAMILIES, config_from_transformers, from_transformers, read_complete
-from loriini.snapshot import check_weights, holds_tokenizer, local_folder
+from loriini.snapshot import check_weights, holds_tokenizer, model_folder
 
 ADAPTER = "adapter_config.json"
 
@@ -111,18 +111,6 @@ def tokenizer_in(folder: Path) -> PreTrainedTokenizerBase:
         if not isinstance(tokenizer.model_max_length, int | float):
             raise ValueError(f"its model_max_length is {tokenizer.model_max_length!r}, no number")
         return tokenizer
-
-
-def model_folder(path: Path) -> Path:
-    """The Hugging Face folder of a run or a Hub id, or `path` if it is one. InputError for others."""
-    path = local_folder(path)
-    folder = path / "model" if (path / "model").is_dir() else path
-    if not (folder / "config.json").exists():
-        unfinished = (path / "run.json").exists()
-        finish = f"finish it with `loriini train --resume {path}`"
-        remedy = finish if unfinished else "give a run's folder, or a model of the Hub as ORG/NAME"
-        raise InputError(f"{path}: no trained model here; {remedy}")
-    return folder
 
 
 def run_precision(path: Path) -> Precision:

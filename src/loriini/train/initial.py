@@ -13,9 +13,9 @@ from loriini.errors import InputError
 from loriini.jobs import artifact
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import change_design, copy_into_experts, copy_problem, keeps_routers
-from loriini.model.loading import model_folder, read_config, read_model, readable
+from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn
-from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder
+from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
 from loriini.train.checkpoint import read_weights
 from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
 from loriini.train.checkpoint_state import STATE, damage_of, newest_checkpoint, read_state
