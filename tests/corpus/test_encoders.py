@@ -252,3 +252,13 @@ def test_a_missing_extra_is_named(
         encoders.load_encoder(str(sentence_model))
     with pytest.raises(InputError, match=r"loriini\[openvino\]"):
         encoders.load_encoder(str(plain_model), backend="openvino")
+
+
+def test_workers_take_turns_on_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoders.worker_device() == encoders.pick_device()
+    monkeypatch.setattr(encoders, "pick_device", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert encoders.worker_device() == torch.device("cuda", 0)
+    for worker, index in (("0", 0), ("1", 1), ("2", 0)):
+        monkeypatch.setenv(encoders.WORKER, worker)
+        assert encoders.worker_device() == torch.device("cuda", index)

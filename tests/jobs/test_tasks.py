@@ -13,7 +13,7 @@ import pytest
 from loriini.errors import InputError, WorkerDied
 from loriini.jobs.artifact import build_artifact, digest, parts_folder
 from loriini.jobs.executors import make_executor
-from loriini.jobs.processes import ProcessExecutor
+from loriini.jobs.processes import WORKER, ProcessExecutor
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
@@ -66,7 +66,11 @@ def finish_by_another_job(folder: Path, advance: Advance) -> dict[str, Any]:
 
 
 def report_environment(folder: Path, advance: Advance) -> dict[str, Any]:
-    return {"torch": "torch" in sys.modules, "threads": os.environ["OMP_NUM_THREADS"]}
+    return {
+        "torch": "torch" in sys.modules,
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "worker": os.environ[WORKER],
+    }
 
 
 def squares(count: int) -> list[Task]:
@@ -182,7 +186,7 @@ def test_a_worker_process_has_one_thread_and_no_torch(
         return {"found": run_tasks("report", tasks, temporary, ProcessExecutor(2))}
 
     found = build_artifact(tmp_path / "stage", {}, {}, write).counts["found"]
-    assert found == [{"torch": False, "threads": "1"}] * 2
+    assert found == [{"torch": False, "threads": "1", "worker": worker} for worker in ("0", "1")]
     assert "OMP_NUM_THREADS" not in os.environ
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
 from loriini.errors import InputError, is_the_machines
 from loriini.hardware import has_bf16, pick_device
+from loriini.jobs.processes import WORKER
 from loriini.progress import console
 from loriini.snapshot import check_weights
 
@@ -104,7 +105,7 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
 
     if not console.is_terminal:
         logging.disable_progress_bar()
-    device = pick_device() if backend == "torch" else torch.device("cpu")
+    device = worker_device() if backend == "torch" else torch.device("cpu")
     dtype = torch.bfloat16 if backend == "torch" and has_bf16(device) else torch.float32
     path = os.path.expanduser(name)
     with _readable(name):
@@ -123,6 +124,14 @@ def load_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend =
             return encode(network, texts)
 
     return encoder
+
+
+def worker_device() -> torch.device:
+    """The device of this process: where there are several GPUs, the workers of a machine take turns."""
+    device = pick_device()
+    if device.type != "cuda" or WORKER not in os.environ:
+        return device
+    return torch.device("cuda", int(os.environ[WORKER]) % torch.cuda.device_count())
 
 
 @contextmanager

@@ -25,6 +25,8 @@ WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "true",
 }
 """Of a worker: one thread, also in the pool of the tokenizers library."""
+WORKER = "LORIINI_WORKER"
+"""The variable of a worker's number, from 0, by which workers take turns on several GPUs."""
 
 
 @dataclass
@@ -59,9 +61,9 @@ class ProcessExecutor:
         waiting = deque(tasks)
         workers: list[_Worker] = []
         try:
-            for _ in range(min(self.workers, len(tasks))):
+            for number in range(min(self.workers, len(tasks))):
                 with _deferred_signals():
-                    workers.append(_start(waiting.popleft(), parts))
+                    workers.append(_start(number, waiting.popleft(), parts))
             busy = {worker.pipe: worker for worker in workers}
             while busy:
                 for pipe in wait(list(busy)):
@@ -79,11 +81,11 @@ class ProcessExecutor:
                 worker.pipe.close()
 
 
-def _start(task: Task, parts: Path) -> _Worker:
+def _start(number: int, task: Task, parts: Path) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, parts), daemon=True)
-    with environment_variables(WORKER_ENVIRONMENT):
+    with environment_variables({**WORKER_ENVIRONMENT, WORKER: str(number)}):
         process.start()
     theirs.close()  # so that the pipe ends when the process does
     worker = _Worker(process, ours, task)
