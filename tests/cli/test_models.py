@@ -21,7 +21,13 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     documents = ("--documents", made.documents, "--domain-field", "topic")
     ended = call(capsys, "evaluate", made.run, *documents, "--out", tmp_path / "new" / "results.json")
     results = json.loads(ended.out)
-    assert (ended.code, ended.err) == (0, "")
+    title, head, *table = ended.err.splitlines()
+    assert title == "perplexity of held-out text, without the first 16 tokens of each instance"
+    assert (ended.code, head.split()) == (0, ["domain", "tokens", "perplexity", "bits", "per", "byte"])
+    measured = [results[name][topic] for topic in WORDS for name in ("tokens", "perplexity", "bits_per_byte")]
+    assert [float(x.replace(",", "")) for line in table for x in line.split()[1:]] == pytest.approx(
+        measured, abs=1e-3
+    )
     measures = {"perplexity", "perplexity_all", "bits_per_byte", "tokens"}
     assert results.keys() == {*measures, "skip", "routing", "causality"}
     assert (results["skip"], results["routing"]) == (16, "training")
@@ -37,7 +43,8 @@ def test_evaluate_compares_several_runs(made: Made, capsys: pytest.CaptureFixtur
     first, second = json.loads(ended.out)
     assert [first["run"], second["run"]] == list(map(str, runs))
     assert second["difference"] == {name: {"change": 0, "low": 0, "high": 0} for name in ("all", *WORDS)}
-    lines = ended.err.splitlines()
+    table, lines = ended.err.splitlines()[: len(WORDS) + 2], ended.err.splitlines()[len(WORDS) + 2 :]
+    assert table[1].split() == ["domain", "tokens", *map(str, runs)]
     assert "over held-out documents (it does not cover the seed" in lines[0]
     assert lines[1:] == [f"  {runs[1]}  {name}: +0.0 % (+0.0 to +0.0 %)" for name in (*WORDS, "all")]
 

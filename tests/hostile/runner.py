@@ -20,6 +20,10 @@ from together import CONTEXT
 
 Harm = Callable[[Path], None]
 NOTICE = re.compile(r"^.*: ((design and )?routers (kept|newly)|resumed after step \d).*\n", re.MULTILINE)
+TABLE = re.compile(
+    r"^perplexity of held-out text.*\ndomain +tokens .*\n(.* [\d,]+ +[\d.,]+ +[\d.,]+\n)+", re.MULTILINE
+)
+"""What `evaluate` shows beside its JSON."""
 MARKER = "ran.marker"
 """A file that planted code writes into the folder when it runs."""
 
@@ -74,7 +78,7 @@ def problems(row: Row, ended: Ended) -> list[str]:
         found.append("ran code of the input")
     if "Traceback" in ended.err:
         found.append("a traceback")
-    lines = NOTICE.sub("", PROGRESS.sub("", ended.err)).splitlines()
+    lines = TABLE.sub("", NOTICE.sub("", PROGRESS.sub("", ended.err))).splitlines()
     errors = [line for line in lines if not line.startswith("warning: ")]
     if len(errors) != (row.code != 0 and bool(row.line)):
         found.append(f"{len(errors)} error lines")

@@ -91,9 +91,9 @@ def evaluate(arguments: argparse.Namespace) -> None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(arguments.out, written)
     print(json.dumps(written, indent=1))
-    summary = _table(results) if arguments.tasks else "\n".join(_differences(results))
-    if summary:
-        print(summary, file=sys.stderr)
+    print(_tasks_table(results) if arguments.tasks else _perplexity_table(results), file=sys.stderr)
+    for line in () if arguments.tasks else _differences(results):
+        print(line, file=sys.stderr)
 
 
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return evaluate_tasks(arguments.runs, settings)
 
 
-def _table(results: Sequence[dict[str, Any]]) -> str:
+def _tasks_table(results: Sequence[dict[str, Any]]) -> str:
     from loriini.cli.output import format_table
     from loriini.evaluate.tasks import table_of
 
@@ -136,6 +136,24 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,
     )
     return evaluate_runs(arguments.runs, settings)
+
+
+def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Perplexity by domain: of one run with its bits per byte, of several beside each other."""
+    from loriini.cli.output import format_table
+
+    first, *others = results
+    columns = {"perplexity": first["perplexity"], "bits per byte": first["bits_per_byte"]}
+    if others:
+        columns = {result["run"]: result["perplexity"] for result in results}
+    rows = [
+        [domain, f"{tokens:,}", *(f"{values[domain]:,.3f}" for values in columns.values())]
+        for domain, tokens in first["tokens"].items()
+    ]
+    each = "document" if first.get("document_mask") else "instance"
+    left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""
+    table = format_table(("domain", "tokens", *columns), rows, align_right=True)
+    return f"perplexity of held-out text{left_out}\n{table}"
 
 
 def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
