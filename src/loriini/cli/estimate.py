@@ -29,8 +29,8 @@ def _head(e: Estimate) -> str:
         f"{e.name} on {e.gpus} {'GPU' if e.gpus == 1 else 'GPUs'}",
         f"parameters {e.parameters_total:,}, active for a token {e.parameters_active:,}, "
         f"vocabulary {e.vocab_size:,}",
-        f"{e.flops_per_token / 1e9:,.2f} GFLOP a token, {e.flops_per_step / 1e12:,.1f} TFLOP a step of "
-        f"{e.tokens_per_step:,} tokens",
+        f"{_number(e.flops_per_token / 1e9, 2)} GFLOP a token, "
+        f"{_number(e.flops_per_step / 1e12, 1)} TFLOP a step of {e.tokens_per_step:,} tokens",
     ]
     if e.peak_flops:
         rate = ASSUMED_MFU * e.peak_flops * e.gpus / e.flops_per_token
@@ -45,6 +45,10 @@ def _head(e: Estimate) -> str:
             + ("; too large" if own.memory.total > e.chosen_for else "")
         )
     return "\n".join(lines)
+
+
+def _number(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}" if value >= 1 else f"{value:.2g}"
 
 
 def _memory(own: Option) -> str:
