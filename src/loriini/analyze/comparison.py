@@ -143,7 +143,7 @@ def _verdict(c: Comparison) -> str:
     better, worse = f"the {c.design} mixture", "the dense model"
     if overall.change > 0:
         better, worse = worse, better
-    return f"In one pair of trainings (one seed) {better} predicts unseen text better than {worse}: {scores}"
+    return f"With one seed, {better} predicts unseen text better than {worse}: {scores}"
 
 
 def _domains(c: Comparison) -> str:
