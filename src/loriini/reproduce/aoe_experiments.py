@@ -14,21 +14,11 @@ from loriini.published.items import ITEMS
 from loriini.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
-from loriini.reproduce.claims import (
-    CLOSE,
-    Claim,
-    Values,
-    above,
-    below,
-    close,
-    difference,
-    extreme,
-    mean_of,
-    ratio,
-)
+from loriini.reproduce.claims import CLOSE, Claim, above, below, close
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.throughput import ROUNDS, forward_seconds, timed_run
 

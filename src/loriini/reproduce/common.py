@@ -6,9 +6,10 @@ import numpy as np
 
 from loriini.published.values import OUR_NAMES
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.reproduce.claims import HOLDS, Claim, Values, combined
+from loriini.reproduce.claims import HOLDS, Claim
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import CHOICES
+from loriini.reproduce.quantities import Values, combined
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
 MEAN = "mean"

@@ -15,7 +15,8 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import UNDECIDED, Told, counted, judged, overall, sentence
+from loriini.reproduce.claim_text import counted, sentence
+from loriini.reproduce.claims import UNDECIDED, Told, judged, overall
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.reasons import support
 from loriini.reproduce.report import (

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, above, close
+from loriini.reproduce.claims import Claim, above, close
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 
 SIZES = ("0.3B", "1.5B")
 EXPERTS = (8, 16, 32)

@@ -11,10 +11,11 @@ from loriini.reproduce import common as c
 from loriini.reproduce import lory_answers as of_answers
 from loriini.reproduce import lory_experts as of_experts
 from loriini.reproduce.charts import SMOOTHING, Chart, band, lines
-from loriini.reproduce.claims import Claim, Values, above, below, close, difference, well_below
+from loriini.reproduce.claims import Claim, above, below, close, well_below
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.lory_answers import EXPERTS, SIZES
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values, difference
 from loriini.reproduce.texts import SHORT
 
 UNLIKE_TEXT = "whether the gain is largest on unlike text: here every domain is in the training text"

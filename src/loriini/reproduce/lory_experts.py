@@ -7,8 +7,9 @@ import numpy as np
 from loriini.published import published_values
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart
-from loriini.reproduce.claims import Claim, Values, above, below
+from loriini.reproduce.claims import Claim, above, below
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 
 LATE = 0.67
 """Where the last third of training begins."""

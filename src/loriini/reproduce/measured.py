@@ -15,7 +15,7 @@ from loriini.evaluate.intervals import (
     resampled_means,
     widened,
 )
-from loriini.reproduce.claims import OnText, Resamples, Values
+from loriini.reproduce.quantities import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
 """What was measured of one training: `training`, `heldout`, `routes`, … each an object."""

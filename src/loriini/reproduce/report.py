@@ -10,7 +10,7 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.analyze.wording import listing, sentence_case
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
-from loriini.reproduce.claims import counted, estimate_text, number, range_text
+from loriini.reproduce.claim_text import counted, measured_text, number, range_text
 from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.results import RESULTS, mark, read_items
 
@@ -64,7 +64,7 @@ def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:
     several = len({claim["text"] for claim in claims}) > 1
     for claim in claims:
         text = f"{claim['text']}: " if several else ""
-        yield [f"{text}{claim['quantity']}", estimate_text(claim), range_text(claim), claim["verdict"]]
+        yield [f"{text}{claim['quantity']}", measured_text(claim), range_text(claim), claim["verdict"]]
 
 
 def reasons(results: Results) -> Html | None:

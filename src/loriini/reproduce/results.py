@@ -10,20 +10,13 @@ from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.claims import (
-    HOLDS,
-    Claim,
-    Values,
-    overall,
-    rounded,
-    rounded_estimate,
-    sentence,
-    verdicts,
-)
+from loriini.reproduce.claim_text import sentence
+from loriini.reproduce.claims import HOLDS, Claim, overall, verdicts
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
+from loriini.reproduce.quantities import Values, rounded, rounded_interval
 from loriini.reproduce.reasons import Claims, run_at
 from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
@@ -177,7 +170,7 @@ def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequ
 
 def estimates(columns: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
     """Mean and interval of every column that has values."""
-    return {name: rounded_estimate(values) for name, values in columns.items() if values}
+    return {name: rounded_interval(values) for name, values in columns.items() if values}
 
 
 def has_data(chart: Mapping[str, Any]) -> bool:
