@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Floats, Lines, bends, lines_of
-from loriini.compare.seeds import Estimate, over_seeds
+from loriini.compare.seeds import MeanInterval, over_seeds
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -106,15 +106,14 @@ class Trend:
         }
 
 
-def may_be_zero(estimate: Estimate) -> bool:
+def may_be_zero(found: MeanInterval) -> bool:
     """Whether an interval contains 0; one that is unknown does."""
-    low, high = estimate.low, estimate.high
-    return low is None or high is None or low <= 0 <= high
+    return not (found.low > 0 or found.high < 0)
 
 
-def relative(estimate: Estimate) -> dict[str, float | None]:
+def relative(found: MeanInterval) -> dict[str, float | None]:
     """A difference of logarithms as a relative change."""
-    return {name: None if x is None else math.expm1(x) for name, x in estimate.to_dict().items()}
+    return MeanInterval(*map(math.expm1, (found.mean, found.low, found.high))).to_dict()
 
 
 def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:

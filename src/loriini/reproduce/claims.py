@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from loriini.compare.seeds import Estimate, over_seeds, t_factor
+from loriini.compare.seeds import MeanInterval, over_seeds, t_factor
 from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
 from loriini.reproduce.quantities import OnText, Values, combined, difference, rounded
 
@@ -49,13 +49,16 @@ class Claim:
         return [value for value in self.values.values() if math.isfinite(value)]
 
     @property
-    def estimate(self) -> Estimate | None:
-        """The mean and its interval; None without a finite value."""
-        return over_seeds(self.finite) if self.finite else None
+    def seed_interval(self) -> MeanInterval:
+        """The mean and its interval over seeds; NaN without a finite value."""
+        return over_seeds(self.finite) if self.finite else MeanInterval(math.nan)
 
     @property
     def text_interval(self) -> tuple[float, float] | None:
-        """The interval over the choice of held-out text, seeds averaged; None where no text is measured."""
+        """The interval over the choice of held-out text, seeds averaged.
+
+        None where no text is measured, NaN where it shows no spread.
+        """
         if not isinstance(self.values, OnText) or not self.values:
             return None
         return percentile_interval(np.mean([*self.values.resamples().values()], axis=0))
@@ -72,12 +75,12 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The claim with its estimate and verdict as a JSON object; open bounds are null."""
-        found, text = self.estimate or Estimate(math.nan), self.text_interval
+        """The claim with its intervals and verdict as a JSON object; open bounds are null."""
+        text = self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
         told = {
             "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
-            **{name: rounded(value) for name, value in found.to_dict().items()},
+            **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
             "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
