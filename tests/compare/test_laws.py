@@ -86,11 +86,11 @@ def test_intervals_are_those_of_the_seeds_and_of_the_regression() -> None:
     over_seeds = t_factor(3) * slopes.std(ddof=1)
     one = linregress(x_SW[0], y_SW.mean(0))
     over_sizes = 4.302653 * one.stderr  # two degrees of freedom
-    found = lines.estimate(0.0, 1.0)
+    found = lines.weighted_sum(0.0, 1.0)
     assert found.mean == pytest.approx(one.slope)
     assert found.high - found.mean == pytest.approx(max(over_seeds, over_sizes), rel=1e-5)
     two = Lines(0.0, np.array([1.0]), np.array([2.0]), np.zeros(2), 1.0)
-    assert math.isnan(two.estimate(1.0, 1.0).low)  # one seed and two sizes
+    assert math.isnan(two.weighted_sum(1.0, 1.0).low)  # one seed and two sizes
 
 
 def test_a_gain_that_shrinks_vanishes_where_the_laws_cross() -> None:

@@ -78,7 +78,7 @@ class Trend:
         doubles = partial(self._zero, self.last, lambda x: (-1.0, x - center - 2 * (self.last - center)))
         return {
             "at_largest": relative(self.lines.at(self.last)),
-            "per_tenfold": relative(self.lines.estimate(0.0, math.log(10))),
+            "per_tenfold": relative(self.lines.weighted_sum(0.0, math.log(10))),
             "bends": self.bends,
             "vanishes": None if self.bends else vanishes(),
             "doubles": None if self.bends else doubles(),
@@ -92,11 +92,11 @@ class Trend:
         end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
         """
         grid = np.linspace(start, self.reach, GRID)
-        estimates = [self.lines.estimate(*factors(x)) for x in grid]
-        means = np.array([each.mean for each in estimates])
+        found = [self.lines.weighted_sum(*factors(x)) for x in grid]
+        means = np.array([each.mean for each in found])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, each in enumerate(estimates) if may_be_zero(each) or i in crossed]
+        contains = [i for i, each in enumerate(found) if may_be_zero(each) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -200,7 +200,7 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
 def power_law(points: LadderPoints) -> dict[str, Any]:
     """loss = a · FLOPs^(−b) by least squares of logarithms: `a`, `b` with its interval, `residual` (rms)."""
     lines = lines_of(points.flops_SW, points.loss_SW)
-    slope = lines.estimate(0.0, -1.0)
+    slope = lines.weighted_sum(0.0, -1.0)
     return {
         "a": math.exp(lines.at_center_S.mean() + slope.mean * lines.center),
         "b": slope.to_dict(),

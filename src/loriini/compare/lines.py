@@ -36,7 +36,7 @@ class Lines:
         """Variance of the residuals; 0 with two sizes, through which the line passes."""
         return float((self.residual_W**2).sum()) / max(1, len(self.residual_W) - 2)
 
-    def estimate(self, constant: float, slope: float) -> MeanInterval:
+    def weighted_sum(self, constant: float, slope: float) -> MeanInterval:
         """A sum of the lines' values at the centre and of their slopes, times two factors.
 
         The interval spans that over seeds and that of the regression over sizes; NaN where neither exists:
@@ -56,7 +56,7 @@ class Lines:
 
     def at(self, log_flops: float) -> MeanInterval:
         """The value at an amount of compute."""
-        return self.estimate(1.0, log_flops - self.center)
+        return self.weighted_sum(1.0, log_flops - self.center)
 
 
 def lines_of(x_SW: Floats, y_SW: Floats) -> Lines:

@@ -20,16 +20,16 @@ KINDS = ("seeds", "documents")
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
-def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
+def mean_text(found: Mapping[str, float | None], digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
     mean, low, high = (found[key] for key in ("mean", "low", "high"))
     if mean is None:
         return NO_VALUE
-    interval = "" if low is None or high is None else f" ({low:.{digits}f} to {high:.{digits}f})"
-    return f"{mean:.{digits}f}{interval}".replace("-", "−")
+    bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{mean:.{digits}f}{bounds}".replace("-", "−")
 
 
-def difference_cells(difference: Mapping[str, Any]) -> list[str]:
+def difference_texts(difference: Mapping[str, Any]) -> list[str]:
     """The change and both of its intervals."""
     seeds, documents = (Difference.from_dict(difference[kind]) for kind in KINDS)
     over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
@@ -75,7 +75,7 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
         for axis in AXIS_UNITS:
             found = v["equal"].get(axis, {})
             cells += [
-                estimate(found["loss"], 3) if found else NO_VALUE,
+                mean_text(found["loss"], 3) if found else NO_VALUE,
                 signed(found["difference"]) if "difference" in found else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
@@ -122,7 +122,7 @@ def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
 
 def signed(found: Mapping[str, float | None]) -> str:
     """A difference with its sign and its interval."""
-    text = estimate(found, 3)
+    text = mean_text(found, 3)
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 
@@ -164,7 +164,7 @@ def not_causal_section(shown: Sequence[Variant]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
+            mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
             large(v["parameters"]["active"]) if "parameters" in v else NO_VALUE,
         ]
         for v in leaking
@@ -186,8 +186,8 @@ def grid(results: Mapping[str, Any]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
+            mean_text(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
+            mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
             ("chosen" if v["chosen"] else "") + (" (sees later tokens)" if v["causality"] == "none" else ""),
         ]
         for v in variants
