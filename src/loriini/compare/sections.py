@@ -6,7 +6,7 @@ from typing import Any
 
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
-from loriini.analyze.wording import duration, interval, large, listing, percent
+from loriini.analyze.wording import SEES_LATER, duration, interval, large, listing, percent
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
@@ -39,7 +39,11 @@ def difference_texts(difference: Mapping[str, Any]) -> list[str]:
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
-    curves = {v["name"] + remark(v): alike(trained[v["name"]]) for v in shown if v["name"] in trained}
+    curves = {
+        v["name"] + later_tokens_mark(v["training_causality"]): alike(trained[v["name"]])
+        for v in shown
+        if v["name"] in trained
+    }
     if not curves:
         return None
     caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
@@ -59,9 +63,9 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
     return p.join(p.pair(*drawn), budgets(results, shown))
 
 
-def remark(variant: Variant) -> str:
-    """A mark after the name of a variant whose training loss cannot be compared with the others'."""
-    return " (sees later tokens)" if variant["training_causality"] == "none" else ""
+def later_tokens_mark(causality: str) -> str:
+    """What stands behind the name of a variant whose losses cannot be compared with the others'."""
+    return SEES_LATER if causality == "none" else ""
 
 
 def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
@@ -174,7 +178,7 @@ def not_causal_section(shown: Sequence[Variant]) -> Html | None:
             p.strong("These perplexities are not comparable with the others': "),
             "a token's experts depend on its whole sequence, the tokens to be predicted included.",
         ),
-        p.table(["", "perplexity (sees later tokens)", "active parameters"], rows),
+        p.table(["", f"perplexity{SEES_LATER}", "active parameters"], rows),
     )
 
 
@@ -188,7 +192,7 @@ def grid(results: Mapping[str, Any]) -> Html | None:
             v["name"],
             mean_text(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
             mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
-            ("chosen" if v["chosen"] else "") + (" (sees later tokens)" if v["causality"] == "none" else ""),
+            ("chosen" if v["chosen"] else "") + later_tokens_mark(v["causality"]),
         ]
         for v in variants
     ]

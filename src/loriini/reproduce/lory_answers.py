@@ -12,7 +12,6 @@ SIZES = ("0.3B", "1.5B")
 EXPERTS = (8, 16, 32)
 CLOSE_ANSWERS = 0.01
 """Share of the questions up to which two accuracies count as about equal."""
-QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
 
 
 def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
@@ -34,8 +33,7 @@ def answer_charts(m: Measured) -> Iterator[Chart]:
     rows = m.finished(list(m.rows))
     accuracy = {row: {"mean": c.accuracy_of(m, row)} for row in rows}
     yield dots("questions answered", "accuracy (chance: 0.25)", accuracy)
-    likelihood = {row: {"mean": c.likelihood_of(m, row)} for row in rows}
-    yield dots("right answers", "log-likelihood, nats a token", likelihood)
+    yield c.likelihood_chart(m, rows)
 
 
 def prompt_about_as_good(m: Measured) -> Iterator[Claim]:

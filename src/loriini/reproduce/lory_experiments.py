@@ -207,7 +207,7 @@ LORY_EXPERIMENTS = (
         ("questions",),
         c.question_columns,
         of_answers.answer_charts,
-        note=of_answers.QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "lory-fig3",
@@ -265,7 +265,7 @@ LORY_EXPERIMENTS = (
             of_answers.inference_columns,
             of_answers.inference_chart,
             same_as=same_as,
-            note=of_answers.QUESTIONS,
+            note=c.QUESTIONS_NOTE,
         )
         for number, same_as in ((6, ""), (9, "lory-table6"))
     ),
@@ -278,7 +278,7 @@ LORY_EXPERIMENTS = (
         ("questions",),
         c.question_columns,
         of_answers.answer_charts,
-        note=of_answers.QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "lory-fig8",

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loriini.analyze.wording import SEES_LATER
 from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
@@ -110,24 +111,22 @@ def state_of(measures: Mapping[str, Any]) -> str:
     return state
 
 
-SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "training losses"}
-"""What stands behind the name of a row whose experts depend on later tokens, and what is not comparable."""
+SEES_LATER_IN_TRAINING = " (sees later tokens in training)"
 
 
 def later_tokens(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
     marks = {mark(describe_causality(placed)) for placed, _ in cells}
-    for found, losses in SEES.items():
+    for found, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
         if found in marks:
             yield f"{losses} of rows marked{found} are too low to compare with causal models'"
 
 
 def mark(cell: Mapping[str, Any]) -> str:
     """What stands behind the name of a cell's row; empty for a causal one."""
-    always, in_training = SEES
     if cell.get("causality") == "none":
-        return always
-    return in_training if cell.get("training_causality") == "none" else ""
+        return SEES_LATER
+    return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
 
 
 def describe_causality(placed: Placed) -> dict[str, str]:
