@@ -18,7 +18,7 @@ from torch import nn
 from experiment import Experiment
 from loriini.atomic import write_json
 from loriini.compare.running import place_cells
-from loriini.compare.sections import estimate
+from loriini.compare.sections import mean_text
 from loriini.compare.seeds import over_seeds
 from loriini.model.experts import FactorizedExperts
 from loriini.model.modeling import LoriiniPreTrainedModel
@@ -86,7 +86,7 @@ def add_differences(results: dict[str, Any]) -> None:
         for one, other in combinations(losses, 2)
     }
     for name, found in (results["loss"] | results["difference"]).items():
-        print(f"{name}: {estimate(found, 3)}")
+        print(f"{name}: {mean_text(found, 3)}")
 
 
 def main() -> None:

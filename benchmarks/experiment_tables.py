@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loriini.analyze.wording import interval, percent
-from loriini.compare.sections import estimate
+from loriini.compare.sections import mean_text
 from loriini.compare.seeds import geometric, paired_by_seed
 from pages import markdown
 
@@ -34,7 +34,7 @@ def by_seed(rows: Iterable[Mapping[str, Any]], name: str) -> dict[int, float]:
 
 def mean(values: BySeed) -> str:
     """The mean over seeds and its 95 % interval, 12.3 (11.9 to 12.7)."""
-    return estimate(geometric(list(values.values())).to_dict(), 1)
+    return mean_text(geometric(list(values.values())).to_dict(), 1)
 
 
 def change(base: BySeed, other: BySeed) -> str:

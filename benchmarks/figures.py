@@ -46,7 +46,7 @@ def cells(values: dict[str, np.ndarray]) -> Figure:
     for place, (name, seeds) in enumerate(reversed(values.items())):
         color = DENSE_COLOR if name.startswith("dense") else MIXTURE_COLOR
         found = over_seeds(seeds.tolist())
-        half = None if found.high is None else found.high - found.mean
+        half = None if np.isnan(found.high) else found.high - found.mean
         axes.errorbar(found.mean, place, xerr=half, color=color, marker="|", ms=14, capsize=3)
         axes.plot(seeds, np.full(len(seeds), place), "o", color=color, ms=4, alpha=0.5)
         axes.annotate(

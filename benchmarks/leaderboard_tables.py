@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from loriini.analyze.wording import large, listing
-from loriini.compare.sections import difference_cells, estimate, signed
+from loriini.compare.sections import difference_texts, mean_text, signed
 from loriini.evaluate.intervals import OVERALL
 from pages import markdown
 from ranking import is_counted, is_told_labels, of_equal_size, of_other_size
@@ -30,7 +30,7 @@ def perplexity_table(results: Row, among: Sequence[Row]) -> str:
     rows = [
         [
             v["design"],
-            estimate(v["perplexity"][OVERALL]),
+            mean_text(v["perplexity"][OVERALL]),
             *cells_of(v.get("difference", {}).get(OVERALL)),
             *(cell for _ in leaders for cell in cells_of(of_leader.get(v["design"]))),
             large(v["parameters"]["active"]),
@@ -46,7 +46,7 @@ def perplexity_table(results: Row, among: Sequence[Row]) -> str:
 
 def cells_of(difference: Row | None) -> Sequence[str]:
     """A difference and its two intervals, or as many empty cells."""
-    return difference_cells(difference) if difference else ("", "", "")
+    return difference_texts(difference) if difference else ("", "", "")
 
 
 def baseline(results: Row) -> str:
@@ -69,7 +69,7 @@ def warmed(results: Row, warmups: Row) -> list[str]:
     cold = {v["design"]: v["perplexity"][OVERALL] for v in by_perplexity(results["variants"])}
     rows = [
         [
-            *(design, estimate(without), estimate(warm["perplexity"])),
+            *(design, mean_text(without), mean_text(warm["perplexity"])),
             *cells_of(warm.get("difference")),
             *cells_of(warm.get("to_first")),
         ]
@@ -96,7 +96,7 @@ def warmed(results: Row, warmups: Row) -> list[str]:
 def causes(results: Row) -> list[str]:
     """What copies of one FFN change by themselves, as after a single dense step, and what dense steps add."""
     rows = [
-        [design, f"{each['dense_steps']}", estimate(each["perplexity"])]
+        [design, f"{each['dense_steps']}", mean_text(each["perplexity"])]
         + [cell for name in ("difference", "to_first") for cell in cells_of(each.get(name))]
         for design in results.get("copied", {})
         for each in (results["copied"][design], results["warmed"][design])
@@ -126,7 +126,7 @@ def seeds_of(results: Row) -> str:
 def narrowed(results: Row) -> list[str]:
     """Soft mixtures that keep fewer experts of a unit."""
     rows = [
-        [design, str(v["experts"]), estimate(v["perplexity"]), *cells_of(v.get("difference"))]
+        [design, str(v["experts"]), mean_text(v["perplexity"]), *cells_of(v.get("difference"))]
         for design, variants in results.get("narrowed", {}).items()
         for v in variants
     ]
@@ -155,7 +155,7 @@ def budget_table(results: Row) -> str:
                 row += ["", ""]
                 continue
             equal = v["equal"][axis]
-            row += [estimate(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
+            row += [mean_text(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
         rows.append(row)
     to = f"to {baseline(results)}"
     return markdown(["", "equal tokens", to, "equal FLOPs", to], rows)

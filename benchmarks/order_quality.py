@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors
 from loriini.corpus.instances import cut_instances
-from loriini.corpus.neighbors import Cell, search_cell, single_cell
+from loriini.corpus.neighbors import SearchCell, search_cell, single_cell
 from loriini.corpus.order import window_for
 from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.quality import adjacent_cosines, shared_instance_cosine
@@ -85,7 +85,7 @@ def walk_inside_cells(vectors_ND: Vectors, seed: int, window: int) -> Ids:
     order_N = np.argsort(labels_N, kind="stable")
     walks = []
     for members_M in np.split(order_N, np.cumsum(np.bincount(labels_N, minlength=CELLS))[:-1]):
-        neighbors_NK = search_cell(vectors_ND, Cell(members_M, members_M), K)[0]
+        neighbors_NK = search_cell(vectors_ND, SearchCell(members_M, members_M), K)[0]
         inside_MK = np.where(neighbors_NK < 0, -1, np.searchsorted(members_M, neighbors_NK))
         walks.append(members_M[similar_walk(inside_MK, seed, window=window)])
     return np.concatenate(walks)

@@ -12,7 +12,7 @@ import pytest
 from cli.calls import call
 from compare.conftest import Compared
 from loriini.compare.report import headline, uncertainty, verdict_of, write_comparison
-from loriini.compare.sections import budgets, difference_cells
+from loriini.compare.sections import budgets, difference_texts
 
 
 def variant(
@@ -72,8 +72,8 @@ def test_an_interval_that_is_not_known_says_why() -> None:
     known, none = {"change": -0.03, "low": -0.04, "high": -0.02}, {"change": -0.03, "low": None, "high": None}
     one_seed = {"change": -0.03, "seeds": none, "documents": known}
     one_document = {"change": -0.03, "seeds": known, "documents": none}
-    assert difference_cells(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
-    assert difference_cells(one_document) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
+    assert difference_texts(one_seed) == ["−3.0 %", "one seed", "−4.0 to −2.0 %"]
+    assert difference_texts(one_document) == ["−3.0 %", "−4.0 to −2.0 %", "unknown (too few instances)"]
 
 
 def test_the_page_shows_every_section_and_needs_nothing_from_outside(compared: Compared) -> None:

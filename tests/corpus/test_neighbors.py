@@ -72,7 +72,7 @@ def test_self_is_removed_by_id_among_equal_vectors(tmp_path: Path) -> None:
     assert (found >= 0).all()
 
 
-def recall_of(cells: list[neighbors.Cell], vectors: NDArray[np.float16]) -> float:
+def recall_of(cells: list[neighbors.SearchCell], vectors: NDArray[np.float16]) -> float:
     found = np.full((len(vectors), 5), -1)
     for cell in cells:
         found[cell.members_M] = neighbors.search_cell(vectors, cell, 5)[0]
@@ -94,7 +94,7 @@ def test_cells_hold_every_document_once_and_reach_over_borders(
         assert np.isin(cell.members_M, cell.reach_R).all()
         assert (np.diff(cell.reach_R) > 0).all()
     assert recall_of(cells, vectors) > 0.85
-    alone = [neighbors.Cell(cell.members_M, cell.members_M) for cell in cells]
+    alone = [neighbors.SearchCell(cell.members_M, cell.members_M) for cell in cells]
     assert recall_of(alone, vectors) < 0.8
 
 

@@ -9,30 +9,24 @@ import numpy as np
 import pytest
 
 from loriini.compare.seeds import t_factor
+from loriini.reproduce.claim_text import sentence
 from loriini.reproduce.claims import (
     CLOSE,
     FAILS,
     HOLDS,
     UNDECIDED,
     Claim,
-    OnText,
     above,
     below,
     close,
-    difference,
-    estimate_text,
     exactly,
-    extreme,
-    in_words,
-    mean_of,
     occurs,
     overall,
-    ratio,
-    sentence,
     verdicts,
     well_below,
 )
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import OnText, difference, extreme
 
 
 @pytest.mark.parametrize(
@@ -102,27 +96,6 @@ def test_resamples_are_the_same_for_all_models() -> None:
     assert Claim("x", lower).text_interval == pytest.approx((-0.1, -0.1))
 
 
-def test_quantities_are_combined_alike_on_resampled_text() -> None:
-    one, other = on_text(1.0, 4.0, value=2.0), on_text(2.0, 2.0, value=4.0)
-    for combine, expected in (
-        (difference, [-1.0, 2.0]),
-        (ratio, [0.5, 2.0]),
-        (lambda *pair: mean_of(pair), [1.5, 3.0]),
-        (lambda *pair: extreme(pair, min), [1.0, 4.0]),
-        (lambda *pair: extreme(pair, max), [2.0, 2.0]),
-    ):
-        found = combine(one, other)
-        assert isinstance(found, OnText)
-        assert found.resamples()[0].tolist() == expected
-
-
-def test_an_extreme_is_the_same_quantity_for_all_seeds_that_all_have() -> None:
-    one, other = {0: 1.0, 1: 5.0, 2: 0.0}, {0: 2.0, 1: 2.0}
-    assert extreme([one, other], min) == other
-    assert extreme([one, other], max) == {0: 1.0, 1: 5.0}
-    assert extreme([one, {}], min) == {}
-
-
 def test_what_is_truly_better_by_little_is_not_called_worse_for_noise_of_many_rows() -> None:
     """The worst of eight rows against the best of four, all of the eight truly better."""
     rng = np.random.default_rng(0)
@@ -143,18 +116,8 @@ def test_what_is_chosen_from_many_is_judged_with_the_interval_of_so_many() -> No
         assert replace(claim, high=0.2, chosen_from=32).verdict == UNDECIDED
 
 
-def test_a_claim_that_nothing_tests_states_no_range() -> None:
-    assert in_words(Claim("x", {}).to_dict()) == "x: not tested (claimed: not stated)"
-
-
-def test_both_intervals_are_printed() -> None:
-    said = estimate_text(Claim("x", on_text(-1.5, -1.5)).to_dict())
-    assert said.startswith("−1.01 (seeds −1.03 to −0.985, text −1.5 to −1.5)")
-
-
 def test_the_interval_is_students() -> None:
-    found = Claim("x", {0: 1.0, 1: 2.0, 2: 3.0}).estimate
-    assert found is not None
+    found = Claim("x", {0: 1.0, 1: 2.0, 2: 3.0}).seed_interval
     assert found.high == pytest.approx(2 + 4.302653 / math.sqrt(3), abs=1e-4)
 
 
@@ -165,8 +128,7 @@ def test_close_is_two_sided() -> None:
     assert close("x", one, dict.fromkeys(one, 0.9), 0.02).verdict == FAILS
 
 
-def test_differences_are_paired_by_seed() -> None:
-    assert difference({0: 1.0, 2: 5.0}, {2: 3.0, 1: 0.0}) == {2: 2.0}
+def test_claims_are_of_differences_paired_by_seed() -> None:
     noisy = {0: 1.0, 1: 5.0, 2: 9.0}
     assert below("x", {s: v - 0.1 - s / 1e3 for s, v in noisy.items()}, noisy).verdict == HOLDS
 
@@ -241,12 +203,3 @@ def test_true_findings_of_many_claims_rarely_fail() -> None:
         for _ in range(200)
     ]
     assert found.count(FAILS) < 15
-
-
-def test_the_sentence_is_made_from_the_claims() -> None:
-    claims = [exactly("one", 1.0, high=2.0).to_dict(), exactly("other", 3.0, high=2.0).to_dict()]
-    said = sentence(FAILS, claims, "tiny")
-    assert said == (
-        "At scale tiny the finding does not hold. Of 2 claims 1 holds, 1 does not hold. "
-        "For example: other: 3 (claimed: at most 2)."
-    )

@@ -8,7 +8,7 @@ import pytest
 
 from loriini.errors import InputError
 from loriini.reproduce.scales import TINY
-from loriini.reproduce.texts import MIXED, SHORT, Texts, in_words
+from loriini.reproduce.texts import MIXED, SHORT, Texts, counts_by_domain
 from loriini.sources.document import Document
 from loriini.sources.split import HELDOUT, TRAIN
 from reproduce.conftest import TEST
@@ -55,7 +55,7 @@ def test_domains_without_enough_short_documents_are_left_out(tmp_path: Path) -> 
     assert texts.domains(MIXED) == ["arxiv", "books", "web", "wiki"]
     # arxiv's 9 characters held out are more than half of a fourth, but not of the third that books leaves
     assert texts.domains(SHORT) == ["web", "wiki"]
-    counts = {side: in_words(texts.documents(SHORT, side)) for side in (TRAIN, HELDOUT)}
+    counts = {side: counts_by_domain(texts.documents(SHORT, side)) for side in (TRAIN, HELDOUT)}
     assert counts[TRAIN] == "web 30 documents of 300 characters, wiki 30 documents of 300 characters"
     assert counts[HELDOUT] == "web 3 documents of 30 characters, wiki 3 documents of 30 characters"
 

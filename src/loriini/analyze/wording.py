@@ -1,4 +1,4 @@
-"""Numbers as text."""
+"""Numbers as text, and remarks that several reports make."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -7,6 +7,8 @@ from loriini.evaluate.intervals import Difference
 
 ALONE = "no instance holds two documents"
 """Why documents that share an instance have no mean cosine."""
+SEES_LATER = " (sees later tokens)"
+"""Stands behind the name of a model whose losses do not compare with those of causal models."""
 
 
 def percent(change: float, digits: int = 1) -> str:

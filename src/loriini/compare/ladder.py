@@ -7,7 +7,7 @@ from loriini.analyze import page as p
 from loriini.analyze.page import Html
 from loriini.analyze.wording import large, percent
 from loriini.compare import figures
-from loriini.compare.sections import NO_VALUE, difference_cells, estimate
+from loriini.compare.sections import NO_VALUE, difference_texts, mean_text
 from loriini.evaluate.intervals import OVERALL
 
 Design = Mapping[str, Any]
@@ -133,8 +133,8 @@ def sizes_table(results: Mapping[str, Any], designs: Sequence[Design]) -> Table:
         own = {variants[name]["width"]: variants[name] for name in design["variants"]}
         for width, flops, loss in zip(design["widths"], design["flops"], design["loss"], strict=True):
             v = own[width]
-            difference = difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
-            size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", estimate(loss, 3)]
+            difference = difference_texts(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3
+            size = [str(width), large(v["parameters"]["active"]), f"{flops:.3g}", mean_text(loss, 3)]
             rows.append([v["name"], *size, *difference])
     return ["", "width", "active", "FLOPs", "loss", "difference", "over seeds", "over held-out text"], rows
 
@@ -147,7 +147,7 @@ def laws_table(designs: Sequence[Design]) -> Table:
         for kind, digits in (("law", {"b": 4}), ("law_with_floor", {"b": 4, "c": 3})):
             law = design.get(kind)
             row += [f"{law['a']:.3g}" if law else NO_VALUE]
-            row += [estimate(law[name], places) if law else NO_VALUE for name, places in digits.items()]
+            row += [mean_text(law[name], places) if law else NO_VALUE for name, places in digits.items()]
             row += [f"{law['residual']:.4f}" if law else NO_VALUE]
         rows.append([*row, "yes" if design["bends"] else "not clearly"])
     return ["", "a", "b", "residual", "a with floor", "b", "floor c", "residual", "points bend"], rows

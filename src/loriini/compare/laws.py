@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from loriini.compare.cells import variant_name
 from loriini.compare.lines import Floats, Lines, bends, lines_of
-from loriini.compare.seeds import Estimate, over_seeds
+from loriini.compare.seeds import MeanInterval, over_seeds
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -78,7 +78,7 @@ class Trend:
         doubles = partial(self._zero, self.last, lambda x: (-1.0, x - center - 2 * (self.last - center)))
         return {
             "at_largest": relative(self.lines.at(self.last)),
-            "per_tenfold": relative(self.lines.estimate(0.0, math.log(10))),
+            "per_tenfold": relative(self.lines.weighted_sum(0.0, math.log(10))),
             "bends": self.bends,
             "vanishes": None if self.bends else vanishes(),
             "doubles": None if self.bends else doubles(),
@@ -92,11 +92,11 @@ class Trend:
         end that was looked at, and where it contains 0 nowhere, which `possible` tells apart.
         """
         grid = np.linspace(start, self.reach, GRID)
-        estimates = [self.lines.estimate(*factors(x)) for x in grid]
-        means = np.array([each.mean for each in estimates])
+        found = [self.lines.weighted_sum(*factors(x)) for x in grid]
+        means = np.array([each.mean for each in found])
         crossed = [i for i in range(GRID - 1) if means[i] * means[i + 1] <= 0 and means[i] != means[i + 1]]
         shares = [means[i] / (means[i] - means[i + 1]) for i in crossed[:1]]
-        contains = [i for i, each in enumerate(estimates) if may_be_zero(each) or i in crossed]
+        contains = [i for i, each in enumerate(found) if may_be_zero(each) or i in crossed]
         low, high = (contains[0], contains[-1]) if contains else (0, GRID - 1)
         return {
             "flops": math.exp(grid[crossed[0]] + shares[0] * (grid[1] - grid[0])) if crossed else None,
@@ -106,15 +106,14 @@ class Trend:
         }
 
 
-def may_be_zero(estimate: Estimate) -> bool:
+def may_be_zero(found: MeanInterval) -> bool:
     """Whether an interval contains 0; one that is unknown does."""
-    low, high = estimate.low, estimate.high
-    return low is None or high is None or low <= 0 <= high
+    return not (found.low > 0 or found.high < 0)
 
 
-def relative(estimate: Estimate) -> dict[str, float | None]:
+def relative(found: MeanInterval) -> dict[str, float | None]:
     """A difference of logarithms as a relative change."""
-    return {name: None if x is None else math.expm1(x) for name, x in estimate.to_dict().items()}
+    return MeanInterval(*map(math.expm1, (found.mean, found.low, found.high))).to_dict()
 
 
 def measure_ladder(variants: Rows, cells: Rows) -> dict[str, Any]:
@@ -201,7 +200,7 @@ def points_and_laws(points: LadderPoints) -> dict[str, Any]:
 def power_law(points: LadderPoints) -> dict[str, Any]:
     """loss = a · FLOPs^(−b) by least squares of logarithms: `a`, `b` with its interval, `residual` (rms)."""
     lines = lines_of(points.flops_SW, points.loss_SW)
-    slope = lines.estimate(0.0, -1.0)
+    slope = lines.weighted_sum(0.0, -1.0)
     return {
         "a": math.exp(lines.at_center_S.mean() + slope.mean * lines.center),
         "b": slope.to_dict(),

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from loriini.compare.seeds import Estimate, over_seeds
+from loriini.compare.seeds import MeanInterval, over_seeds
 from loriini.evaluate.intervals import CONFIDENCE
 
 Floats = NDArray[np.float64]
@@ -36,14 +36,14 @@ class Lines:
         """Variance of the residuals; 0 with two sizes, through which the line passes."""
         return float((self.residual_W**2).sum()) / max(1, len(self.residual_W) - 2)
 
-    def estimate(self, constant: float, slope: float) -> Estimate:
+    def weighted_sum(self, constant: float, slope: float) -> MeanInterval:
         """A sum of the lines' values at the centre and of their slopes, times two factors.
 
-        The interval spans that over seeds and that of the regression over sizes; None where neither exists:
+        The interval spans that over seeds and that of the regression over sizes; NaN where neither exists:
         a single seed and two sizes.
         """
         found = over_seeds((constant * self.at_center_S + slope * self.slope_S).tolist())
-        ends = [(found.low, found.high)] if found.low is not None and found.high is not None else []
+        ends = [] if math.isnan(found.low) else [(found.low, found.high)]
         count = len(self.residual_W)
         if count > 2:
             of_fit = self.variance * (constant**2 / count + slope**2 / self.spread)
@@ -52,11 +52,11 @@ class Lines:
             ends.append((found.mean - half, found.mean + half))
         if not ends:
             return found
-        return Estimate(found.mean, min(low for low, _ in ends), max(high for _, high in ends))
+        return MeanInterval(found.mean, min(low for low, _ in ends), max(high for _, high in ends))
 
-    def at(self, log_flops: float) -> Estimate:
+    def at(self, log_flops: float) -> MeanInterval:
         """The value at an amount of compute."""
-        return self.estimate(1.0, log_flops - self.center)
+        return self.weighted_sum(1.0, log_flops - self.center)
 
 
 def lines_of(x_SW: Floats, y_SW: Floats) -> Lines:

@@ -28,8 +28,6 @@ LAST_SHARE = 0.1
 """Share of the steps, at the end of training, over which its measures are averaged."""
 AXES = ("tokens", "flops", "seconds")
 """The horizontal axes of learning curves."""
-
-
 READ = ("tokens", "loss", "experts", "skipped", "tokens_per_second")
 """Fields of `metrics.jsonl` that a comparison reads."""
 ENTROPIES = {
@@ -154,12 +152,8 @@ def evaluate_trials(
 
 def model_state(folder: Path) -> list[list[Any]]:
     """What tells a run's model from an earlier one: names, sizes and times of its files of weights."""
-    return sorted([f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in model_files(folder))
-
-
-def model_files(folder: Path) -> list[Path]:
-    """The weights of a run's model."""
-    return list(model_folder(folder).glob("*.safetensors"))
+    weights = model_folder(folder).glob("*.safetensors")
+    return sorted([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in weights)
 
 
 def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:

@@ -34,7 +34,17 @@ def counted_first_segments(
 def remarks(cells: Cells) -> Iterator[str]:
     """What makes the runs unequal, so that a difference may have another cause than the design."""
     trained = [cell for cell in cells if "parameters" in cell]
-    finished = [cell for cell in trained if cell["state"] == "finished"]
+    yield from unequal_settings(trained)
+    yield from unequal_warmups(trained)
+    yield from unequal_sizes(trained)
+    yield from unequal_losses(trained)
+    yield from unequal_seeds(cells)
+    yield from unfinished(cells)
+
+
+def unequal_settings(cells: Cells) -> Iterator[str]:
+    """In what the runs differ beside their designs: tokens, steps, batch, context or corpus."""
+    finished = [cell for cell in cells if cell["state"] == "finished"]
     for key, what in (
         ("tokens", "tokens of training"),
         ("planned_steps", "steps"),
@@ -43,35 +53,12 @@ def remarks(cells: Cells) -> Iterator[str]:
         ("corpus_digest", "the corpus"),
     ):
         values = defaultdict[Any, list[str]](list)
-        for cell in finished if key == "tokens" else trained:
+        for cell in finished if key == "tokens" else cells:
             values[cell[key]].append(cell["name"])
         if len(values) > 1:
             named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
             shown = (f"{v:,.0f} ({names})" if v != str(v) else names for v, names in named.items())
             yield f"The runs differ in {what}: {'; '.join(shown)}."
-    yield from unequal_warmups(trained)
-    active = {cell["name"]: cell["parameters"]["active"] for cell in trained}
-    if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
-        listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
-        yield f"Parameters active for a token differ: {listed}."
-    vary = listing(list(dict.fromkeys(cell["name"] for cell in trained if cell.get("experts_vary"))))
-    if vary:
-        yield (
-            f"How many experts a token of {vary} passes through varies; active parameters and FLOPs count "
-            "all of them and are too high, so there is no loss at equal FLOPs."
-        )
-    yield from unequal_losses(trained)
-    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
-    if len(set(seeds.values())) > 1:
-        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
-        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
-    for cell in cells:
-        if cell.get("state") in ("diverged", "failed", "started"):
-            state = {"started": "is not finished"}.get(cell["state"], cell["state"])
-            reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
-            yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
-        elif not is_finite(cell.get("mean_perplexity", 0.0)):
-            yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."
 
 
 def unequal_warmups(cells: Cells) -> Iterator[str]:
@@ -85,6 +72,20 @@ def unequal_warmups(cells: Cells) -> Iterator[str]:
         yield f"The mixtures differ in their dense warm-up, which can decide a comparison: {shown}."
 
 
+def unequal_sizes(cells: Cells) -> Iterator[str]:
+    """Whose active parameters differ, and where they vary by token."""
+    active = {cell["name"]: cell["parameters"]["active"] for cell in cells}
+    if active and max(active.values()) > EQUAL_ACTIVE * min(active.values()):
+        listed = ", ".join(f"{name} {count:,}" for name, count in active.items())
+        yield f"Parameters active for a token differ: {listed}."
+    vary = listing(list(dict.fromkeys(cell["name"] for cell in cells if cell.get("experts_vary"))))
+    if vary:
+        yield (
+            f"How many experts a token of {vary} passes through varies; active parameters and FLOPs count "
+            "all of them and are too high, so there is no loss at equal FLOPs."
+        )
+
+
 def unequal_losses(cells: Cells) -> Iterator[str]:
     """Whose training loss leaves out tokens that others' counts."""
     skips = {cell["name"]: cell.get("loss_skips", 0) for cell in cells}
@@ -94,3 +95,22 @@ def unequal_losses(cells: Cells) -> Iterator[str]:
             "Some training losses leave out the first tokens of a document, which are hard to predict, and "
             f"are not compared with the others': {shown}."
         )
+
+
+def unequal_seeds(cells: Cells) -> Iterator[str]:
+    """Which seeds each variant has, where they differ."""
+    seeds = {name: tuple(cell["seed"] for cell in own) for name, own in by_variant(cells).items()}
+    if len(set(seeds.values())) > 1:
+        listed = "; ".join(f"{name}: {', '.join(map(str, own))}" for name, own in seeds.items())
+        yield f"The seeds differ ({listed}); differences are paired over those that two variants share."
+
+
+def unfinished(cells: Cells) -> Iterator[str]:
+    """Which trainings diverged, failed or are not done, and whose loss on held-out text is not finite."""
+    for cell in cells:
+        if cell.get("state") in ("diverged", "failed", "started"):
+            state = {"started": "is not finished"}.get(cell["state"], cell["state"])
+            reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
+            yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
+        elif not is_finite(cell.get("mean_perplexity", 0.0)):
+            yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."

@@ -16,11 +16,11 @@ from loriini.compare.sections import (
     NO_VALUE,
     Variant,
     cells,
-    difference_cells,
-    estimate,
+    difference_texts,
     grid,
     how,
     learning,
+    mean_text,
     not_causal_section,
     use_of_experts,
 )
@@ -201,8 +201,8 @@ def perplexity_rows(variants: Sequence[Variant]) -> list[list[str]]:
     return [
         [
             v["name"],
-            estimate(v["perplexity"][OVERALL]),
-            *(difference_cells(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
+            mean_text(v["perplexity"][OVERALL]),
+            *(difference_texts(v["difference"][OVERALL]) if "difference" in v else [NO_VALUE] * 3),
             large(v["parameters"]["active"]),
             large(v["parameters"]["total"]),
         ]
@@ -219,9 +219,9 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
     compared = [v for v in causal if "difference" in v]
     tables = [
         p.element("h3", "Perplexity"),
-        domain_table(causal, domains, lambda v, domain: estimate(v["perplexity"][domain])),
+        domain_table(causal, domains, lambda v, domain: mean_text(v["perplexity"][domain])),
         p.element("h3", "Bits per byte, all tokens"),
-        domain_table(causal, domains, lambda v, domain: estimate(v["bits_per_byte"][domain], 3)),
+        domain_table(causal, domains, lambda v, domain: mean_text(v["bits_per_byte"][domain], 3)),
     ]
     if leaking := [v["name"] for v in causal if v["causality"] == "after_first_segment"]:
         tables += [
@@ -232,7 +232,7 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
     if compared:
         header = ["", "domain", "difference", "over seeds", "over held-out text"]
         rows = [
-            [v["name"], domain, *difference_cells(v["difference"][domain])]
+            [v["name"], domain, *difference_texts(v["difference"][domain])]
             for v in compared
             for domain in domains
         ]
@@ -240,6 +240,8 @@ def by_domain(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | No
     return p.join(*tables)
 
 
-def domain_table(variants: Sequence[Variant], domains: Sequence[str], cell: Any) -> Html:
+def domain_table(variants: Sequence[Variant], domains: Sequence[str], text_of: Any) -> Html:
     """A row for each variant and a column for each domain."""
-    return p.table(["", *domains], ([v["name"], *(cell(v, domain) for domain in domains)] for v in variants))
+    return p.table(
+        ["", *domains], ([v["name"], *(text_of(v, domain) for domain in domains)] for v in variants)
+    )

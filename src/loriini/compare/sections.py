@@ -6,7 +6,7 @@ from typing import Any
 
 from loriini.analyze import page as p
 from loriini.analyze.page import Html
-from loriini.analyze.wording import duration, interval, large, listing, percent
+from loriini.analyze.wording import SEES_LATER, duration, interval, large, listing, percent
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
 from loriini.evaluate.intervals import OVERALL, Difference
@@ -20,16 +20,16 @@ KINDS = ("seeds", "documents")
 AXIS_UNITS = {"tokens": "equal tokens", "flops": "equal FLOPs", "seconds": "equal seconds"}
 
 
-def estimate(found: Mapping[str, float | None], digits: int = 2) -> str:
+def mean_text(found: Mapping[str, float | None], digits: int = 2) -> str:
     """A mean and its interval, which need not be symmetric: 12.34 (11.80 to 12.90)."""
     mean, low, high = (found[key] for key in ("mean", "low", "high"))
     if mean is None:
         return NO_VALUE
-    interval = "" if low is None or high is None else f" ({low:.{digits}f} to {high:.{digits}f})"
-    return f"{mean:.{digits}f}{interval}".replace("-", "−")
+    bounds = "" if low is None else f" ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{mean:.{digits}f}{bounds}".replace("-", "−")
 
 
-def difference_cells(difference: Mapping[str, Any]) -> list[str]:
+def difference_texts(difference: Mapping[str, Any]) -> list[str]:
     """The change and both of its intervals."""
     seeds, documents = (Difference.from_dict(difference[kind]) for kind in KINDS)
     over_seeds = "one seed" if isnan(seeds.low) else interval(seeds)
@@ -39,7 +39,11 @@ def difference_cells(difference: Mapping[str, Any]) -> list[str]:
 def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | None:
     """Training loss over tokens, FLOPs and seconds, and at budgets that all spent."""
     trained = by_variant([cell for cell in results["cells"] if "curve" in cell])
-    curves = {v["name"] + remark(v): alike(trained[v["name"]]) for v in shown if v["name"] in trained}
+    curves = {
+        v["name"] + later_tokens_mark(v["training_causality"]): alike(trained[v["name"]])
+        for v in shown
+        if v["name"] in trained
+    }
     if not curves:
         return None
     caption = "Line: running mean, over seeds; band: lowest to highest seed. The initial drop is cut off."
@@ -59,9 +63,9 @@ def learning(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html | Non
     return p.join(p.pair(*drawn), budgets(results, shown))
 
 
-def remark(variant: Variant) -> str:
-    """A mark after the name of a variant whose training loss cannot be compared with the others'."""
-    return " (sees later tokens)" if variant["training_causality"] == "none" else ""
+def later_tokens_mark(causality: str) -> str:
+    """What stands behind the name of a variant whose losses cannot be compared with the others'."""
+    return SEES_LATER if causality == "none" else ""
 
 
 def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
@@ -75,7 +79,7 @@ def budgets(results: Mapping[str, Any], shown: Sequence[Variant]) -> Html:
         for axis in AXIS_UNITS:
             found = v["equal"].get(axis, {})
             cells += [
-                estimate(found["loss"], 3) if found else NO_VALUE,
+                mean_text(found["loss"], 3) if found else NO_VALUE,
                 signed(found["difference"]) if "difference" in found else NO_VALUE,
             ]
         rows.append([v["name"], *cells])
@@ -122,7 +126,7 @@ def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
 
 def signed(found: Mapping[str, float | None]) -> str:
     """A difference with its sign and its interval."""
-    text = estimate(found, 3)
+    text = mean_text(found, 3)
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 
@@ -164,7 +168,7 @@ def not_causal_section(shown: Sequence[Variant]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
+            mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
             large(v["parameters"]["active"]) if "parameters" in v else NO_VALUE,
         ]
         for v in leaking
@@ -174,7 +178,7 @@ def not_causal_section(shown: Sequence[Variant]) -> Html | None:
             p.strong("These perplexities are not comparable with the others': "),
             "a token's experts depend on its whole sequence, the tokens to be predicted included.",
         ),
-        p.table(["", "perplexity (sees later tokens)", "active parameters"], rows),
+        p.table(["", f"perplexity{SEES_LATER}", "active parameters"], rows),
     )
 
 
@@ -186,9 +190,9 @@ def grid(results: Mapping[str, Any]) -> Html | None:
     rows = [
         [
             v["name"],
-            estimate(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
-            estimate(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
-            ("chosen" if v["chosen"] else "") + (" (sees later tokens)" if v["causality"] == "none" else ""),
+            mean_text(v["training_loss"], 3) if "training_loss" in v else NO_VALUE,
+            mean_text(v["perplexity"][OVERALL]) if "perplexity" in v else NO_VALUE,
+            ("chosen" if v["chosen"] else "") + later_tokens_mark(v["causality"]),
         ]
         for v in variants
     ]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,16 @@ InstanceLosses = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and its confidence interval; None where there is a single seed."""
+class MeanInterval:
+    """A mean over seeds and its confidence interval; bounds are NaN where there is a single seed."""
 
     mean: float
-    low: float | None = None
-    high: float | None = None
+    low: float = math.nan
+    high: float = math.nan
 
     def to_dict(self) -> dict[str, float | None]:
-        return {"mean": self.mean, "low": self.low, "high": self.high}
+        """The numbers as a JSON object; those that are NaN become null."""
+        return {name: None if math.isnan(value) else value for name, value in asdict(self).items()}
 
 
 def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
@@ -31,20 +32,19 @@ def t_factor(seeds: int, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(seeds - 1, (1 + confidence) / 2)) / math.sqrt(seeds)
 
 
-def over_seeds(values: Sequence[float]) -> Estimate:
+def over_seeds(values: Sequence[float]) -> MeanInterval:
     """The mean of one value a seed, with Student's t interval."""
     mean = float(np.mean(values))
     if len(values) < 2:
-        return Estimate(mean)
+        return MeanInterval(mean)
     half = t_factor(len(values)) * float(np.std(values, ddof=1))
-    return Estimate(mean, mean - half, mean + half)
+    return MeanInterval(mean, mean - half, mean + half)
 
 
-def geometric(values: Sequence[float]) -> Estimate:
+def geometric(values: Sequence[float]) -> MeanInterval:
     """The geometric mean of perplexities, with the t interval of their logarithms."""
     found = over_seeds([math.log(value) for value in values])
-    bounds = (None if x is None else math.exp(clamped(x)) for x in (found.low, found.high))
-    return Estimate(math.exp(found.mean), *bounds)
+    return MeanInterval(math.exp(found.mean), *(math.exp(clamped(x)) for x in (found.low, found.high)))
 
 
 def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
@@ -54,13 +54,15 @@ def paired_by_seed(a: Mapping[int, float], b: Mapping[int, float]) -> Difference
     (initialisation and order of the batches), not the choice of held-out text.
     """
     found = over_seeds([math.log(b[seed] / a[seed]) for seed in sorted(a.keys() & b.keys())])
-    low, high = (math.nan if x is None else math.expm1(clamped(x)) for x in (found.low, found.high))
-    return Difference(math.expm1(clamped(found.mean)), low, high)
+    return Difference(*(math.expm1(clamped(x)) for x in (found.mean, found.low, found.high)))
 
 
 def clamped(logarithm: float) -> float:
-    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few seeds is wide."""
-    return min(max(logarithm, -30.0), 700.0)
+    """A logarithm whose exponential is finite, and that less 1 above -1; an interval of few seeds is wide.
+
+    NaN remains NaN.
+    """
+    return float(np.clip(logarithm, -30.0, 700.0))
 
 
 def mean_losses(by_seed: Mapping[int, InstanceLosses], seeds: Sequence[int]) -> dict[str, Any]:

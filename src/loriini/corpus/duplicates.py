@@ -105,9 +105,9 @@ def jaccard_index(a: Hashes, b: Hashes) -> float:
     return common / (len(a) + len(b) - common)
 
 
-def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64], jaccard: float = JACCARD) -> Confirmed:
-    """The later document of each pair with a high enough Jaccard index, at most once each, by rising id."""
-    confirmed = np.flatnonzero(indices_P >= jaccard)
+def near_duplicates(pairs: Pairs, indices_P: NDArray[np.float64]) -> Confirmed:
+    """The later document of each pair whose Jaccard index is at least JACCARD, once each, by rising id."""
+    confirmed = np.flatnonzero(indices_P >= JACCARD)
     _, first = np.unique(pairs.dropped_P[confirmed], return_index=True)  # pairs rise: with its lowest twin
     chosen = confirmed[first]
     return Confirmed(

@@ -20,11 +20,10 @@ EXCERPT = 240
 COSINES = np.linspace(-1, 1, 41)
 
 
-def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
+def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     """Counts, lengths, domains and similarities as one JSON value.
 
-    What a corpus lacks (neighbours, when it was imported) is None. The neighbours' recall is measured on
-    `sample` documents.
+    What a corpus lacks (neighbours, when it was imported) is None.
     """
     lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
@@ -41,7 +40,7 @@ def inspect_corpus(corpus: Corpus, sample: int = 1000) -> dict[str, Any]:
         "tokens_per_document": summary_statistics(lengths_N),
         "documents_per_instance": summary_statistics(sizes_I),
         "order": _order(corpus, cosines),
-        "neighbors": _neighbors(corpus, sample),
+        "neighbors": _neighbors(corpus),
         "shared_instance_cosine": corpus.manifest["shared_instance_cosine"],
         "histograms": _histograms(corpus, lengths_N, cosines),
     }
@@ -126,14 +125,13 @@ def _order(corpus: Corpus, cosines: NDArray[np.float32]) -> dict[str, Any]:
     return {**order.settings, **made, "adjacent_cosine": mean}
 
 
-def _neighbors(corpus: Corpus, sample: int) -> dict[str, Any] | None:
+def _neighbors(corpus: Corpus) -> dict[str, Any] | None:
     nearest, embeddings = load_stage(corpus, "neighbors"), load_stage(corpus, "embeddings")
     if nearest is None or embeddings is None:
         return None
     found = recall(
         np.load(nearest.path("neighbors.npy"), mmap_mode="r"),
         np.load(embeddings.path("embeddings.npy"), mmap_mode="r"),
-        sample=sample,
     )
     return {
         "k": nearest.settings["k"],

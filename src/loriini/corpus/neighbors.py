@@ -47,7 +47,7 @@ MEMBERS_PER_TASK = 20_000
 
 
 @dataclass(frozen=True)
-class Cell:
+class SearchCell:
     """The documents whose neighbours are searched, and those searched among: a superset. Both rising."""
 
     members_M: Ids
@@ -68,15 +68,15 @@ def write_neighbors(
     return build_artifact(folder, settings, inputs, write, options={"k": "neighbors"})
 
 
-def single_cell(count: int) -> Cell:
+def single_cell(count: int) -> SearchCell:
     """All `count` documents as one cell."""
     ids = np.arange(count)
-    return Cell(ids, ids)
+    return SearchCell(ids, ids)
 
 
 def split_cell(
-    vectors_ND: Vectors, cell: Cell, seed: int, pool: ThreadPoolExecutor, largest: int, overlap: int
-) -> Iterator[Cell]:
+    vectors_ND: Vectors, cell: SearchCell, seed: int, pool: ThreadPoolExecutor, largest: int, overlap: int
+) -> Iterator[SearchCell]:
     """Split a cell into cells with a reach of at most `largest`; each member is in exactly one.
 
     A reach is the documents that have the cell among their `overlap` nearest. Where documents are so alike
@@ -90,7 +90,7 @@ def split_cell(
     labels_PR = _nearest_centroids(vectors_ND, cell, parts, overlap, seed, pool)
     labels_M = labels_PR[0, np.searchsorted(cell.reach_R, cell.members_M)]
     for label in range(parts):
-        part = Cell(cell.members_M[labels_M == label], cell.reach_R[(labels_PR == label).any(0)])
+        part = SearchCell(cell.members_M[labels_M == label], cell.reach_R[(labels_PR == label).any(0)])
         if not len(part.members_M):
             continue
         shrunk = len(cell.reach_R) / len(part.reach_R)
@@ -102,7 +102,7 @@ def split_cell(
             yield from _cut(part, largest)
 
 
-def search_cell(vectors_ND: Vectors, cell: Cell, k: int) -> tuple[Ids, Vectors]:
+def search_cell(vectors_ND: Vectors, cell: SearchCell, k: int) -> tuple[Ids, Vectors]:
     """The `k` nearest in the cell's reach of each member, itself excluded: exact, on one thread.
 
     Returns:
@@ -146,7 +146,7 @@ def _write(embeddings: Artifact, k: int, seed: int, execute: Executor, folder: P
 
 
 def _nearest_centroids(
-    vectors_ND: Vectors, cell: Cell, parts: int, overlap: int, seed: int, pool: ThreadPoolExecutor
+    vectors_ND: Vectors, cell: SearchCell, parts: int, overlap: int, seed: int, pool: ThreadPoolExecutor
 ) -> NDArray[np.int16]:
     """The P = `overlap` nearest centroids of each document in reach, (P, R), by spherical k-means."""
     ids_R = cell.reach_R
@@ -166,13 +166,13 @@ def _assign(vectors_ND: Vectors, ids_R: Ids, centroids: Any, overlap: int, start
         return centroids.search(vectors_BD, overlap)[1].T.astype(np.int16)
 
 
-def _cut(cell: Cell, largest: int) -> Iterator[Cell]:
+def _cut(cell: SearchCell, largest: int) -> Iterator[SearchCell]:
     """Cut the reach into cells at any place."""
     for start in range(0, len(cell.reach_R), largest):
         reach_R = cell.reach_R[start : start + largest]
         members_M = np.intersect1d(reach_R, cell.members_M, assume_unique=True)
         if len(members_M):
-            yield Cell(members_M, reach_R)
+            yield SearchCell(members_M, reach_R)
 
 
 @contextmanager
@@ -219,7 +219,7 @@ def _search(
     members_N, reaches_R = (np.memmap(cells / name, np.int64, "r") for name in (MEMBERS, REACH))
     found = []
     for (first, last), (start, stop) in zip(pairwise(members), pairwise(reaches), strict=True):
-        cell = Cell(np.array(members_N[first:last]), np.array(reaches_R[start:stop]))
+        cell = SearchCell(np.array(members_N[first:last]), np.array(reaches_R[start:stop]))
         # mapped again for each cell: pages that were read of a mapped file count as memory held
         neighbors, similarities = search_cell(np.load(vectors, mmap_mode="r"), cell, k)
         found.append((neighbors, similarities.astype(np.float16)))

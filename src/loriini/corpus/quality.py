@@ -16,25 +16,25 @@ from loriini.corpus.tokens import open_tokens
 from loriini.corpus.walks import random_order
 from loriini.jobs.artifact import Artifact
 
+NEAREST = 10
+"""Neighbours whose recall is measured."""
 FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
 """Instances whose means are added before they are added to the total."""
 
 
-def recall(
-    neighbors_NK: Neighbors, vectors_ND: Vectors, at: int = 10, sample: int = 1000, seed: int = 0
-) -> float:
-    """Share of the `at` nearest documents that are among a document's first `at` neighbours.
+def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> float:
+    """Share of the NEAREST documents that are among a document's first NEAREST neighbours.
 
-    Mean over `sample` documents drawn without replacement, against exact search through all N. `at` is
-    reduced to the number of neighbours or other documents; NaN when there are none.
+    Mean over `sample` documents drawn without replacement, against exact search through all N. There may be
+    fewer neighbours or other documents than NEAREST, which then count; NaN when there are none.
     """
     count, columns = neighbors_NK.shape
-    at = min(at, columns, count - 1)
+    at = min(NEAREST, columns, count - 1)
     if at < 1:
         return float("nan")
-    ids_Q = np.sort(np.random.default_rng(seed).choice(count, min(sample, count), replace=False))
+    ids_Q = np.sort(np.random.default_rng(0).choice(count, min(sample, count), replace=False))
     pairs = zip(neighbors_NK[ids_Q, :at], exact_neighbors(vectors_ND, ids_Q, at), strict=True)
     return float(np.mean([len(np.intersect1d(found, exact)) / at for found, exact in pairs]))
 
@@ -56,13 +56,11 @@ def exact_neighbors(vectors_ND: Vectors, ids_Q: Ids, k: int) -> Ids:
     return ids_QK
 
 
-def adjacent_cosines(
-    order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20, seed: int = 0
-) -> NDArray[np.float32]:
+def adjacent_cosines(order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20) -> NDArray[np.float32]:
     """Cosine of each document of an order and the next, float32 (M - 1,), or of a sample of them."""
     places = np.arange(max(len(order_M) - 1, 0))
     if len(places) > sample:
-        places = np.sort(np.random.default_rng(seed).choice(places, sample, replace=False))
+        places = np.sort(np.random.default_rng(0).choice(places, sample, replace=False))
     cosines = [np.empty(0, np.float32)]
     for start in range(0, len(places), FLOAT32_ROWS):
         block = places[start : start + FLOAT32_ROWS]

@@ -13,6 +13,8 @@ from loriini.routing.design import Causality
 
 POSITIONS = 8
 """Number of positions, evenly spaced, after which all tokens are changed."""
+INSTANCES = 4
+"""Number of random instances."""
 
 ROUNDING = 1e-4
 """Relative to the largest logit; smaller changes are rounding errors of float32."""
@@ -83,11 +85,11 @@ def _leak(model: LoriiniForCausalLM, ids_BL: Tensor) -> Leak:
     )
 
 
-def random_instances(model: LoriiniForCausalLM, instances: int = 4, seed: int = 0) -> Tensor:
-    """Random ids (B, L) for an audit, four segments long or the model's context if that is shorter."""
+def random_instances(model: LoriiniForCausalLM, seed: int = 0) -> Tensor:
+    """Random ids (INSTANCES, L) for an audit: four segments long, or the model's context if that is less."""
     length = min(model.config.max_position_embeddings, 4 * model.config.routing.segment_length)
     generator = torch.Generator().manual_seed(seed)
-    ids_BL = torch.randint(model.config.vocab_size, (instances, length), generator=generator)
+    ids_BL = torch.randint(model.config.vocab_size, (INSTANCES, length), generator=generator)
     return ids_BL.to(model.device)
 
 

@@ -14,21 +14,11 @@ from loriini.published.items import ITEMS
 from loriini.published.items.aoe import CONFIGURATIONS, NODES, RANKED_GATES
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, band, dots, lines
-from loriini.reproduce.claims import (
-    CLOSE,
-    Claim,
-    Values,
-    above,
-    below,
-    close,
-    difference,
-    extreme,
-    mean_of,
-    ratio,
-)
+from loriini.reproduce.claims import CLOSE, Claim, above, below, close
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import ROUTER_FREE, ROUTER_FREE_QUESTIONS
+from loriini.reproduce.quantities import Values, difference, extreme, mean_of, ratio
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.throughput import ROUNDS, forward_seconds, timed_run
 
@@ -40,8 +30,9 @@ EARLY = (0.2, 0.36)
 """Part of training that is called early: the first fifth of what follows a warm-up of a fifth."""
 AUTONOMOUS = tuple(row for row in CONFIGURATIONS if "AoE" in row)
 TRADITIONAL = tuple(row for row in CONFIGURATIONS if "AoE" not in row)
+MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
+"""Rows of 732M with the auxiliary loss: the traditional mixture, and the AoE that is compared with it."""
 GATES_NOTE = "experts that are ranked by norms have equal gates"
-QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
 
 
 def at_node(row: str, norm: str) -> str:
@@ -152,12 +143,11 @@ def every_configuration(m: Measured) -> Iterator[Claim]:
     quantity = "log-likelihood of right answers, worst AoE minus best traditional"
     yield chosen(above(quantity, worst, best), AUTONOMOUS, TRADITIONAL)
     for aux in ("", " + aux"):
-        traditional = f"{'2 MoE' if aux else '1 MoE'}{aux}"
+        traditional = MOE if aux else "1 MoE"
         for row in (row for row in AUTONOMOUS if row.endswith("+ aux") == bool(aux)):
             yield below(f"loss of {row} minus that of {traditional}", m.loss(row), m.loss(traditional))
     for row in ("3 MoE + aux + factorized", "4 MoE + aux + large router"):
-        aoe = "10 AoE 256 + aux"
-        yield below(f"loss of {aoe} minus that of {row}", m.loss(aoe), m.loss(row))
+        yield below(f"loss of {AOE} minus that of {row}", m.loss(AOE), m.loss(row))
 
 
 def answers_and_perplexity(m: Measured, row: str) -> Mapping[str, Values]:
@@ -169,8 +159,7 @@ def answer_charts(m: Measured) -> Iterator[Chart]:
     """Perplexity and log-likelihood of every row."""
     rows = m.finished(list(m.rows))
     yield dots("perplexity", "perplexity", {row: {"mean": c.exp(m.loss(row))} for row in rows})
-    likelihood = {row: {"mean": c.likelihood_of(m, row)} for row in rows}
-    yield dots("right answers", "log-likelihood, nats a token", likelihood)
+    yield c.likelihood_chart(m, rows)
 
 
 def other_selections(m: Measured) -> Iterator[Claim]:
@@ -182,29 +171,26 @@ def other_selections(m: Measured) -> Iterator[Claim]:
         yield above(quantity, *(c.likelihood_of(m, row) for row in pair))
 
 
-SMALLER_MOE, SMALLER_AOE = "2 MoE + aux", "10 AoE 256 + aux"
-
-
 def larger_gain_at_4b(m: Measured) -> Iterator[Claim]:
     """Better at 4B, by more than at 732M."""
     gains = difference(m.loss("MoE"), m.loss("AoE"))
     yield Claim("gain in loss of AoE at 4B", gains, low=0.0, unit="nats")
-    smaller = difference(m.loss(SMALLER_MOE), m.loss(SMALLER_AOE))
+    smaller = difference(m.loss(MOE), m.loss(AOE))
     yield above("gain of AoE at 4B minus that at 732M", gains, smaller)
 
 
 def loss_by_rank(m: Measured) -> Iterator[Claim]:
     """Below the traditional mixture, lowest at a third of the width, about equal at 64."""
-    moe, least = m.training_loss("2 MoE + aux"), "10 AoE 256 + aux"
-    for row in ("8 AoE 128 + aux", least, "12 AoE 512 + aux"):
+    moe = m.training_loss(MOE)
+    for row in ("8 AoE 128 + aux", AOE, "12 AoE 512 + aux"):
         yield below(f"training loss of {row} minus that of MoE", m.training_loss(row), moe)
     yield close("training loss of AoE 64 minus that of MoE", m.training_loss("6 AoE 64 + aux"), moe, CLOSE)
     for row in ("6 AoE 64 + aux", "8 AoE 128 + aux", "12 AoE 512 + aux"):
-        yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (least, row)))
+        yield below(f"training loss of AoE 256 minus that of {row}", *map(m.training_loss, (AOE, row)))
 
 
 LOAD_RANGE = "highest minus lowest load"
-LOAD_PAIRS = (("9 AoE 256", "1 MoE"), ("10 AoE 256 + aux", "2 MoE + aux"))
+LOAD_PAIRS = (("9 AoE 256", "1 MoE"), (AOE, MOE))
 
 
 def even_and_confident(m: Measured) -> Iterator[Claim]:
@@ -250,14 +236,14 @@ def load_charts(m: Measured) -> Iterator[Chart]:
 
 def norms_alike(m: Measured) -> Iterator[Claim]:
     """Norms of a layer's experts are alike at the end; without balancing they were less so at the start."""
-    for row in ("9 AoE 256", "10 AoE 256 + aux"):
+    for row in ("9 AoE 256", AOE):
         quantity = f"lowest over highest norm of a layer's experts at the end, {row}"
         yield Claim(quantity, norm_ratio(m, row, -1), low=0.5)
     end, early = norm_ratio(m, "9 AoE 256", -1), early_norm_ratio(m, "9 AoE 256")
     yield above("that ratio without balancing, at the end minus early in training", end, early, unit="")
 
 
-def norms_SLE(m: Measured, row: str) -> dict[int, np.ndarray]:
+def activation_norms(m: Measured, row: str) -> dict[int, np.ndarray]:
     """Mean activation norms by seed: steps, layers, experts."""
     return {seed: np.array(found["values"]) for seed, found in m.each(row, "training", "norms").items()}
 
@@ -266,16 +252,15 @@ def norm_ratio(m: Measured, row: str, step: int) -> Values:
     """The lowest over the highest norm of a layer, mean over layers, at a step."""
     return {
         seed: float((norms[step].min(-1) / norms[step].max(-1)).mean())
-        for seed, norms in norms_SLE(m, row).items()
+        for seed, norms in activation_norms(m, row).items()
     }
 
 
 def early_norm_ratio(m: Measured, row: str) -> Values:
     """The mean of `norm_ratio` over the steps of the part EARLY of training."""
     found = {}
-    for seed, norms in norms_SLE(m, row).items():
-        first = min(int(EARLY[0] * len(norms)), len(norms) - 1)
-        early = norms[first : max(first + 1, round(EARLY[1] * len(norms)))]
+    for seed, norms in activation_norms(m, row).items():
+        early = c.part_of(norms, *EARLY)
         found[seed] = float((early.min(-1) / early.max(-1)).mean())
     return found
 
@@ -318,7 +303,7 @@ AOE_EXPERIMENTS = (
         ("heldout", "questions"),
         answers_and_perplexity,
         answer_charts,
-        note=QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "aoe-table3",
@@ -326,7 +311,7 @@ AOE_EXPERIMENTS = (
         ("heldout", "questions"),
         answers_and_perplexity,
         answer_charts,
-        note=QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "aoe-table5",
@@ -334,8 +319,8 @@ AOE_EXPERIMENTS = (
         ("heldout", "questions"),
         answers_and_perplexity,
         answer_charts,
-        more_runs={row: CONFIGURATIONS[row] for row in (SMALLER_MOE, SMALLER_AOE)},
-        note=QUESTIONS,
+        more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)},
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
     Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),

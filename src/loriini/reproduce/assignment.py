@@ -8,8 +8,9 @@ import numpy as np
 from loriini.published.items.design_choices import SEQUENCE_TOP2
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart
-from loriini.reproduce.claims import Claim, Values, above
+from loriini.reproduce.claims import Claim, above
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 
 TEXT_OF = {"topics": "topic", "languages": "language"}
 """What the domains of the held-out text of a measure are."""

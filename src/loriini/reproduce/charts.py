@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
 from loriini.compare.figures import COLORS, DASHES, legend, limit_to
-from loriini.reproduce.claims import Values, rounded, rounded_estimate
+from loriini.reproduce.quantities import Values, rounded, rounded_interval
 
 Chart = dict[str, Any]
 """`kind` (lines, dots or tiles), `title`, and `x`, `y` and `series`, or `panels` and `rows`."""
@@ -29,7 +29,7 @@ def lines(title: str, x: str, y: str, series: Mapping[str, Mapping[str, Any]], l
 def dots(title: str, x: str, series: Mapping[str, Mapping[str, Values]]) -> Chart:
     """A quantity of every series in every category, with its interval over seeds."""
     estimated = {
-        name: {category: rounded_estimate(values) for category, values in of_series.items() if values}
+        name: {category: rounded_interval(values) for category, values in of_series.items() if values}
         for name, of_series in series.items()
     }
     return {"kind": "dots", "title": title, "x": x, "series": {n: s for n, s in estimated.items() if s}}

@@ -6,45 +6,21 @@ source of chance as fixed; the interval that decides has both, their deviations 
 holds where it lies in the range, does not hold where it lies outside, and is undecided where it crosses a
 bound, with a single seed, and where the values of all seeds are equal and on a bound of the range, since
 equal values show no spread. What is computed instead of measured is exact: a single value decides.
-
-Axes: R resamples.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from statistics import fmean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from loriini.compare.seeds import Estimate, over_seeds, t_factor
+from loriini.compare.seeds import MeanInterval, over_seeds, t_factor
 from loriini.evaluate.intervals import CONFIDENCE, percentile_interval
-
-Values = Mapping[int, float]
-"""A quantity by seed, or by round where rounds are repeated instead of trainings."""
-Resamples = Mapping[int, NDArray[np.float64]]
-"""By seed, what a quantity is on every resample of the held-out text (R,)."""
-
-
-class OnText(dict[int, float]):
-    """A quantity by seed that is measured on held-out text; `resamples` tells it on resamples of the text."""
-
-    def __init__(self, values: Values, resamples: Callable[[], Resamples]) -> None:
-        super().__init__(values)
-        self.resamples = resamples
-
+from loriini.reproduce.quantities import OnText, Values, combined, difference, rounded
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
-VERBS = {
-    HOLDS: ("holds", "hold"),
-    FAILS: ("does not hold", "do not hold"),
-    UNDECIDED: ("is undecided", "are undecided"),
-}
-"""Each verdict as the predicate of one claim and of several."""
 CLOSE = 0.02
 """Nats a token, 2 % of perplexity, up to which two losses count as about equal."""
 
@@ -73,13 +49,16 @@ class Claim:
         return [value for value in self.values.values() if math.isfinite(value)]
 
     @property
-    def estimate(self) -> Estimate | None:
-        """The mean and its interval; None without a finite value."""
-        return over_seeds(self.finite) if self.finite else None
+    def seed_interval(self) -> MeanInterval:
+        """The mean and its interval over seeds; NaN without a finite value."""
+        return over_seeds(self.finite) if self.finite else MeanInterval(math.nan)
 
     @property
     def text_interval(self) -> tuple[float, float] | None:
-        """The interval over the choice of held-out text, seeds averaged; None where no text is measured."""
+        """The interval over the choice of held-out text, seeds averaged.
+
+        None where no text is measured, NaN where it shows no spread.
+        """
         if not isinstance(self.values, OnText) or not self.values:
             return None
         return percentile_interval(np.mean([*self.values.resamples().values()], axis=0))
@@ -96,12 +75,12 @@ class Claim:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The claim with its estimate and verdict as a JSON object; open bounds are null."""
-        found, text = self.estimate or Estimate(math.nan), self.text_interval
+        """The claim with its intervals and verdict as a JSON object; open bounds are null."""
+        text = self.text_interval
         text_low, text_high = map(rounded, text or (None, None))
         told = {
             "quantity": "; ".join(filter(None, (self.quantity, self.unjudged))),
-            **{name: rounded(value) for name, value in found.to_dict().items()},
+            **{name: rounded(value) for name, value in self.seed_interval.to_dict().items()},
             "text_low": text_low,
             "text_high": text_high,
             "range": [bound if math.isfinite(bound) else None for bound in (self.low, self.high)],
@@ -171,125 +150,6 @@ def overall(claims: Sequence[Told]) -> str:
     if FAILS in found:
         return FAILS
     return HOLDS if found and all(verdict == HOLDS for verdict in found) else UNDECIDED
-
-
-def sentence(verdict: str, claims: Sequence[Told], scale: str) -> str:
-    """The verdict in words, with a claim that decided it."""
-    if not claims:
-        return f"At scale {scale} nothing was measured: {verdict}."
-    shown = counted(claim["verdict"] for claim in claims)
-    alike = [claim for claim, found in zip(claims, verdicts(claims), strict=True) if found == verdict]
-    alike = sorted(alike or claims, key=lambda claim: (claim["mean"] is None, claim["verdict"] != FAILS))
-    parts = f"Of {len(claims)} claims {shown}. For example" if len(claims) > 1 else "The claim"
-    by_chance = verdict == UNDECIDED and any(claim["verdict"] == FAILS for claim in claims)
-    chance = ": among so many claims, what does not hold may be chance" if by_chance else ""
-    return f"At scale {scale} the finding {verdict_phrase(verdict)}{chance}. {parts}: {in_words(alike[0])}."
-
-
-def counted(verdicts: Iterable[str]) -> str:
-    """How many there are of each verdict: 3 hold, 1 does not hold, 1 is undecided."""
-    found = list(verdicts)
-    return ", ".join(f"{n} {VERBS[v][n > 1]}" for v in VERBS if (n := found.count(v)))
-
-
-def verdict_phrase(verdict: str) -> str:
-    """A verdict as the predicate of a sentence."""
-    return VERBS[verdict][0]
-
-
-def in_words(claim: Told) -> str:
-    """A claim with its estimate, interval and range."""
-    return f"{claim['quantity']}: {estimate_text(claim)} (claimed: {range_text(claim)})"
-
-
-def estimate_text(found: Mapping[str, Any]) -> str:
-    """A mean with its intervals: −0.031 (seeds −0.050 to −0.012, text −0.040 to −0.022) nats."""
-    if found["mean"] is None:
-        return "not tested"
-    unit = f" {found['unit']}" if found.get("unit") else ""
-    mean = number(found["mean"])
-    if found["low"] is None:
-        return f"{mean}{unit}" + ("" if found.get("exact") else ", one seed")
-    interval = f"{number(found['low'])} to {number(found['high'])}"
-    if found.get("text_low") is not None:
-        interval = f"seeds {interval}, text {number(found['text_low'])} to {number(found['text_high'])}"
-    return f"{mean} ({interval}){unit}"
-
-
-def range_text(claim: Told) -> str:
-    """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
-    low, high = claim["range"]
-    if low is None and high is None:
-        return "not stated"
-    if low is None:
-        return f"at most {number(high)}" if high else "below 0"
-    if high is None:
-        return f"at least {number(low)}" if low else "above 0"
-    return f"{number(low)} to {number(high)}" if low != high else f"exactly {number(low)}"
-
-
-def number(value: float) -> str:
-    """Three or four significant digits, with a minus sign."""
-    size = abs(value)
-    text = f"{value:,.0f}" if size >= 1000 else f"{value:.3g}" if size >= 1 else f"{value:.3f}"
-    return text.replace("-", "−")
-
-
-def significant(value: float) -> float:
-    """A number with six significant digits."""
-    return float(f"{value:.6g}")
-
-
-def rounded(value: float | None) -> float | None:
-    """`significant`; None for none and for a number that is not finite."""
-    return None if value is None or not math.isfinite(value) else significant(value)
-
-
-def rounded_estimate(values: Values) -> dict[str, float | None]:
-    """The mean of a quantity over seeds, and its interval, with six significant digits."""
-    return {name: rounded(value) for name, value in over_seeds(list(values.values())).to_dict().items()}
-
-
-def combined(of: Callable[[Any], Any], several: Sequence[Values]) -> dict[int, float]:
-    """A function of several quantities, for the seeds that all have; on resampled text alike.
-
-    `of` takes the quantities' values, each a number or an array (R,).
-    """
-    shared = sorted(set.intersection(*(set(values) for values in several))) if several else []
-    found = {seed: float(of([values[seed] for values in several])) for seed in shared}
-    if not any(isinstance(values, OnText) for values in several):
-        return found
-
-    def resamples() -> Resamples:
-        drawn = [values.resamples() if isinstance(values, OnText) else values for values in several]
-        return {seed: of([values[seed] for values in drawn]) for seed in shared}
-
-    return OnText(found, resamples)
-
-
-def difference(one: Values, other: Values) -> dict[int, float]:
-    """One less the other, for the seeds that both have."""
-    return combined(lambda pair: pair[0] - pair[1], (one, other))
-
-
-def ratio(one: Values, other: Values) -> dict[int, float]:
-    """One divided by the other, for the seeds that both have; NaN where that is 0."""
-    return combined(lambda pair: pair[0] / np.where(pair[1] == 0, math.nan, pair[1]), (one, other))
-
-
-def mean_of(several: Sequence[Values]) -> dict[int, float]:
-    """The mean of several quantities, for the seeds that all have."""
-    return combined(lambda values: np.mean(values, axis=0), several)
-
-
-def extreme(several: Sequence[Values], best: Any) -> dict[int, float]:
-    """The one of several quantities whose mean over the seeds that all have is largest or smallest.
-
-    `best` is max or min. Chosen for each seed by itself, it would be noise that is chosen; chosen for all,
-    it is so in part, for which a claim states what it is `chosen_from`.
-    """
-    shared = [combined(itemgetter(i), several) for i in range(len(several))]
-    return best(filter(None, shared), key=lambda values: fmean(values.values()), default={})
 
 
 def occurs(quantity: str, counts: Values) -> Claim:

@@ -3,16 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loriini.published.values import OUR_NAMES
 from loriini.reproduce.charts import SMOOTHING, Chart, band, dots, lines, tiles
-from loriini.reproduce.claims import HOLDS, Claim, Values, combined
+from loriini.reproduce.claims import HOLDS, Claim
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.measures import CHOICES
+from loriini.reproduce.quantities import Values, combined
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
 MEAN = "mean"
 AT_CHANCE = "it is not clearly above chance"
+QUESTIONS_NOTE = (
+    "questions are continuations of held-out text among four; the paper's tasks need larger models"
+)
 
 
 def exp(values: Values) -> dict[int, float]:
@@ -65,6 +70,12 @@ def is_above_chance(accuracy: Values) -> bool:
 def likelihood_of(m: Measured, row: str, measure: str = "questions") -> Values:
     """Mean log-likelihood of the right answers, in nats a token."""
     return m.on_text(row, measure, "log_likelihoods")
+
+
+def likelihood_chart(m: Measured, rows: Sequence[str]) -> Chart:
+    """Log-likelihood of the right answers of some rows."""
+    likelihood = {row: {"mean": likelihood_of(m, row)} for row in rows}
+    return dots("right answers", "log-likelihood, nats a token", likelihood)
 
 
 def scaled(values: Values, factor: float) -> dict[int, float]:
@@ -129,6 +140,12 @@ def route_chart(m: Measured, rows: Sequence[str], keys: Mapping[str, str], measu
                 label = row if len(keys) == 1 else f"{row}, {name}"
                 series[label] = band(list(range(len(next(iter(found.values()))))), found)
     return lines("by layer", "layer", ", ".join(keys.values()), series)
+
+
+def part_of(values: NDArray[np.float64], start: float, stop: float) -> NDArray[np.float64]:
+    """The values between two shares of training, at least one."""
+    first = min(int(start * len(values)), len(values) - 1)
+    return values[first : max(first + 1, round(stop * len(values)))]
 
 
 def layer_values(found: Mapping[int, Sequence[float]], layer: int) -> dict[int, float]:

@@ -12,9 +12,10 @@ from loriini.published.items import ITEMS
 from loriini.recipes import default_vocabulary
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, below, exactly, ratio
+from loriini.reproduce.claims import Claim, below, exactly
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values, ratio
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.sent_experiment import SENT_EXPERIMENT
 from loriini.reproduce.throughput import ROUNDS, memory, step_rates, timed_run

@@ -17,9 +17,10 @@ from loriini.reproduce.assignment import (
     weakly_in_topics,
 )
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import HOLDS, Claim, Values, above, below, close, difference, mean_of, occurs
+from loriini.reproduce.claims import HOLDS, Claim, above, below, close, occurs
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values, difference, mean_of
 
 TOLERANCE = 0.03
 """Nats up to which designs count as "about as good"; the paper's tables call 1 to 3 % so."""

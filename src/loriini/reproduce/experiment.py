@@ -6,8 +6,9 @@ from typing import Any
 
 from loriini.published.items import ITEMS, Item, PaperRun
 from loriini.reproduce.charts import Chart
-from loriini.reproduce.claims import Claim, Values
+from loriini.reproduce.claims import Claim
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 from loriini.reproduce.reasons import Reason
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import KINDS

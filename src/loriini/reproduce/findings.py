@@ -15,18 +15,19 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims import UNDECIDED, Told, counted, judged, overall, sentence
+from loriini.reproduce.claim_text import counted, sentence
+from loriini.reproduce.claims import UNDECIDED, Told, judged, overall
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.reasons import support
 from loriini.reproduce.report import (
     caption,
-    cell,
     claim_rows,
     command,
     headline,
     in_unit,
     marked,
-    published_cell,
+    plus_minus,
+    published_text,
     repeats,
     trained_for,
 )
@@ -261,8 +262,8 @@ def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
     """A reason with what its further runs measured, and what it would be if this is the reason."""
     yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs:"
     yield "\n".join(
-        f"- {claim}: {estimate} ({expected} if so)"
-        for claim, estimate, expected, _ in claim_rows(reason["claims"])
+        f"- {claim}: {measured} ({expected} if so)"
+        for claim, measured, expected, _ in claim_rows(reason["claims"])
     )
 
 
@@ -286,8 +287,8 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
     printed = found["published"]
 
     def both(row: str, column: str) -> str:
-        theirs = published_cell(printed, row, column)
-        return cell(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
+        theirs = published_text(printed, row, column)
+        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
 
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from loriini.published.items import ITEMS, PaperRun
 from loriini.published.items.aoe import NODES
 from loriini.published.items.design_choices import SEQUENCE_TOP2
+from loriini.reproduce.aoe_experiments import AOE, MOE
 from loriini.reproduce.lory_experiments import FROM_SCRATCH
 from loriini.reproduce.reasons import Reason, other_setting, too_few_steps, untuned_rate
 
@@ -12,7 +13,6 @@ Runs = Mapping[str, PaperRun]
 """An item's runs, by row."""
 ReasonOf = Callable[[Runs], Reason]
 TOP_1 = ("token, layer-wise, top-1", "sequence, layer-wise, top-1", "dense, 1x FFN width")
-MOE, AOE = "2 MoE + aux", "10 AoE 256 + aux"
 
 
 def steps(*rows: str) -> ReasonOf:

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, above, close
+from loriini.reproduce.claims import Claim, above, close
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 
 SIZES = ("0.3B", "1.5B")
 EXPERTS = (8, 16, 32)
 CLOSE_ANSWERS = 0.01
 """Share of the questions up to which two accuracies count as about equal."""
-QUESTIONS = "questions are continuations of held-out text among four; the paper's tasks need larger models"
 
 
 def better_answers(m: Measured, pairs: Mapping[str, str]) -> Iterator[Claim]:
@@ -33,8 +33,7 @@ def answer_charts(m: Measured) -> Iterator[Chart]:
     rows = m.finished(list(m.rows))
     accuracy = {row: {"mean": c.accuracy_of(m, row)} for row in rows}
     yield dots("questions answered", "accuracy (chance: 0.25)", accuracy)
-    likelihood = {row: {"mean": c.likelihood_of(m, row)} for row in rows}
-    yield dots("right answers", "log-likelihood, nats a token", likelihood)
+    yield c.likelihood_chart(m, rows)
 
 
 def prompt_about_as_good(m: Measured) -> Iterator[Claim]:

@@ -11,10 +11,11 @@ from loriini.reproduce import common as c
 from loriini.reproduce import lory_answers as of_answers
 from loriini.reproduce import lory_experts as of_experts
 from loriini.reproduce.charts import SMOOTHING, Chart, band, lines
-from loriini.reproduce.claims import Claim, Values, above, below, close, difference, well_below
+from loriini.reproduce.claims import Claim, above, below, close, well_below
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.lory_answers import EXPERTS, SIZES
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values, difference
 from loriini.reproduce.texts import SHORT
 
 UNLIKE_TEXT = "whether the gain is largest on unlike text: here every domain is in the training text"
@@ -206,7 +207,7 @@ LORY_EXPERIMENTS = (
         ("questions",),
         c.question_columns,
         of_answers.answer_charts,
-        note=of_answers.QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "lory-fig3",
@@ -264,7 +265,7 @@ LORY_EXPERIMENTS = (
             of_answers.inference_columns,
             of_answers.inference_chart,
             same_as=same_as,
-            note=of_answers.QUESTIONS,
+            note=c.QUESTIONS_NOTE,
         )
         for number, same_as in ((6, ""), (9, "lory-table6"))
     ),
@@ -277,7 +278,7 @@ LORY_EXPERIMENTS = (
         ("questions",),
         c.question_columns,
         of_answers.answer_charts,
-        note=of_answers.QUESTIONS,
+        note=c.QUESTIONS_NOTE,
     ),
     Experiment(
         "lory-fig8",

@@ -7,8 +7,9 @@ import numpy as np
 from loriini.published import published_values
 from loriini.reproduce import common as c
 from loriini.reproduce.charts import Chart
-from loriini.reproduce.claims import Claim, Values, above, below
+from loriini.reproduce.claims import Claim, above, below
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 
 LATE = 0.67
 """Where the last third of training begins."""
@@ -84,8 +85,7 @@ def active_share(m: Measured, row: str, start: float, stop: float = 1.0, window:
     found = {}
     for seed, active in m.each(row, "training", window).items():
         shares = np.array(active["shares"]).mean(1)
-        first = min(int(start * len(shares)), len(shares) - 1)
-        found[seed] = float(shares[first : max(first + 1, round(stop * len(shares)))].mean())
+        found[seed] = float(c.part_of(shares, start, stop).mean())
     return found
 
 

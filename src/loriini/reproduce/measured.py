@@ -15,7 +15,7 @@ from loriini.evaluate.intervals import (
     resampled_means,
     widened,
 )
-from loriini.reproduce.claims import OnText, Resamples, Values
+from loriini.reproduce.quantities import OnText, Resamples, Values
 
 Measures = Mapping[str, Any]
 """What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
@@ -34,8 +34,7 @@ class Measured:
 
     def of(self, row: str, *path: str) -> dict[int, float]:
         """A number by seed, at a path of keys in the measures; seeds without it are left out."""
-        found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
-        return {seed: float(value) for seed, value in found.items() if value is not None}
+        return {seed: float(value) for seed, value in self.each(row, *path).items()}
 
     def each(self, row: str, *path: str) -> dict[int, Any]:
         """A list or an object by seed, at a path of keys in the measures."""
@@ -72,10 +71,9 @@ class Measured:
         """Perplexity of a domain's held-out text by seed."""
         return self.of(row, "heldout", "perplexity", domain)
 
-    def domains(self, row: str | None = None, measure: str = "heldout") -> list[str]:
+    def domains(self, row: str) -> list[str]:
         """The domains of held-out text."""
-        row = row if row is not None else next(iter(self.rows))
-        return sorted(next(iter(self.each(row, measure, "perplexity").values()), {}))
+        return sorted(next(iter(self.each(row, "heldout", "perplexity").values()), {}))
 
     def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
         """A curve over training by seed."""

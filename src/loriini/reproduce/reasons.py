@@ -11,8 +11,9 @@ from statistics import fmean
 from typing import Any
 
 from loriini.published.items import PaperRun
-from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim, Told, difference, overall, verdicts
+from loriini.reproduce.claims import FAILS, HOLDS, UNDECIDED, Claim, Told, overall, verdicts
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import difference
 from loriini.reproduce.scales import Scale, scaled_run
 from loriini.train.run import Run
 

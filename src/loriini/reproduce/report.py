@@ -10,8 +10,9 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.analyze.wording import listing, sentence_case
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
-from loriini.reproduce.claims import counted, estimate_text, number, range_text
+from loriini.reproduce.claim_text import counted, measured_text, number, range_text
 from loriini.reproduce.items import EXPERIMENTS
+from loriini.reproduce.measured import at
 from loriini.reproduce.results import RESULTS, mark, read_items
 
 Results = Mapping[str, Any]
@@ -53,18 +54,18 @@ def remarks(results: Results) -> Iterable[str]:
 
 
 def claims_table(results: Results) -> Html | None:
-    """Every claim with its estimate, the range claimed, and its verdict."""
+    """Every claim with what was measured, the range claimed, and its verdict."""
     if not results["claims"]:
         return None
     return p.table(["claim", "mean and interval", "range", "verdict"], claim_rows(results["claims"]))
 
 
 def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:
-    """Claim, estimate, range and verdict, as cells; the text first where there are several."""
+    """Quantity, measurement, range and verdict of each; the training text first where there are several."""
     several = len({claim["text"] for claim in claims}) > 1
     for claim in claims:
         text = f"{claim['text']}: " if several else ""
-        yield [f"{text}{claim['quantity']}", estimate_text(claim), range_text(claim), claim["verdict"]]
+        yield [f"{text}{claim['quantity']}", measured_text(claim), range_text(claim), claim["verdict"]]
 
 
 def reasons(results: Results) -> Html | None:
@@ -110,7 +111,7 @@ def comparison(results: Results) -> Html | None:
         columns = list(dict.fromkeys(name for row in measured.values() for name in row))
         if columns:
             rows = [
-                [marked(results, row), *(cell(of_row.get(name)) for name in columns)]
+                [marked(results, row), *(plus_minus(of_row.get(name)) for name in columns)]
                 for row, of_row in measured.items()
             ]
             tables += [
@@ -121,7 +122,7 @@ def comparison(results: Results) -> Html | None:
     if printed:
         columns = list(dict.fromkeys(value["column"] for value in printed))
         names = list(dict.fromkeys(value["row"] for value in printed))
-        rows = [[name, *(published_cell(printed, name, column) for column in columns)] for name in names]
+        rows = [[name, *(published_text(printed, name, column) for column in columns)] for name in names]
         head = [f"{name}{in_unit(printed, name)}" for name in columns]
         tables += [p.element("h3", "Published"), p.table(["", *head], rows)]
     return p.join(*tables) if tables else None
@@ -138,7 +139,7 @@ def in_unit(printed: Sequence[Mapping[str, Any]], column: str) -> str:
     return f" [{', '.join(units)}]" if units else ""
 
 
-def cell(found: Mapping[str, float | None] | None) -> str:
+def plus_minus(found: Mapping[str, float | None] | None) -> str:
     """A mean and half of its interval."""
     if found is None or found["mean"] is None:
         return NOTHING
@@ -147,8 +148,8 @@ def cell(found: Mapping[str, float | None] | None) -> str:
     return f"{number(found['mean'])} ± {number((found['high'] - found['low']) / 2)}"
 
 
-def published_cell(printed: Sequence[Mapping[str, Any]], row: str, column: str) -> str:
-    """The printed values of a cell, with the version where there are two."""
+def published_text(printed: Sequence[Mapping[str, Any]], row: str, column: str) -> str:
+    """The printed values of a row and column, with the version where there are two."""
     found = [value for value in printed if (value["row"], value["column"]) == (row, column)]
     if len(found) > 1:
         return ", ".join(f"{value['value']:g} ({value['paper']})" for value in found)
@@ -165,7 +166,7 @@ def cells(results: Results) -> Html | None:
             str(c["seed"]),
             c["text"],
             c["state"],
-            cell({"mean": c["measures"].get("training", {}).get("training_loss"), "low": None, "high": None}),
+            NOTHING if (loss := at(c["measures"], ("training", "training_loss"))) is None else number(loss),
             c["folder"],
         ]
         for c in results["cells"]

@@ -6,24 +6,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loriini.analyze.wording import SEES_LATER
 from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.claims import (
-    HOLDS,
-    Claim,
-    Values,
-    overall,
-    rounded,
-    rounded_estimate,
-    sentence,
-    verdicts,
-)
+from loriini.reproduce.claim_text import sentence
+from loriini.reproduce.claims import HOLDS, Claim, overall, verdicts
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.measured import Measured
 from loriini.reproduce.plan import Placed
+from loriini.reproduce.quantities import Values, rounded, rounded_interval
 from loriini.reproduce.reasons import Claims, run_at
 from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
@@ -117,24 +111,22 @@ def state_of(measures: Mapping[str, Any]) -> str:
     return state
 
 
-SEES = {" (sees later tokens)": "losses", " (sees later tokens in training)": "training losses"}
-"""What stands behind the name of a row whose experts depend on later tokens, and what is not comparable."""
+SEES_LATER_IN_TRAINING = " (sees later tokens in training)"
 
 
 def later_tokens(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
     marks = {mark(describe_causality(placed)) for placed, _ in cells}
-    for found, losses in SEES.items():
+    for found, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
         if found in marks:
             yield f"{losses} of rows marked{found} are too low to compare with causal models'"
 
 
 def mark(cell: Mapping[str, Any]) -> str:
     """What stands behind the name of a cell's row; empty for a causal one."""
-    always, in_training = SEES
     if cell.get("causality") == "none":
-        return always
-    return in_training if cell.get("training_causality") == "none" else ""
+        return SEES_LATER
+    return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
 
 
 def describe_causality(placed: Placed) -> dict[str, str]:
@@ -177,7 +169,7 @@ def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequ
 
 def estimates(columns: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
     """Mean and interval of every column that has values."""
-    return {name: rounded_estimate(values) for name, values in columns.items() if values}
+    return {name: rounded_interval(values) for name, values in columns.items() if values}
 
 
 def has_data(chart: Mapping[str, Any]) -> bool:

@@ -7,9 +7,10 @@ from loriini.estimate.communication import RankStep, expert_parallel, expert_wis
 from loriini.published.items import ITEMS
 from loriini.recipes import with_design
 from loriini.reproduce.charts import Chart, dots
-from loriini.reproduce.claims import Claim, Values, exactly
+from loriini.reproduce.claims import Claim, exactly
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured, at
+from loriini.reproduce.quantities import Values
 from loriini.reproduce.scales import Scale, paper_run
 from loriini.reproduce.sent import EXPERT_WISE, RANKS, ZERO, sent_here
 

@@ -142,7 +142,7 @@ class Texts:
         """Domains, documents and characters of a kind's training and held-out text, in words."""
         shards = map(str, sorted((self.corpus(kind, "random") / "documents").glob("documents-*")))
         training, heldout = read_documents(tuple(shards)), read_documents((str(self.heldout(kind)),))
-        return f"training: {in_words(training)}; held out: {in_words(heldout)}"
+        return f"training: {counts_by_domain(training)}; held out: {counts_by_domain(heldout)}"
 
     def place(self, run: Run, kind: str) -> Run:
         """A run with its corpus, in its own order or else in random order.
@@ -161,7 +161,7 @@ def characters(documents: Iterable[Document]) -> int:
     return sum(len(document.text) for document in documents)
 
 
-def in_words(documents: Iterable[Document]) -> str:
+def counts_by_domain(documents: Iterable[Document]) -> str:
     """Documents and characters by domain."""
     by_domain = defaultdict[str, list[Document]](list)
     for document in documents:

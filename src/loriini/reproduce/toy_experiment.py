@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from loriini.reproduce.charts import Chart, band, lines
-from loriini.reproduce.claims import HOLDS, Claim, Values
+from loriini.reproduce.claims import HOLDS, Claim
 from loriini.reproduce.experiment import Experiment
 from loriini.reproduce.measured import Measured
+from loriini.reproduce.quantities import Values
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.toy import MAIN, MODELS, STUDIES, train_classifier
 
