@@ -11,10 +11,10 @@ from typing import Any
 
 from loriini.cli.parser import (
     Add,
+    check_models,
     document_fields,
     document_options,
     given,
-    model_argument,
     output_file,
     output_path,
     read_text_file,
@@ -30,13 +30,7 @@ ROUTING_CHOICES = ("training", "prompt", "segment")
 
 def evaluate_arguments(add: Add) -> None:
     """Arguments of `loriini evaluate`."""
-    add(
-        "runs",
-        type=model_argument,
-        nargs="+",
-        metavar="RUN",
-        help="runs or model folders; several are compared",
-    )
+    add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
     add("--documents", nargs="+", metavar="PATH", help="held-out text")
     document_options(add)
     add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
@@ -83,6 +77,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
             "--on-error",
         )
         refuse_given(arguments, of_documents, "is for --documents; leave it out")
+    check_models(*arguments.runs)
     results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
     written = results if len(results) > 1 else results[0]
     if arguments.out:
@@ -176,7 +171,7 @@ def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def analyze_arguments(add: Add) -> None:
     """Arguments of `loriini analyze`."""
-    add("model", type=model_argument, metavar="RUN", help=MODEL)
+    add("model", type=Path, metavar="RUN", help=MODEL)
     add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
     document_options(add)
     add("--per-document", action="store_true", help="route each document by itself, cut to the context")
@@ -191,6 +186,7 @@ def analyze_arguments(add: Add) -> None:
 
 def analyze(arguments: argparse.Namespace) -> None:
     """Measure which experts each domain's text is routed to, and write a report."""
+    check_models(arguments.model)
     from loriini.analyze.command import analyze_run
 
     report = analyze_run(
@@ -207,15 +203,10 @@ def analyze(arguments: argparse.Namespace) -> None:
 
 def lens_arguments(add: Add) -> None:
     """Arguments of `loriini lens`."""
-    add("model", type=model_argument, metavar="RUN", help=MODEL)
+    add("model", type=Path, metavar="RUN", help=MODEL)
     add("--text", type=Path, metavar="FILE", help="the text, from a file")
     add("--prompt", type=text_argument, metavar="TEXT", help="the text itself")
-    add(
-        "--dense",
-        type=model_argument,
-        metavar="RUN",
-        help="a dense model, to show its loss beside the mixture's",
-    )
+    add("--dense", type=Path, metavar="RUN", help="a dense model, to show its loss beside the mixture's")
     add("--label", metavar="NAME", help="the text's domain, for a model that routes by label")
     add("--tokens", type=int, metavar="N", help="tokens of the text to read, at most (4096)")
     add("--device", metavar="NAME", help=DEVICE)
@@ -226,6 +217,7 @@ def lens(arguments: argparse.Namespace) -> None:
     """Write a page that shows the experts and the loss of each token of a text."""
     if (arguments.text is None) == (arguments.prompt is None):
         raise InputError("give --text FILE or --prompt TEXT, one of them")
+    check_models(arguments.model, *([arguments.dense] if arguments.dense else []))
     from loriini.analyze.lens import LENS, MOST_TOKENS, write_lens
     from loriini.snapshot import folder_of
 
@@ -244,7 +236,7 @@ def lens(arguments: argparse.Namespace) -> None:
 
 def generate_arguments(add: Add) -> None:
     """Arguments of `loriini generate`."""
-    add("model", type=model_argument, metavar="RUN", help=MODEL)
+    add("model", type=Path, metavar="RUN", help=MODEL)
     add(
         "--prompt",
         type=text_argument,
@@ -270,6 +262,7 @@ def generate(arguments: argparse.Namespace) -> None:
     """Continue a prompt, or each line of standard input."""
     if (arguments.prompt is None) != arguments.interactive:
         raise InputError("give --prompt TEXT or --interactive, one of them")
+    check_models(arguments.model)
     from dataclasses import fields
 
     from loriini.evaluate.samples import Generation, check_generation, check_room, continue_text

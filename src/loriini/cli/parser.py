@@ -84,11 +84,11 @@ def _output(text: str, is_file: bool) -> Path:
     return Path(text)
 
 
-def model_argument(text: str) -> Path:
-    """A model by its folder or Hub id. InputError for a folder without one, before anything is loaded."""
-    if not is_hub_id(path := Path(text)):
-        model_folder(path)
-    return path
+def check_models(*models: Path) -> None:
+    """InputError for a folder without a trained model, before anything heavy is imported; Hub ids pass."""
+    for model in models:
+        if not is_hub_id(model):
+            model_folder(model)
 
 
 def text_argument(text: str) -> str:

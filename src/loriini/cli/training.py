@@ -11,8 +11,8 @@ from loriini.cli.output import print_once, print_rows
 from loriini.cli.overrides import RecipeHelp
 from loriini.cli.parser import (
     Add,
+    check_models,
     given,
-    model_argument,
     on_error_option,
     output_file,
     output_path,
@@ -49,16 +49,16 @@ def designs_arguments(add: Add) -> None:
     """Arguments of `loriini designs`."""
     add("--json", action="store_true", help="print JSON, with all settings")
     audit = "instead measure whether a trained model's logits depend on later tokens"
-    add("--audit", type=model_argument, metavar="RUN", help=audit)
+    add("--audit", type=Path, metavar="RUN", help=audit)
 
 
 def designs(arguments: argparse.Namespace) -> None:
     """List the routing designs, or measure whether a trained model's logits depend on later tokens."""
-    from loriini.routing import DESIGNS
-
     if arguments.audit:
         _audit(arguments.audit, arguments.json)
         return
+    from loriini.routing import DESIGNS
+
     rows = [
         {
             "name": name,
@@ -217,6 +217,7 @@ def bench(arguments: argparse.Namespace) -> None:
 
 def _audit(path: Path, as_json: bool) -> None:
     """Print whether the logits of a trained model depend on later tokens."""
+    check_models(path)
     from dataclasses import asdict
 
     from loriini.evaluate.audit import audit, random_instances
