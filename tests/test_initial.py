@@ -172,6 +172,9 @@ def test_a_run_resumes_when_the_model_that_it_started_from_is_gone_or_changed(
     assert train_recipe(*start, init=str(folder)) == tmp_path / "run" / "model"
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
     assert resume(tmp_path / "whole") == whole
+    if not folder.exists():
+        with pytest.raises(InputError, match="no such folder"):
+            train_recipe("tiny-lory", tmp_path / "other", [corpus], SMALL, init=str(folder))
 
 
 def test_a_run_of_a_file_starts_from_its_model_and_is_repeated_from_its_run_json(
@@ -208,7 +211,7 @@ def test_weights_that_changed_before_the_first_checkpoint_are_refused(
     change_weights(folder)
     with pytest.raises(InputError, match="not the weights that the run began with"):
         resume(tmp_path / "run")
-    with pytest.raises(InputError, match="different: init_digest"):
+    with pytest.raises(InputError, match=r"holds another run \(different: init_digest\)"):
         train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, init=str(folder))
 
 
