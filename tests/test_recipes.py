@@ -7,10 +7,13 @@ import torch
 
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.errors import InputError
+from loriini.estimate.memory import GpuCluster
+from loriini.launch import dry_run
 from loriini.published import LORY, PARAMETERS
-from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, quickstart_run
+from loriini.recipes import RECIPES, SIZES, VOCABULARY, describe, quickstart_run, shape_of
 from loriini.recipes.aoe import aoe_recipes
 from loriini.recipes.design_choices import design_choices_recipes
+from loriini.train.corpora import SMALL_VOCABULARY
 from loriini.train.run import Run
 
 CHOICES = {run.name: run for run in design_choices_recipes()}
@@ -163,3 +166,9 @@ def test_every_design_is_a_run_of_the_quickstart() -> None:
         run.check()
         assert (run.steps, run.seed, run.routing.segment_length) == (SIZES[size].steps, 3, 128)
         assert (run.copy_step > 0) == (name != "dense" and design.preserves_dense)
+
+
+def test_the_recipe_decides_the_vocabulary_whatever_the_run_is_called() -> None:
+    for recipe, vocabulary in (("tiny-dense", SMALL_VOCABULARY), ("0.3b-dense", VOCABULARY["llama"])):
+        found = dry_run(recipe, ["--name", "0.3b-dense" if "tiny" in recipe else "tiny-dense"], GpuCluster())
+        assert found.vocab_size == vocabulary == shape_of(recipe)["vocabulary"]

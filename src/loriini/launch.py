@@ -210,12 +210,12 @@ def dry_run(
     init: str | None = None,
     heldout: Sequence[str] = (),
 ) -> Estimate:
-    """The estimate of a recipe, by default with its paper's vocabulary or that of the model `init`."""
+    """The estimate of a recipe, by default with its own vocabulary or that of the model `init`."""
     run = with_heldout(recipe(name, overrides, init), heldout)
     refuse_unused(run, overrides, cluster.gpus)
     if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
         raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
-    return estimate(run, default_vocabulary(run) if vocab_size is None else vocab_size, cluster)
+    return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, cluster)
 
 
 def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:

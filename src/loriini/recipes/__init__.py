@@ -74,7 +74,7 @@ def is_tiny(name: str) -> bool:
 def describe(name: str) -> dict[str, Any]:
     """A recipe's name and parameters with its default vocabulary, and the published ones as printed."""
     run, published = named_recipe(name), PARAMETERS.get(name, {})
-    total, active = run.config(default_vocabulary(run), 2).parameters()
+    total, active = run.config(default_vocabulary(run, name), 2).parameters()
     return {
         "name": name,
         "parameters_total": total,
@@ -92,13 +92,16 @@ def shape_of(name: str) -> dict[str, int]:
         "width": run.model.hidden_size,
         "layers": run.model.num_hidden_layers,
         "context": run.length,
-        "vocabulary": default_vocabulary(run),
+        "vocabulary": default_vocabulary(run, name),
     }
 
 
-def default_vocabulary(run: Run) -> int:
-    """A run's vocabulary where there is no corpus yet: the small corpus's, or that of the block's paper."""
-    if run.name in TINY:
+def default_vocabulary(run: Run, recipe: str = "") -> int:
+    """A run's vocabulary where there is no corpus yet: that of the paper that trained with its block.
+
+    It is the small corpus's where `recipe`, which the run is of, trains on that.
+    """
+    if is_tiny(recipe):
         return SMALL_VOCABULARY
     return VOCABULARY.get(run.model.block, VOCABULARY["llama"])
 
