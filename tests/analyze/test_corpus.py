@@ -13,7 +13,7 @@ from loriini.analyze.corpus import summary, write_corpus_page
 LENGTHS = {"mean": 14.0, "p50": 14.0, "max": 15.0}
 COSINES = {"counts": [3, 17], "edges": [0.0, 0.5, 1.0]}
 INSPECTED: dict[str, Any] = {
-    "documents": {"in": 20, "ordered": 18, "dropped": {HOSTILE: 2}},
+    "documents": {"in": 20, "ordered": 18, "held_out": 0, "dropped": {HOSTILE: 2}},
     "tokens": {"in": 280, "left_out": 24},
     "instances": {"count": 8, "length": 31},
     "domains": {HOSTILE: {"documents": 20, "tokens": 280}},

@@ -33,9 +33,9 @@ def test_prepare_has_an_option_for_every_setting(made: Made, capsys: pytest.Capt
         assert f"  --{field.name.replace('_', '-')} " in shown
     prepare = ("prepare", "corpus", "--documents", made.documents, "--out", made.corpus.parent)
     settings = ("--domain-field", "topic", "--length", 64, "--tokenizer", "bpe:320")
-    for option, value in (("neighbors", 7), ("order", "papers"), ("length", 32)):
+    for option, was, value in (("neighbors", 50, 7), ("order", "similar", "papers"), ("length", 64, 32)):
         other = call(capsys, *prepare, *settings, f"--{option}", value)
-        assert_refused(other, f": was made with other settings ({option}); choose another")
+        assert_refused(other, f": was made with other settings ({option} {was}, not {value}); choose another")
 
 
 def test_a_changed_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +63,23 @@ def test_prepare_prints_what_it_left_out_and_renamed(
         "each is in documents/dropped.jsonl or duplicates/duplicates.jsonl",
         "renamed: 2 documents that had the id of an earlier one",
     ]
+
+
+def test_prepare_prints_what_it_held_out_and_did_not_sample(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [json.dumps({"id": str(i), "text": f"document number {i}"}) for i in range(200)]
+    (tmp_path / "d.jsonl").write_text("\n".join(records))
+    settings = ("--length", 4, "--tokenizer", "bpe:300", "--order", "random", "--heldout-share", 0.5)
+    prepare = ("prepare", "c", "--documents", f"{tmp_path / 'd.jsonl'}:0.5", "--out", tmp_path)
+    first, held, unsampled = call(capsys, *prepare, *settings).out.splitlines()
+    path = tmp_path / "c" / "heldout" / "documents.jsonl"
+    written = len(path.read_text().splitlines())
+    sampled = load_artifact(tmp_path / "c" / "documents").counts["documents"]
+    assert 20 < written < 80 < sampled < 120
+    assert first.startswith(f"{tmp_path / 'c'}: {sampled} documents, ")
+    assert held == f"held out: {written} documents, in {path}"
+    assert unsampled == f"outside the samples: {200 - sampled} documents"
 
 
 def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,7 @@ def make(out: Path, texts: tuple[str, ...], workers: int) -> Corpus:
         tokenizer="bpe:300",
         length=63,
         neighbors=8,
+        heldout_share=0.1,
         on_error="skip",
         workers=workers,
     )

@@ -13,7 +13,7 @@ from loriini.corpus.walks import random_order
 def test_numbers_of_a_corpus(corpus: Corpus) -> None:
     found = inspect_corpus(corpus)
     dropped = {"no text": 1, "exact duplicate": 1, "near-duplicate": 1}
-    assert found["documents"] == {"in": 161, "ordered": 160, "dropped": dropped}
+    assert found["documents"] == {"in": 161, "ordered": 160, "held_out": 0, "dropped": dropped}
     assert {name: domain["documents"] for name, domain in found["domains"].items()} == {
         "topic0": 41,
         "topic1": 40,

@@ -8,6 +8,7 @@ from loriini.corpus.walks import plain_walk, random_order, similar_walk
 from loriini.jobs.artifact import Artifact, build_artifact
 
 RING = ((np.arange(30)[:, None] + [1, 2]) % 30).astype(np.int32)
+REPEATED, HELD_OUT = [7], [3]
 LEFT_OUT = [3, 7]
 
 
@@ -19,20 +20,23 @@ def artifact(folder: Path, file: str, array: NDArray[np.integer]) -> Artifact:
     return build_artifact(folder, {}, {}, write)
 
 
-def test_each_method_writes_its_order_without_the_duplicates(tmp_path: Path) -> None:
+def test_each_method_writes_its_order_without_duplicates_and_held_out_documents(tmp_path: Path) -> None:
     neighbors = artifact(tmp_path / "neighbors", "neighbors.npy", RING)
-    duplicates = artifact(tmp_path / "duplicates", "ids.npy", np.array(LEFT_OUT))
+    without = [
+        artifact(tmp_path / name, "ids.npy", np.array(ids))
+        for name, ids in (("duplicates", REPEATED), ("heldout", HELD_OUT))
+    ]
     expected = {
         "similar": similar_walk(RING, 1, LEFT_OUT, window=2),
         "papers": plain_walk(RING, 1, LEFT_OUT),
         "random": random_order(30, 1, LEFT_OUT),
     }
     for method, order in expected.items():
-        written = write_order(tmp_path / method, neighbors, duplicates, method, 1, window=2)  # type: ignore[arg-type]
+        written = write_order(tmp_path / method, neighbors, *without, method, 1, window=2)  # type: ignore[arg-type]
         assert np.array_equal(np.load(written.path("order.npy")), order)
         assert (written.counts["documents_in"], written.counts["documents"]) == (30, 28)
         assert ("restarts" in written.counts) == (method != "random")
-    similar = write_order(tmp_path / "similar", neighbors, duplicates, "similar", 1, window=2)
+    similar = write_order(tmp_path / "similar", neighbors, *without, "similar", 1, window=2)
     assert similar.counts["restarts"] == 0
 
 

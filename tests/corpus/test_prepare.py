@@ -63,11 +63,17 @@ def test_a_finished_corpus_is_left_as_it_is(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"length": 63}, {"tokenizer": "bpe:400"}, {"order": "papers"}, {"seed": 1}]
+    ("change", "told"),
+    [
+        ({"length": 63}, r"length 127, not 63\); choose another name or --out, with --reuse"),
+        ({"order": "papers", "seed": 1}, "order similar, not papers, seed 0, not 1"),
+        ({"heldout_share": 0.1}, "heldout_share 0.0, not 0.1"),
+        ({"tokenizer": "bpe:400"}, "tokenizer"),
+    ],
 )
-def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any]) -> None:
+def test_other_settings_are_refused(corpus: Corpus, change: dict[str, Any], told: str) -> None:
     before = times(corpus.folder)
-    with pytest.raises(InputError, match="made with other settings"):
+    with pytest.raises(InputError, match=rf"made with other settings \({told}"):
         topics.make(corpus.folder, replace(topics.SETTINGS, **change))
     assert times(corpus.folder) == before
 
@@ -77,17 +83,23 @@ def test_other_documents_are_refused(corpus: Corpus) -> None:
         prepare_documents(corpus.folder, topics.documents, {"topics": "2"}, topics.SETTINGS)
 
 
-@pytest.mark.parametrize("change", [{"encoder": "./other"}, {"neighbors": 7}, {"seed": 1}])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"encoder": "./other"}, "encoder lsa, not ./other"),
+        ({"neighbors": 7}, "neighbors 8, not 7"),
+        ({"seed": 1}, "seed 0, not 1"),
+    ],
+)
 def test_a_refused_corpus_that_lost_a_stage_is_left_as_it_is(
-    corpus: Corpus, tmp_path: Path, change: dict[str, Any]
+    corpus: Corpus, tmp_path: Path, change: dict[str, Any], told: str
 ) -> None:
     """Building the stage would spoil it: the later ones would be refused after it."""
     out = tmp_path / "corpus"
     shutil.copytree(corpus.folder, out)
     shutil.rmtree(out / "embeddings")
     before = times(out)
-    changed = ", ".join(change)
-    with pytest.raises(InputError, match=rf"neighbors: was made with other settings \({changed}\); choose"):
+    with pytest.raises(InputError, match=rf"was made with other settings \({told}\); choose"):
         topics.make(out, replace(topics.SETTINGS, **change))
     assert times(out) == before
     topics.make(out)
@@ -204,7 +216,7 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
     assert "warning" not in capsys.readouterr().err
-    with pytest.raises(InputError, match=r"other settings \(domain_field\)"):
+    with pytest.raises(InputError, match=r"other settings \(domain_field topic, not topik\)"):
         prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
     assert "topik" not in capsys.readouterr().err  # a stored corpus's files are not opened for it
     prepare.prepare(tmp_path / "by topik", replace(settings, domain_field="topik"))

@@ -41,6 +41,7 @@ def summary(numbers: Inspection) -> dict[str, str]:
     documents, tokens, instances = (numbers[part] for part in ("documents", "tokens", "instances"))
     return {
         "documents": f"{documents['in']:,}, {documents['ordered']:,} of them in the order",
+        **({"held out": f"{documents['held_out']:,} documents"} if documents["held_out"] else {}),
         **{f"dropped: {reason}": f"{count:,}" for reason, count in documents["dropped"].items()},
         "tokens": f"{tokens['in']:,}, {tokens['left_out']:,} left out at the end",
         "instances": f"{instances['count']:,} of {instances['length']:,} tokens",

@@ -27,6 +27,12 @@ def prepare_arguments(add: Add) -> None:
     option("--pooling", help="mean or cls, for a plain Hugging Face encoder (mean)")
     option("--encoder-backend", help="torch or openvino (torch)")
     option("--neighbors", type=int, metavar="K", help="nearest neighbours kept of each document (50)")
+    option(
+        "--heldout-share", type=float, metavar="S", help="share of the documents to keep for evaluation (0)"
+    )
+    option(
+        "--reuse", metavar="CORPUS", help="link what would be the same from this corpus, and make the rest"
+    )
     option("--workers", type=int, metavar="N", help="tasks that run at once, each on one thread (1)")
     option("--executor", help="local, slurm or ray (local)")
     option("--executor-options", nargs="+", metavar="KEY=VALUE", help="options of the slurm or ray executor")
@@ -49,9 +55,11 @@ def prepare(arguments: argparse.Namespace) -> None:
     """Make a corpus from documents."""
     from dataclasses import fields
 
+    from loriini.corpus.heldout import HELDOUT_DOCUMENTS
     from loriini.corpus.inspection import dropped_by_reason
     from loriini.corpus.prepare import prepare as prepare_corpus
     from loriini.corpus.settings import PrepareSettings
+    from loriini.sources.options import NOT_SAMPLED
 
     settings = given(arguments, [field.name for field in fields(PrepareSettings)])
     lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
@@ -62,9 +70,16 @@ def prepare(arguments: argparse.Namespace) -> None:
         f"{counts['tokens']['tokens']:,} tokens of a vocabulary of {counts['tokenizer']['vocab_size']:,}, "
         f"{len(corpus.instances):,} instances of {corpus.instances.length:,}"
     )
-    if reasons := dropped_by_reason(corpus.manifest):
-        listed = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-        print(f"left out: {listed}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
+    if held := counts["heldout"]["documents"]:
+        path = corpus.folder / "heldout" / HELDOUT_DOCUMENTS
+        print(f"held out: {held:,} documents, in {path}")
+    reasons = dropped_by_reason(corpus.manifest)
+    listed = {reason: count for reason, count in reasons.items() if not reason.startswith(NOT_SAMPLED)}
+    if listed:
+        told = ", ".join(f"{reason} {count:,}" for reason, count in listed.items())
+        print(f"left out: {told}; each is in documents/dropped.jsonl or duplicates/duplicates.jsonl")
+    if unsampled := sum(reasons.values()) - sum(listed.values()):
+        print(f"outside the samples: {unsampled:,} documents")
     if renamed := counts["documents"]["renamed_ids"]:
         print(f"renamed: {renamed:,} documents that had the id of an earlier one")
 

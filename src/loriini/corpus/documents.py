@@ -31,6 +31,7 @@ from loriini.jobs.artifact import (
     build_artifact,
     digest,
     first_few,
+    link_or_copy,
     parts_folder,
 )
 from loriini.jobs.tasks import (
@@ -40,7 +41,6 @@ from loriini.jobs.tasks import (
     concatenate_files,
     discard_task,
     group_by_size,
-    link_or_copy,
     result_of,
     run_tasks,
 )
@@ -126,6 +126,12 @@ def document_batches(documents: Iterable[Document], characters: int) -> Iterator
     return group_by_size(documents, lambda document: len(document.text), characters)
 
 
+def document_line(document: Document) -> bytes:
+    """A document as a stored line."""
+    record = {"id": document.id, "text": document.text, "domain": document.domain}
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+
 def parse_line(line: bytes) -> Document:
     """The document of a stored line."""
     return Document(**json.loads(line))
@@ -197,7 +203,7 @@ def _read(read: ReadDocuments, characters: int, folder: Path, advance: Advance) 
         for i, batch in enumerate(document_batches(read(drop), characters)):
             with zstandard.open(folder / f"{i:05d}.zst", "wb", zstandard.ZstdCompressor(1)) as file:
                 for document in batch:
-                    file.write(_line(document))
+                    file.write(document_line(document))
             texts_D2 = text_hashes([document.text for document in batch])
             ids_D = id_hashes([document.id for document in batch])
             lengths_D = np.array([len(document.text) for document in batch])
@@ -295,7 +301,7 @@ def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[
                 tally["duplicates"] += 1
             else:
                 name = new_name(document.id, nth[i], numbers[i], ids_N)
-                file.write(_line(replace(document, id=name)))
+                file.write(document_line(replace(document, id=name)))
                 tally["kept"] += 1
                 tally["characters"] += len(document.text)
                 tally["renamed_ids"] += name != document.id
@@ -334,8 +340,3 @@ def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:
     record = {"id": dropped.id, "where": dropped.where, "reason": dropped.reason, "detail": dropped.detail}
     file.write(json.dumps(record) + "\n")
-
-
-def _line(document: Document) -> bytes:
-    record = {"id": document.id, "text": document.text, "domain": document.domain}
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -27,11 +27,13 @@ def inspect_corpus(corpus: Corpus) -> dict[str, Any]:
     """
     lengths_N, cosines = np.diff(corpus.tokens.offsets), _adjacent_cosines(corpus)
     sizes_I = np.diff(corpus.instances.pieces.starts_I)
-    counts = corpus.manifest["stages"]["instances"]["counts"]
+    stages = corpus.manifest["stages"]
+    counts = stages["instances"]["counts"]
     return {
         "documents": {
             "in": len(lengths_N),
             "ordered": counts["documents_in"],
+            "held_out": stages["heldout"]["counts"]["documents"] if "heldout" in stages else 0,
             "dropped": dropped_by_reason(corpus.manifest),
         },
         "tokens": {"in": int(lengths_N.sum()), "left_out": counts["tokens_left_out"]},

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from loriini.corpus.array_types import Ids
 from loriini.corpus.tokens import TOKEN_FILE, map_ids, open_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder
-from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, link_or_copy, run_tasks
+from loriini.jobs.artifact import Artifact, build_artifact, link_or_copy, load_artifact, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
 INSTANCE_FILE, MAJORITY_FILE = "instances.bin", "domains.npy"

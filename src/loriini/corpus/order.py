@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from loriini.corpus.array_types import Ids
+from loriini.corpus.heldout import left_out
 from loriini.corpus.settings import OrderMethod
 from loriini.corpus.walks import (
     DEFAULT_WINDOW,
@@ -25,21 +27,22 @@ def write_order(
     folder: Path,
     neighbors: Artifact,
     duplicates: Artifact,
+    heldout: Artifact,
     method: OrderMethod,
     seed: int,
     window: int = DEFAULT_WINDOW,
 ) -> Artifact:
     """Write `order.npy`: int64 (M,), the ids of documents in the order they are to be read.
 
-    The ids in `duplicates` are left out, whatever the method. Counts: `documents_in` (N), `documents` (M),
-    and for a walk `restarts` (jumps to a document that is no neighbour of any document looked back at) and
-    `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
+    The ids in `duplicates` and `heldout` are left out, whatever the method. Counts: `documents_in` (N),
+    `documents` (M), and for a walk `restarts` (jumps to a document that is no neighbour of any document
+    looked back at) and `jumps` (adjacent pairs that are not linked). `window` is for `similar_walk`.
     """
     settings = {"method": method, "seed": seed, "documents": neighbors.counts["documents"]}
     if method == "similar":
         settings["window"] = window
-    inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest}
-    write = partial(_write, neighbors, duplicates, method, seed, window)
+    inputs = {"neighbors": neighbors.digest, "duplicates": duplicates.digest, "heldout": heldout.digest}
+    write = partial(_write, neighbors, left_out(duplicates, heldout), method, seed, window)
     return build_artifact(folder, settings, inputs, write, options={"method": "order", "window": "length"})
 
 
@@ -53,9 +56,8 @@ def window_for(documents_per_instance: float) -> int:
 
 
 def _write(
-    neighbors: Artifact, duplicates: Artifact, method: OrderMethod, seed: int, window: int, folder: Path
+    neighbors: Artifact, left_out: Ids, method: OrderMethod, seed: int, window: int, folder: Path
 ) -> dict[str, Any]:
-    left_out = np.load(duplicates.path("ids.npy"))
     neighbors_NK = np.load(neighbors.path("neighbors.npy"), mmap_mode="r")
     counts = {"documents_in": len(neighbors_NK), "documents": len(neighbors_NK) - len(left_out)}
     if method == "random":

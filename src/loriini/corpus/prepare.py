@@ -108,28 +108,50 @@ def _warn_of_heldout(paths: Iterable[str]) -> None:
 def _check(out: Path, settings: PrepareSettings) -> None:
     """InputError, before anything is read, for what stages need that may begin hours later."""
     check_stages(out)
-    _check_rebuildable(out, settings)
+    _check_same_settings(out, settings)
+    _check_reused(settings.reuse)
     check_tokenizer(settings.tokenizer)
     check_encoder(settings.encoder, settings.pooling, settings.encoder_backend)
 
 
-def _check_rebuildable(out: Path, settings: PrepareSettings) -> None:
-    """InputError for a finished corpus of which a stage would be built, and a later one refused after it."""
+def _check_reused(folder: str | None) -> None:
+    """InputError for a corpus to reuse that has no finished stage."""
+    if folder and not (Path(folder) / STAGES[0].name / MANIFEST).exists():
+        raise InputError(
+            f"--reuse {folder}: holds no documents of a corpus; give DIR/NAME of an earlier `prepare`"
+        )
+
+
+def _check_same_settings(out: Path, settings: PrepareSettings) -> None:
+    """InputError for a finished corpus of other settings, before a stage that it lost is made with them.
+
+    A tokenizer or encoder may be given by another path: the stages know them by their contents.
+    """
     manifest = read_manifest(out / MANIFEST, CORPUS_PARTS)
     if manifest is None:
         return
     if lacking := [stage.name for stage in STAGES if stage.name not in manifest["stages"]]:
         raise InputError(
-            f"{out}: holds a corpus without {', '.join(lacking)}, an imported one; choose another --out"
+            f"{out}: holds a corpus without {', '.join(lacking)}, imported or older; choose another --out"
         )
-    absent = {stage.name for stage in STAGES if not (out / stage.name / MANIFEST).exists()}
-    later = [stage.name for stage in STAGES if stage.name not in absent and absent & {*stage.needs}]
     recorded, given = manifest["settings"], manifest_of(_of_contents(settings), {})["settings"]
-    if later and (changed := [name for name in given if recorded.get(name, given[name]) != given[name]]):
+    changed = {name: value for name, value in given.items() if recorded.get(name, value) != value}
+    lost = any(not (out / stage.name / MANIFEST).exists() for stage in STAGES)
+    if changed and (lost or changed.keys() - {"tokenizer", "encoder"}):
         raise InputError(
-            f"{out / later[0]}: was made with other settings ({first_few(changed)}); "
-            "choose another --out, or remove this folder"
+            f"{out}: was made with other settings ({_told(recorded, changed)}); choose another name "
+            f"or --out, with --reuse {out} to keep what they do not change"
         )
+
+
+def _told(recorded: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """Settings with both values, but for lists, which are long."""
+    return first_few(
+        [
+            name if isinstance(value, list) else f"{name} {recorded[name]}, not {value}"
+            for name, value in changed.items()
+        ]
+    )
 
 
 def _make(
@@ -139,9 +161,10 @@ def _make(
     settings: PrepareSettings,
 ) -> Corpus:
     execute = make_executor(settings.executor, settings.workers, settings.executor_options)
+    reuse = Path(settings.reuse) if settings.reuse else None
     out.mkdir(parents=True, exist_ok=True)
     with folder_lock(out), explained_damage(out):
-        stages = build_stages(out, Preparation(documents, identity, settings, execute))
+        stages = build_stages(out, Preparation(documents, identity, settings, execute, reuse))
         made = manifest_of(_of_contents(settings), stages)
         written = read_manifest(out / MANIFEST, CORPUS_PARTS) or {}
         if {key: written.get(key) for key in made} != made:

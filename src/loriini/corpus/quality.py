@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors, Vectors
+from loriini.corpus.heldout import left_out
 from loriini.corpus.instances import Pieces, cut_instances, open_instances
 from loriini.corpus.tokens import open_tokens
 from loriini.corpus.walks import random_order
@@ -72,9 +73,9 @@ def adjacent_cosines(order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20) -
 def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> dict[str, float | None]:
     """`shared_instance_cosine` of a corpus in its order, `method`, and in random order; None for NaN."""
     vectors_ND: NDArray[np.float16] = np.load(stages["embeddings"].path("embeddings.npy"), mmap_mode="r")
-    left_out = np.load(stages["duplicates"].path("ids.npy"))
+    without = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
-    shuffled = random_order(len(vectors_ND), seed, left_out)
+    shuffled = random_order(len(vectors_ND), seed, without)
     cosines = {
         "random": shared_instance_cosine(cut_instances(offsets, shuffled, instances.length + 1), vectors_ND),
         method: shared_instance_cosine(instances.pieces, vectors_ND),

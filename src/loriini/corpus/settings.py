@@ -20,7 +20,7 @@ ENCODER_FILES = ("config.json", "modules.json")
 """One of these is in an encoder's folder; the latter in that of a sentence-transformers model."""
 OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
 """Settings without effect on LSA."""
-EXECUTION = ("workers", "executor", "executor_options")
+EXECUTION = ("workers", "executor", "executor_options", "reuse")
 """Settings that do not change a corpus's contents."""
 SEED_LIMIT = 1 << 31
 """FAISS takes no larger seed."""
@@ -71,6 +71,8 @@ class PrepareSettings:
     """Library that runs a trained encoder."""
     neighbors: int = 50
     """Nearest neighbours kept of each document."""
+    heldout_share: float = 0.0
+    """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
     seed: int = 0
     workers: int = 1
     """Tasks that run at once, each on one thread."""
@@ -78,12 +80,18 @@ class PrepareSettings:
     """Where tasks run: see `loriini.jobs.executors`."""
     executor_options: tuple[str, ...] = ()
     """`KEY=VALUE` each, of the Slurm or Ray executor."""
+    reuse: str | None = None
+    """Another corpus's folder, of which stages that would be the same are linked instead of made."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value < least:
                 raise InputError(f"{name} is {value}; it must be at least {least}")
+        if not 0 <= self.heldout_share < 1:
+            raise InputError(
+                f"heldout_share is {self.heldout_share:g}; it must be at least 0 and less than 1"
+            )
         if self.seed >= SEED_LIMIT:
             raise InputError(f"seed is {self.seed}; it must be less than {SEED_LIMIT}")
         for name, known in CHOICES.items():

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,15 +12,16 @@ import numpy as np
 from loriini.corpus.documents import write_documents
 from loriini.corpus.duplicates import write_duplicates
 from loriini.corpus.embeddings import write_embeddings
+from loriini.corpus.heldout import write_heldout
 from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.neighbors import write_neighbors
 from loriini.corpus.order import window_for, write_order
 from loriini.corpus.settings import PrepareSettings
 from loriini.corpus.tokenizer import write_tokenizer
 from loriini.corpus.tokens import write_tokens
-from loriini.jobs.artifact import MANIFEST, Artifact
+from loriini.jobs.artifact import MANIFEST, Artifact, OtherContents, link_artifact
 from loriini.jobs.tasks import Executor
-from loriini.progress import announce, progress
+from loriini.progress import announce, inform, progress
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 READ_SETTINGS = (
@@ -35,13 +35,14 @@ class Preparation:
     """What a corpus is made from.
 
     `documents` are streams, each read by a task, or a function that yields them all; `identity` names and
-    hashes them.
+    hashes them; `reuse` is another corpus, of which stages that would be the same are linked.
     """
 
     documents: ReadDocuments | Sequence[DocumentStream]
     identity: Mapping[str, str]
     settings: PrepareSettings
     execute: Executor
+    reuse: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _documents(folder: Path, given: Preparation) -> Artifact:
 
 
 def _tokenizer(folder: Path, given: Preparation, documents: Artifact) -> Artifact:
-    return write_tokenizer(folder, given.settings.tokenizer, documents)
+    return write_tokenizer(folder, given.settings.tokenizer, documents, given.settings.heldout_share)
 
 
 def _tokens(folder: Path, given: Preparation, documents: Artifact, tokenizer: Artifact) -> Artifact:
@@ -87,12 +88,21 @@ def _duplicates(folder: Path, given: Preparation, documents: Artifact, neighbors
     return write_duplicates(folder, documents, neighbors, given.execute)
 
 
+def _heldout(folder: Path, given: Preparation, documents: Artifact, duplicates: Artifact) -> Artifact:
+    return write_heldout(folder, documents, duplicates, given.settings.heldout_share, given.execute)
+
+
 def _order(
-    folder: Path, given: Preparation, tokens: Artifact, neighbors: Artifact, duplicates: Artifact
+    folder: Path,
+    given: Preparation,
+    tokens: Artifact,
+    neighbors: Artifact,
+    duplicates: Artifact,
+    heldout: Artifact,
 ) -> Artifact:
     s = given.settings
     window = window_for(s.length * tokens.counts["documents"] / tokens.counts["tokens"])
-    return write_order(folder, neighbors, duplicates, s.order, s.seed, window)
+    return write_order(folder, neighbors, duplicates, heldout, s.order, s.seed, window)
 
 
 def _instances(folder: Path, given: Preparation, tokens: Artifact, order: Artifact) -> Artifact:
@@ -122,11 +132,12 @@ STAGES = (
     Stage("embeddings", ("documents",), _embeddings, {"documents.documents": ("embeddings.documents",)}),
     Stage("neighbors", ("embeddings",), _neighbors, {"documents.documents": ("neighbors.documents",)}),
     Stage("duplicates", ("documents", "neighbors"), _duplicates),
+    Stage("heldout", ("documents", "duplicates"), _heldout),
     Stage(
         "order",
-        ("tokens", "neighbors", "duplicates"),
+        ("tokens", "neighbors", "duplicates", "heldout"),
         _order,
-        {"documents.documents": ("order.documents", "duplicates.duplicates")},
+        {"documents.documents": ("order.documents", "duplicates.duplicates", "heldout.documents")},
     ),
     Stage(
         "instances",
@@ -134,7 +145,10 @@ STAGES = (
         _instances,
         {
             "order.documents": ("instances.documents_in",),
-            "tokens.tokens": ("instances.tokens", "instances.tokens_left_out", "duplicates.tokens"),
+            "tokens.tokens": (
+                *("instances.tokens", "instances.tokens_left_out"),
+                *("duplicates.tokens", "heldout.tokens"),
+            ),
         },
     ),
 )
@@ -148,22 +162,34 @@ def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
     built: dict[str, Artifact] = {}
     for stage in STAGES:
         needed = (built[name] for name in stage.needs)
-        with _reported(stage.name, (out / stage.name / MANIFEST).exists()):
-            built[stage.name] = stage.build(out / stage.name, given, *needed)
+        built[stage.name] = _build(stage, out / stage.name, given, list(needed))
     for _, message in imbalances(built):
         raise RuntimeError(message)
     return built
 
 
-@contextmanager
-def _reported(name: str, finished: bool) -> Iterator[None]:
-    """Report a stage that is built, and what is left."""
-    if finished:
-        yield
-        return
-    announce(name, [stage.name for stage in STAGES], "corpus stage")
-    with progress(name):
-        yield
+def _build(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact:
+    """Build a stage, or take it from `given.reuse`, and report it; one that is finished is loaded."""
+    if (folder / MANIFEST).exists():
+        return stage.build(folder, given, *needed)
+    announce(stage.name, [stage.name for stage in STAGES], "corpus stage")
+    if reused := _reused(stage, folder, given, needed):
+        return reused
+    with progress(stage.name):
+        return stage.build(folder, given, *needed)
+
+
+def _reused(stage: Stage, folder: Path, given: Preparation, needed: Sequence[Artifact]) -> Artifact | None:
+    """The stage of `given.reuse`, linked to `folder`; None where it is not there or would be another."""
+    if given.reuse is None or not (given.reuse / stage.name / MANIFEST).exists():
+        return None
+    try:
+        found = stage.build(given.reuse / stage.name, given, *needed)
+    except OtherContents as other:
+        inform(f"{stage.name}: made anew; that of {given.reuse} has {other.how}")
+        return None
+    inform(f"{stage.name}: taken from {given.reuse}")
+    return link_artifact(found, folder)
 
 
 def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
@@ -179,15 +205,16 @@ def imbalances(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
 
 
 def _counts(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
-    """Every number that artifacts count, as `STAGE.COUNT`, and the tokens of the near-duplicates."""
+    """Every number that artifacts count, as `STAGE.COUNT`, and the tokens of documents that are left out."""
     counts = {
         f"{stage}.{name}": sum(value) if name == "shards" else value
         for stage, artifact in artifacts.items()
         for name, value in artifact.counts.items()
         if isinstance(value, int) or name == "shards"
     }
-    if {"duplicates", "tokens"} <= artifacts.keys():
-        ids = np.load(artifacts["duplicates"].path("ids.npy"))
+    if "tokens" in artifacts:
         offsets = np.load(artifacts["tokens"].path("offsets.npy"), mmap_mode="r")
-        counts["duplicates.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
+        for stage in {"duplicates", "heldout"} & artifacts.keys():
+            ids = np.load(artifacts[stage].path("ids.npy"))
+            counts[f"{stage}.tokens"] = int((offsets[ids + 1] - offsets[ids]).sum())
     return counts

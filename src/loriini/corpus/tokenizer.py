@@ -15,6 +15,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables
 from loriini.snapshot import TOKENIZER_FILES, local_folder
+from loriini.sources.sampling import is_held_out
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -35,7 +36,9 @@ ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false"}
 """Threads of the tokenizers library do not survive a fork: it warns and may then hang."""
 
 
-def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Artifact:
+def write_tokenizer(
+    folder: Path, spec: str, documents: Artifact | None, heldout_share: float = 0.0
+) -> Artifact:
     """Build the `tokenizer` artifact, a folder that transformers' AutoTokenizer loads.
 
     Args:
@@ -44,14 +47,17 @@ def write_tokenizer(folder: Path, spec: str, documents: Artifact | None) -> Arti
             tokenizer (its folder or `tokenizer.json`), of a SentencePiece `.model` file, or of a folder with
             GPT-2's `encoder.json` and `vocab.bpe`; or an id on the Hugging Face Hub.
         documents: the `documents` artifact; not needed with a path.
+        heldout_share: the share of texts, by `is_held_out`, that are not trained on.
 
     Raises:
         InputError: any other `spec`, or a tokenizer without an EOS token.
     """
     texts = documents if spec.startswith("bpe:") else None
     inputs = {"documents": texts.digest} if texts else _identity(local_tokenizer(spec))
-    settings = {"tokenizer": spec if texts else "path"}
-    return build_artifact(folder, settings, inputs, partial(_write, spec, texts))
+    settings: dict[str, Any] = {"tokenizer": spec if texts else "path"}
+    if texts and heldout_share:
+        settings["heldout_share"] = heldout_share
+    return build_artifact(folder, settings, inputs, partial(_write, spec, texts, heldout_share))
 
 
 def check_tokenizer(spec: str) -> None:
@@ -72,11 +78,15 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
     return read_tokenizer(stored.folder)
 
 
-def train_bpe(documents: Artifact, vocab_size: int) -> "PreTrainedTokenizerFast":
-    """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read."""
+def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) -> "PreTrainedTokenizerFast":
+    """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read.
+
+    Texts of the `heldout_share` are left out.
+    """
     stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
     chosen_N = np.arange(documents.counts["documents"]) % stride == 0
-    texts = (document.text for document in chosen_documents(documents, chosen_N))
+    chosen = (document.text for document in chosen_documents(documents, chosen_N))
+    texts = (text for text in chosen if not is_held_out(text, heldout_share))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -144,8 +154,11 @@ def _identity(path: Path) -> dict[str, str]:
     return {file.name: file_hash(file) for file in _files(path) if file and file.exists()}
 
 
-def _write(spec: str, texts: Artifact | None, folder: Path) -> dict[str, Any]:
-    tokenizer = train_bpe(texts, _bpe_size(spec)) if texts else read_tokenizer(local_tokenizer(spec))
+def _write(spec: str, texts: Artifact | None, heldout_share: float, folder: Path) -> dict[str, Any]:
+    if texts:
+        tokenizer = train_bpe(texts, _bpe_size(spec), heldout_share)
+    else:
+        tokenizer = read_tokenizer(local_tokenizer(spec))
     tokenizer.save_pretrained(folder)
     return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
 

@@ -41,6 +41,14 @@ CLAIM = "claim.json"
 """The settings and inputs that finished tasks belong to; without this file the tasks are not used."""
 
 
+class OtherContents(InputError):
+    """An artifact that is finished was made with other settings or inputs; `how` says which."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
+        self.how = how
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A finished artifact: its `folder` and the contents of its manifest.
@@ -88,8 +96,8 @@ def build_artifact(
         options: what the user calls those of the settings that have another name.
 
     Raises:
-        InputError: the disk is full, a finished artifact has other settings or inputs, or other files are at
-            `folder`. Nothing is overwritten.
+        OtherContents: a finished artifact has other settings or inputs. It is left as it is.
+        InputError: the disk is full, or other files are at `folder`. Nothing is overwritten.
     """
     expected = {"settings": json.loads(json.dumps(settings)), "inputs": dict(inputs)}
     claim: dict[str, Any] = {} if named_parts else expected
@@ -101,10 +109,7 @@ def build_artifact(
             if there != values:
                 names = options or {}
                 changed = sorted(names.get(name, name) for name in _changed(there, values))
-                raise InputError(
-                    f"{folder}: was made with other {part} ({first_few(changed)}); "
-                    "choose another output folder or remove this one"
-                )
+                raise OtherContents(folder, f"other {part} ({first_few(changed)})")
         _discard_all(folder)
         return artifact
     check_unused(folder)
@@ -116,6 +121,15 @@ def build_artifact(
         files = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
         write_manifest(temporary / MANIFEST, {**expected, "counts": counts, "files": files})
     _discard_all(folder)
+    return load_artifact(folder)
+
+
+def link_artifact(artifact: Artifact, folder: Path) -> Artifact:
+    """Make `folder` the same artifact, of hard links, or copies where the file system has no links."""
+    with full_disk_as_input_error(folder), atomic(folder) as temporary:
+        temporary.mkdir()
+        for name in (*artifact.files, MANIFEST):
+            link_or_copy(artifact.path(name), temporary / name)
     return load_artifact(folder)
 
 
@@ -212,6 +226,14 @@ def _unreadable(path: Path, reason: object) -> InputError:
         f"{path}: not a readable manifest of ours ({reason}); choose another folder, or remove this one if "
         "it is a damaged corpus, and make it again"
     )
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` a hard link to `source`, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def file_hash(path: Path, advance: Advance = no_progress) -> str:

@@ -6,7 +6,6 @@ same bytes in one process, in several (`loriini.jobs.processes`), or on a cluste
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,14 +100,6 @@ def concatenate_files(sources: Iterable[Path], target: Path) -> None:
         for source in sources:
             with open(source, "rb") as file:
                 shutil.copyfileobj(file, out, COPY_BYTES)
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` a hard link to `source`, or a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def is_finished(parts: Path, task: Task) -> bool:

@@ -19,6 +19,11 @@ def hash_fraction(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
+def is_held_out(text: str, share: float) -> bool:
+    """Whether a text is in the held-out `share` of all texts, whatever the others are."""
+    return hash_fraction(text) < share
+
+
 def heldout_groups(grouped: Iterable[tuple[Document, str]], heldout_share: float = 0.1) -> set[str]:
     """Choose the groups to hold out, so that every domain has at least `heldout_share` of its text there.
 

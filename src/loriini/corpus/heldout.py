@@ -1,0 +1,116 @@
+"""The `heldout` stage: a share of the documents, kept out of the order to evaluate models on.
+
+Axes: N documents stored.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loriini.corpus.array_types import Ids
+from loriini.corpus.documents import document_line
+from loriini.corpus.stored import Slice, slice_documents, whole_shards
+from loriini.errors import InputError
+from loriini.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
+from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
+from loriini.progress import Advance, warn
+from loriini.sources.sampling import is_held_out
+
+HELDOUT_DOCUMENTS = "documents.jsonl"
+IDS = "ids.npy"
+
+
+def write_heldout(
+    folder: Path, documents: Artifact, duplicates: Artifact, share: float, execute: Executor = SERIAL
+) -> Artifact:
+    """Write the held-out documents: their numbers, `ids.npy` int64, and `documents.jsonl` as they are stored.
+
+    Held out are the documents whose text's hash is below `share`, in [0, 1), but for near-duplicates, which
+    are on no side. So no held-out document has a near-duplicate in training, and a text that is held out of
+    one corpus is held out of every other that has no smaller share.
+
+    Raises:
+        InputError: `share` is above 0, and no document is held out.
+    """
+    settings = {"share": share}
+    inputs = {"documents": documents.digest, "duplicates": duplicates.digest}
+    return build_artifact(
+        folder,
+        settings,
+        inputs,
+        partial(_write, documents, duplicates, share, execute),
+        options={"share": "heldout_share"},
+    )
+
+
+def left_out(duplicates: Artifact, heldout: Artifact) -> Ids:
+    """The numbers of the documents that no order has: near-duplicates, and those that are held out."""
+    return np.concatenate([np.load(stage.path(IDS)) for stage in (duplicates, heldout)])
+
+
+def _write(
+    documents: Artifact, duplicates: Artifact, share: float, execute: Executor, folder: Path
+) -> dict[str, Any]:
+    shards = whole_shards(documents) if share else []
+    firsts = np.cumsum([0, *map(len, shards)]).tolist()
+    tasks = [
+        Task(f"choose-{i:05d}", partial(_choose, documents, duplicates, share, shard, first), len(shard))
+        for i, (shard, first) in enumerate(zip(shards, firsts, strict=False))
+    ]
+    chosen = run_tasks("heldout", tasks, folder, execute)
+    parts = [parts_folder(folder) / task.name for task in tasks]
+    concatenate_files((part / HELDOUT_DOCUMENTS for part in parts), folder / HELDOUT_DOCUMENTS)
+    ids = [np.empty(0, np.int64), *(np.load(part / IDS) for part in parts)]
+    np.save(folder / IDS, np.concatenate(ids))
+    counts = _counts(chosen)
+    if share:
+        _check_domains(documents.counts, counts, share)
+    return counts
+
+
+def _choose(
+    documents: Artifact,
+    duplicates: Artifact,
+    share: float,
+    shard: Slice,
+    first: int,
+    folder: Path,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Write the held-out documents of a shard, whose first document has the number `first`."""
+    repeats = set(np.load(duplicates.path(IDS)).tolist())
+    ids, characters, domains = list[int](), 0, Counter[str]()
+    with open(folder / HELDOUT_DOCUMENTS, "wb") as file:
+        for number, document in enumerate(slice_documents(documents, shard), start=first):
+            if is_held_out(document.text, share) and number not in repeats:
+                file.write(document_line(document))
+                ids.append(number)
+                characters += len(document.text)
+                domains[document.domain] += 1
+    np.save(folder / IDS, np.array(ids, np.int64))
+    advance(len(shard))
+    return {"characters": characters, "domains": domains}
+
+
+def _counts(chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    domains = sum((Counter(of_one["domains"]) for of_one in chosen), Counter[str]())
+    return {
+        "documents": domains.total(),
+        "characters": sum(of_one["characters"] for of_one in chosen),
+        "domains": domains,
+    }
+
+
+def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: float) -> None:
+    """InputError where no document is held out, and a warning of domains without one."""
+    if not held["documents"]:
+        raise InputError(
+            f"heldout_share is {share:g}, of which {stored['documents']:,} documents have none; give a "
+            "larger share, or leave it out"
+        )
+    if without := sorted(stored["domains"].keys() - held["domains"].keys()):
+        warn(f"no document of {first_few(without)} is held out; a larger heldout_share has some")

@@ -1,0 +1,108 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corpus import topics
+from loriini.corpus.heldout import HELDOUT_DOCUMENTS
+from loriini.corpus.prepare import Corpus
+from loriini.corpus.stages import STAGES
+from loriini.corpus.stored import stored_documents
+from loriini.corpus.tokenizer import train_bpe
+from loriini.errors import InputError
+from loriini.jobs.artifact import load_artifact
+from loriini.sources import read_documents
+from loriini.sources.sampling import hash_fraction
+
+SHARE = 0.3
+SETTINGS = replace(topics.SETTINGS, heldout_share=SHARE)
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return topics.make(tmp_path_factory.mktemp("corpora") / "divided", SETTINGS)
+
+
+def ids(corpus: Corpus, stage: str, file: str = "ids.npy") -> set[int]:
+    return set(np.load(corpus.folder / stage / file).tolist())
+
+
+def test_documents_are_in_training_or_held_out_or_near_duplicates(divided: Corpus) -> None:
+    """The naive twin: every stored text by its hash."""
+    stored = list(stored_documents(load_artifact(divided.folder / "documents")))
+    of_share = {i for i, document in enumerate(stored) if hash_fraction(document.text) < SHARE}
+    held, repeats = ids(divided, "heldout"), ids(divided, "duplicates")
+    ordered = ids(divided, "order", "order.npy")
+    assert held == of_share - repeats
+    assert len(repeats) == 1
+    assert ordered == set(range(len(stored))) - held - repeats
+    assert 0.15 < len(held) / len(stored) < 0.45
+    assert set(divided.instances.pieces.documents_P.tolist()) <= ordered
+
+
+def test_what_is_held_out_is_read_as_documents(divided: Corpus) -> None:
+    stored = list(stored_documents(load_artifact(divided.folder / "documents")))
+    path = divided.folder / "heldout" / HELDOUT_DOCUMENTS
+    read = list(read_documents([str(path)]))
+    assert read == [stored[i] for i in sorted(ids(divided, "heldout"))]
+    counts = load_artifact(divided.folder / "heldout").counts
+    assert counts["documents"] == len(read)
+    assert counts["characters"] == sum(len(document.text) for document in read)
+    assert counts["domains"] == {
+        name: sum(document.domain == name for document in read)
+        for name in ("topic0", "topic1", "topic2", "topic3")
+    }
+
+
+def test_a_trained_tokenizer_has_not_seen_it(divided: Corpus, corpus: Corpus) -> None:
+    documents = load_artifact(divided.folder / "documents")
+    without, with_all = (train_bpe(documents, 300, share).get_vocab() for share in (SHARE, 0.0))
+    made = json.loads((divided.tokenizer / "tokenizer.json").read_text())["model"]["vocab"]
+    assert made == dict(without)
+    assert without != with_all
+
+
+def test_a_larger_share_holds_out_the_same_and_more(divided: Corpus, tmp_path: Path) -> None:
+    more = topics.make(tmp_path / "more", replace(SETTINGS, heldout_share=0.5))
+    assert ids(divided, "heldout") < ids(more, "heldout")
+
+
+def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"heldout_share is 1e-09, of which 161 documents have none"):
+        topics.make(tmp_path / "none", replace(SETTINGS, heldout_share=1e-9))
+
+
+def test_domains_without_held_out_documents_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics.make(tmp_path / "few", replace(SETTINGS, heldout_share=0.02))
+    assert "is held out; a larger heldout_share has some" in capsys.readouterr().err
+
+
+def test_stages_that_would_be_the_same_are_reused(
+    divided: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another length, order or share keeps all that came before."""
+    changed = replace(SETTINGS, length=63, order="papers", reuse=str(divided.folder))
+    reused = topics.make(tmp_path / "reused", changed)
+    told = capsys.readouterr().err
+    anew = topics.make(tmp_path / "anew", replace(changed, reuse=None))
+    for stage in (stage.name for stage in STAGES):
+        made, expected = (load_artifact(folder / stage) for folder in (reused.folder, anew.folder))
+        assert (made.settings, made.inputs, made.counts, made.files) == (
+            *(expected.settings, expected.inputs, expected.counts, expected.files),
+        )
+        is_same = stage not in ("order", "instances")
+        assert (f"{stage}: taken from {divided.folder}\n" in told) == is_same
+        links = {(reused.folder / stage / file).stat().st_nlink for file in made.files}
+        assert links == ({2} if is_same else {1})
+    assert f"order: made anew; that of {divided.folder} has other settings (order)" in told
+    assert reused.manifest == anew.manifest
+
+
+def test_a_corpus_to_reuse_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--reuse .*absent: holds no documents of a corpus"):
+        topics.make(tmp_path / "c", replace(SETTINGS, reuse=str(tmp_path / "absent")))
+    assert not (tmp_path / "c").exists()
