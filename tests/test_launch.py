@@ -13,7 +13,7 @@ import pytest
 from loriini.cli import main
 from loriini.errors import InputError, Unfinished
 from loriini.estimate.choice import Choice
-from loriini.launch import check_sizes, resume, train_recipe
+from loriini.launch import check_sizes, resume, train_longer, train_recipe
 from loriini.recipes import RECIPES
 from loriini.sources.document import Document
 from loriini.train import corpora
@@ -119,6 +119,22 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
         resume(tmp_path / "whole", ["--seed", "7"])
     with pytest.raises(InputError, match=r"keeps its optimizer\.learning_rate, optimizer\.warmup; leave"):
         resume(tmp_path / "whole", ["--optimizer.learning_rate", "1e-3", "--optimizer.warmup", "0.5"])
+
+
+def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: Path) -> None:
+    """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
+    longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
+    with pytest.MonkeyPatch.context() as patch:
+        after_step(patch, 5, signal_self)
+        with pytest.raises(KeyboardInterrupt):
+            train_longer(*longer)
+    assert train_longer(*longer) == tmp_path / "longer" / "model" == resume(tmp_path / "longer")
+    run, more = (metrics(tmp_path / name) for name in ("run", "longer"))
+    assert more[:4] == run
+    assert [m["step"] for m in more] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(InputError, match=r"this folder holds another run \(different: .*steps"):
+        train_longer(tmp_path / "run", tmp_path / "longer", ["--steps", "7"])
 
 
 def test_what_is_chosen_is_recorded_and_kept(

@@ -33,12 +33,13 @@ from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
 from loriini.train.checkpoint_state import checkpoints_in
 from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, small_corpus
+from loriini.train.extend import extend, replanned
 from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.override import override, override_pairs
-from loriini.train.record import EVALUATION
+from loriini.train.record import EVALUATION, SAMPLES
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
@@ -142,22 +143,47 @@ def resume(
 
     InputError for overrides that would change what it trains, or nothing, and for other text.
     """
-    path = out / RUN
-    if not path.exists():
-        raise InputError(f"{out}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
-    before, _ = read_run(path)
+    before = run_to_resume(out)
     run = with_heldout(override(before, overrides), heldout)
     run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
     if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
-            f"from its weights with --init {out}"
+            f"from its weights with --init {out}, or for other --steps from a checkpoint with --out"
         )
     overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
     refuse_unused(run, overridden, world_size())
     if has_model(out) and not corpora:
         return out / "model"  # finished; its corpus may be gone
     return train_run(run, out, minutes)
+
+
+def run_to_resume(folder: Path) -> Run:
+    """The run in a folder; InputError where there is none."""
+    if not (folder / RUN).exists():
+        raise InputError(f"{folder}: no run to resume here (no {RUN}); start one with `loriini train RECIPE`")
+    return read_run(folder / RUN)[0]
+
+
+def train_longer(
+    folder: Path,
+    out: Path,
+    overrides: Sequence[str],
+    minutes: float = math.inf,
+    corpora: Sequence[Path] = (),
+    heldout: Sequence[str] = (),
+) -> Path:
+    """Train the run in `folder` for another number of steps, in `out`, from a checkpoint of both.
+
+    InputError where there is none, and for overrides of anything but `--steps` and the schedule.
+    """
+    with process_group():
+        on_first_rank(lambda: refuse_others(out))
+        run = with_heldout(replanned(run_to_resume(folder), overrides), heldout)
+        run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
+        run.check(processes=world_size())
+        on_first_rank(lambda: extend(folder, run, out))
+        return train_run(run, out, minutes)
 
 
 def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
@@ -229,7 +255,7 @@ def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
         how = Generation(run.evaluate.sample_tokens, label=next(iter(config.label_names or ()), None))
         check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
         sample = partial(_sample, run, tokenizer, how)
-        asked.append(Measure("samples.jsonl", run.evaluate.sample_every, sample))
+        asked.append(Measure(SAMPLES, run.evaluate.sample_every, sample))
     return asked
 
 

@@ -75,7 +75,10 @@ def test_the_real_entry_point() -> None:
         ("train absent.toml --out run", "absent.toml: cannot be read (No such file or directory)"),
         ("train bad.jsonl --out run", "no recipe is named 'bad.jsonl'"),
         ("train tiny-lory --resume RUN", "tiny-lory: --resume keeps the run as it is; leave this out"),
-        ("train --resume RUN --out run", "--out: --resume keeps"),
+        (
+            "train --resume RUN --out run",
+            "--resume with --out is for another number of steps than 24; give --steps",
+        ),
         ("train --resume RUN --steps 30", "a resumed run keeps its steps; leave the override out, or start"),
         (
             "train --resume RUN --parallel.experts 2",

@@ -62,7 +62,7 @@ SETTINGS = {
     "--model.num_experts 100000000": "this machine has",
     "--model.num_hidden_layers 1000000000": "this machine has",
     "--model.vocab_size 1000000000000": "this machine has",
-    "--routing.num_shared_experts 1000000000": "this machine has",
+    "--warmup.dense_share 0 --routing.num_shared_experts 1000000000": "this machine has",
     "--routing.scorer mlp --routing.scorer_width 1000000000000": "this machine has",
     "--batch_size 100000000000": "this machine has",
     "--heldout absent": "no such file or folder",

@@ -115,7 +115,10 @@ def train_arguments(add: Add) -> None:
     add("--corpus", type=Path, nargs="+", default=[], metavar="DIR", help="corpora to train on")
     init = "start from the weights of a run, a checkpoint, a model's folder or a Hub id (ORG/NAME)"
     add("--init", metavar="MODEL", help=init)
-    resumed = "resume the run in this folder; --corpus and --heldout say where its text is now, if moved"
+    resumed = (
+        "resume the run in this folder (--corpus and --heldout say where its text is now, if moved); with "
+        "--out and --steps, go on from a checkpoint of it in a new run of so many steps"
+    )
     add("--resume", type=Path, metavar="RUN", help=resumed)
     heldout = "documents to evaluate on while training, as for `loriini evaluate`"
     add("--heldout", nargs="+", default=[], metavar="PATH", help=heldout)
@@ -143,10 +146,13 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError("give a recipe and --out RUN, or --resume RUN; see `loriini recipes`")
     if arguments.out and (arguments.out / "manifest.json").exists():
         raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
-    from loriini.launch import resume, train_recipe
+    from loriini.launch import resume, train_longer, train_recipe
 
-    if arguments.resume:
-        moved = (arguments.corpus, arguments.heldout)
+    moved = (arguments.corpus, arguments.heldout)
+    if arguments.resume and arguments.out:
+        longer = (arguments.resume, arguments.out, arguments.overrides)
+        print_once(train_longer(*longer, minutes, *moved))
+    elif arguments.resume:
         print_once(resume(arguments.resume, arguments.overrides, minutes, *moved))
     else:
         run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
@@ -158,7 +164,7 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
     of_an_estimate = ("--gpus", "--memory", "--vocab-size", "--json")
     if arguments.resume is not None:
         why = "--resume keeps the run as it is; leave this out"
-        refuse_given(arguments, ("recipe", "--out", "--on-error", "--init"), why)
+        refuse_given(arguments, ("recipe", "--on-error", "--init"), why)
     if arguments.dry_run:
         why = "--dry-run trains nothing; leave this out"
         refuse_given(arguments, ("--on-error", "--max-minutes"), why)

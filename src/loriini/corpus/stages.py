@@ -157,14 +157,14 @@ STAGES = (
 def build_stages(out: Path, given: Preparation) -> dict[str, Artifact]:
     """Build every stage below `out` that is not finished; returns their artifacts by name.
 
-    Raises RuntimeError when a document or token was lost.
+    Raises ValueError where counts do not add up: a document or token was lost, or a manifest is damaged.
     """
     built: dict[str, Artifact] = {}
     for stage in STAGES:
         needed = (built[name] for name in stage.needs)
         built[stage.name] = _build(stage, out / stage.name, given, list(needed))
     for _, message in imbalances(built):
-        raise RuntimeError(message)
+        raise ValueError(message)
     return built
 
 

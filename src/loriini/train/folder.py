@@ -1,6 +1,6 @@
 """A run's folder: whose it is, its newest checkpoint, and the final model in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from loriini.parallel.mesh import world_size
 from loriini.progress import warn
 from loriini.train.checkpoint_state import STATE, RunProgress, newest_checkpoint, read_state
 from loriini.train.corpora import TrainingCorpus
+from loriini.train.optimizer import learning_rate_factor
 from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run, run_of_json
 
@@ -35,6 +36,16 @@ CHANGEABLE = (
 
 Corpora and held-out documents may be elsewhere; their content is compared by its digest.
 """
+
+PLAN = (
+    "steps",
+    "optimizer.warmup",
+    "optimizer.schedule",
+    "optimizer.decay",
+    "optimizer.final_rate",
+    "warmup.dense_share",
+)
+"""Settings that say what every step is like; they may differ where the steps so far were the same."""
 
 ORDERS = {"random": "random", "similar": "similar", "papers": "similar"}
 """The order of documents that a method of `loriini prepare --order` gives."""
@@ -125,14 +136,14 @@ def check_pool(run: Run, before: int, now: int, path: Path) -> None:
         )
 
 
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The dotted names of the settings that differ, but for those that may change.
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any], also: Sequence[str] = ()) -> str:
+    """The dotted names of the settings that differ, but for those that may change, and those in `also`.
 
     So may `micro_batch_size`, but for losses and selections over the units of a micro-batch.
     """
     fixed = compares_micro_batches(now["routing"])
     changeable = CHANGEABLE if fixed else (*CHANGEABLE, "micro_batch_size")
-    may_change = tuple(f"{name}." for name in changeable)
+    may_change = tuple(f"{name}." for name in (*changeable, *also))
     return ", ".join(name for name in differing(now, before) if not f"{name}.".startswith(may_change))
 
 
@@ -146,12 +157,26 @@ def differing(now: Mapping[str, Any], before: Mapping[str, Any], section: str = 
             yield f"{section}{name}"
 
 
+def shared_steps(one: Run, other: Run) -> int:
+    """How many steps two runs that differ in their PLAN begin with in the same way."""
+
+    def rate(run: Run, step: int) -> float:
+        return learning_rate_factor(run.optimizer, step, run.steps)
+
+    steps = range(min(one.steps, other.steps))
+    same_rates = next((i for i in steps if rate(one, i) != rate(other, i)), len(steps))
+    same_model = len(steps) if one.copy_step == other.copy_step else min(one.copy_step, other.copy_step)
+    return min(same_rates, same_model)
+
+
 def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in `out`, and its progress. InputError if another run wrote it."""
     found = newest_checkpoint(out / "checkpoints")
     if found:
         written = run_of_json(read_state(found[0]).get("run"), found[0] / STATE)
-        if changed := changed_settings(written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()):
+        settings = written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()
+        as_planned = found[1].step <= shared_steps(written, run)
+        if changed := changed_settings(*settings, PLAN if as_planned else ()):
             raise InputError(
                 f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
                 "undo the change, or start another run"

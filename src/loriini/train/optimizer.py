@@ -54,9 +54,14 @@ class OptimizerConfig:
             )
 
 
+def warmup_steps(config: OptimizerConfig, steps: int) -> int:
+    """Steps over which the learning rate rises, at least one."""
+    return max(1, round(config.warmup * steps))
+
+
 def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of `step` (counted from 0) of `steps`, as a fraction of the peak."""
-    warmup = max(1, round(config.warmup * steps))
+    warmup = warmup_steps(config, steps)
     if step < warmup:
         return (step + 1) / warmup
     if config.schedule == "constant":

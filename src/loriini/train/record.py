@@ -6,7 +6,7 @@ from loriini.model.card import TrainingRecord
 from loriini.train.metrics import METRICS, read_metrics, read_records
 from loriini.train.run import RUN, read_run
 
-EVALUATION = "evaluation.jsonl"
+EVALUATION, SAMPLES = "evaluation.jsonl", "samples.jsonl"
 
 
 def training_record(folder: Path, step: int | None = None) -> TrainingRecord | None:

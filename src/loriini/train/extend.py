@@ -1,0 +1,74 @@
+"""A run of more or fewer steps that goes on from a checkpoint of another, as if it had been planned so.
+
+Both have the same learning rates and the same dense steps up to that checkpoint. With a cosine they never do,
+since every rate depends on the number of steps.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from loriini.atomic import atomic, write_json
+from loriini.errors import InputError
+from loriini.jobs.artifact import link_or_copy
+from loriini.train.checkpoint_state import checkpoints_in, damage_of, step_of
+from loriini.train.folder import PLAN, changed_settings, shared_steps
+from loriini.train.metrics import METRICS
+from loriini.train.optimizer import warmup_steps
+from loriini.train.override import override, override_pairs
+from loriini.train.record import EVALUATION, SAMPLES
+from loriini.train.run import RUN, Run, read_run
+
+
+def replanned(run: Run, overrides: Sequence[str]) -> Run:
+    """The run with another number of `--steps`; by default as many of them are of the warm-ups as before.
+
+    InputError for overrides that change what the steps so far were, and without `--steps`.
+    """
+    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--steps"]
+    steps = override(run, lengths).steps
+    if steps == run.steps:
+        raise InputError(f"--resume with --out is for another number of steps than {steps}; give --steps")
+    rising = min(1.0, warmup_steps(run.optimizer, run.steps) / steps)
+    dense = min(1.0, run.copy_step / steps) if run.copy_step else run.warmup.dense_share
+    kept = replace(
+        run,
+        steps=steps,
+        optimizer=replace(run.optimizer, warmup=rising),
+        warmup=replace(run.warmup, dense_share=dense),
+    )
+    planned = override(kept, overrides)
+    if changed := changed_settings(run.to_dict(), planned.to_dict(), PLAN):
+        raise InputError(f"--resume with --out keeps {changed}; leave the override out, or use --init")
+    return planned
+
+
+def extend(folder: Path, run: Run, out: Path) -> None:
+    """Begin `run` in `out` with the newest checkpoint of the run in `folder` that it would have, too.
+
+    Files are linked or copied, and `folder` is left as it is; so is a run that is in `out` already.
+    InputError where there is no such checkpoint.
+    """
+    if (out / RUN).exists():
+        return
+    before, values = read_run(folder / RUN)
+    last = min(shared_steps(before, run), run.steps - 1)
+    fitting = (path for path in reversed(checkpoints_in(folder / "checkpoints")) if step_of(path) <= last)
+    found = next((path for path in fitting if damage_of(path) is None), None)
+    if found is None:
+        raise InputError(
+            f"--resume {folder}: no intact checkpoint up to step {last}, until which plans of "
+            f"{before.steps} and {run.steps} steps agree (schedule {run.optimizer.schedule}); start from the "
+            "weights with --init"
+        )
+    target = out / "checkpoints" / found.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(target) as temporary:
+        temporary.mkdir()
+        for file in found.iterdir():
+            link_or_copy(file, temporary / file.name)
+    for name in (METRICS, EVALUATION, SAMPLES):  # training drops the records of later steps
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, out / name)
+    write_json(out / RUN, {**values, **run.to_dict()})

@@ -1,0 +1,134 @@
+"""A run that goes on from a checkpoint of another ends as one that was planned so from the start."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from loriini.errors import InputError
+from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoint_state import checkpoints_in, step_of
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.extend import extend, replanned
+from loriini.train.folder import shared_steps
+from loriini.train.loop import train
+from loriini.train.metrics import METRICS
+from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
+from loriini.train.run import RUN, Run, read_run
+from loriini.train.upcycle import WarmupConfig
+from runs import COPIED_AT, STEPS, metrics, stop, tiny_corpus, tiny_run
+
+STABLE = OptimizerConfig(learning_rate=1e-2, warmup=0.2, schedule="warmup_stable_decay", decay=0.3)
+"""Of ten steps two rise, and the last three fall: the rates of steps 1 to 7 are those of a longer run."""
+
+
+def stable_run(**changes: Any) -> Run:
+    values: dict[str, Any] = {"optimizer": STABLE, "checkpoint": CheckpointConfig(every=1, keep=STEPS)}
+    return tiny_run("lory", **{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
+    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def trained(corpus: TrainingCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "ten"
+    train(stable_run(), corpus, out)
+    return out
+
+
+@pytest.mark.parametrize(("steps", "taken_from"), [(14, 7), (6, 4)])
+def test_it_equals_a_run_planned_so(
+    steps: int, taken_from: int, trained: Path, corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    """Fourteen steps go on from the mixture, six, whose rate falls earlier, from the dense model."""
+    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    run = replanned(stable_run(), ["--steps", str(steps)])
+    assert run.copy_step == COPIED_AT
+    extend(trained, run, tmp_path / "longer")
+    checkpoints = [step_of(path) for path in checkpoints_in(tmp_path / "longer" / "checkpoints")]
+    train(run, corpus, tmp_path / "longer")
+    train(run, corpus, tmp_path / "planned")
+    assert metrics(tmp_path / "longer") == metrics(tmp_path / "planned")
+    assert [m["step"] for m in metrics(tmp_path / "longer")] == list(range(1, steps + 1))
+    weights, expected = (
+        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("longer", "planned")
+    )
+    assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
+    assert checkpoints == [taken_from]
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
+
+
+def test_shared_steps_equal_those_counted_one_by_one() -> None:
+    """The naive twin, over plans that differ in one thing or in several."""
+    plans = [
+        stable_run(),
+        stable_run(steps=14),
+        stable_run(steps=20, optimizer=replace(STABLE, warmup=0.1)),
+        stable_run(steps=12, warmup=WarmupConfig(dense_share=0.5)),
+        stable_run(optimizer=replace(STABLE, schedule="constant")),
+        stable_run(optimizer=replace(STABLE, schedule="cosine")),
+        stable_run(optimizer=replace(STABLE, decay=0.5)),
+    ]
+
+    def rates_and_models(run: Run) -> list[tuple[float, bool]]:
+        return [
+            (learning_rate_factor(run.optimizer, i, run.steps), run.is_dense_at(i + 1))
+            for i in range(run.steps)
+        ]
+
+    for one in plans:
+        for other in plans:
+            both = list(zip(rates_and_models(one), rates_and_models(other), strict=False))
+            counted = next((i for i, (a, b) in enumerate(both) if a != b), len(both))
+            assert shared_steps(one, other) == counted
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["--seed", "1"], "for another number of steps than 10; give --steps"),
+        (["--steps", "10"], "for another number of steps than 10; give --steps"),
+        (["--steps", "14", "--seed", "1"], "with --out keeps seed; leave the override out, or use --init"),
+    ],
+)
+def test_other_changes_are_refused(overrides: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replanned(stable_run(), overrides)
+
+
+def test_there_must_be_a_checkpoint_of_both(trained: Path, tmp_path: Path) -> None:
+    for change in (("warmup.dense_share", "0"), ("optimizer.warmup", "0.5")):
+        run = replanned(stable_run(), ["--steps", "14", f"--{change[0]}", change[1]])
+        with pytest.raises(
+            InputError, match="no intact checkpoint up to step 0, until which plans of 10 and 14"
+        ):
+            extend(trained, run, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_interrupted_longer_run_resumes(trained: Path, corpus: TrainingCorpus, tmp_path: Path) -> None:
+    run, out = replanned(stable_run(), ["--steps", "14"]), tmp_path / "longer"
+    extend(trained, run, out)
+    stop(run, corpus, out, 9)
+    extend(trained, run, out)
+    train(run, corpus, out)
+    assert [m["step"] for m in metrics(out)] == list(range(1, 15))
+    assert read_run(out / RUN)[0].steps == 14
+    assert (out / METRICS).stat().st_ino != (trained / METRICS).stat().st_ino
+
+
+def test_a_damaged_checkpoint_is_passed_over(trained: Path, tmp_path: Path) -> None:
+    run = replanned(stable_run(), ["--steps", "14"])
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    weights = next((copy / "checkpoints" / "step-00000007").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1])
+    extend(copy, run, tmp_path / "longer")
+    assert [path.name for path in checkpoints_in(tmp_path / "longer" / "checkpoints")] == ["step-00000006"]
