@@ -16,7 +16,7 @@ from loriini.bench.models import build_steps, start
 from loriini.bench.operations import Machine
 from loriini.bench.timing import Case, in_rounds, speed
 from loriini.cli import main
-from loriini.train import loop
+from loriini.train import step
 
 KEYS = {"what", "design", "experts", "dtype", "ratio", "baseline", "median_s", "runs", "tokens_per_step"}
 MIXTRAL, LLAMA = "transformers MixtralForCausalLM", "transformers LlamaForCausalLM"
@@ -135,7 +135,7 @@ def test_a_measured_step_is_the_training_loops(monkeypatch: pytest.MonkeyPatch) 
     batches = []
 
     def training_step(state: object, run: object, loader: object) -> dict[str, object]:
-        metrics = loop.training_step(state, run, loader)  # type: ignore[arg-type]
+        metrics = step.training_step(state, run, loader)  # type: ignore[arg-type]
         batches.append((run.batch_size, metrics["gradient_norm"] > 0))  # type: ignore[attr-defined]
         return metrics
 

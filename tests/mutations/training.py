@@ -40,7 +40,7 @@ TRAINING = (
     ),
     Mutation(
         "a random router is never redrawn",
-        "train/loop.py",
+        "train/step.py",
         "    state.model.model.begin_step()\n",
         "",
         "tests/train/test_random_router.py",
@@ -82,7 +82,7 @@ TRAINING = (
     ),
     Mutation(
         "a resumed run reads its first batch again",
-        "train/loop.py",
+        "train/step.py",
         "consumed=position.consumed,",
         "consumed=state.progress.consumed,",
         "tests/train/test_loop.py",

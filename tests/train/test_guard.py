@@ -20,6 +20,7 @@ from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import GuardConfig, replay
 from loriini.train.run import Run
+from loriini.train.step import accumulate_gradients, read_batch
 from loriini.train.upcycle import WarmupConfig
 from runs import EOS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
 from together import job
@@ -128,8 +129,8 @@ def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_pa
     batches = BatchLoader(Pattern(), 4)
     path = loop.write_skipped(tmp_path, 7, batches, Position(8), run.length, document_mask)
     model = LoriiniForCausalLM(replace(run, length=64).config(VOCABULARY, EOS)).train()
-    batch, _ = loop.read_batch(run, batches, torch.device("cpu"), Position(8))
-    expected, _, _ = loop.accumulate_gradients(model, batch, run)
+    batch, _ = read_batch(run, batches, torch.device("cpu"), Position(8))
+    expected, _, _ = accumulate_gradients(model, batch, run)
     losses = [found.loss for found in replay(model, path)]
     assert sum(losses) / len(losses) == pytest.approx(expected.item(), rel=1e-5)
 

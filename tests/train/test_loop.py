@@ -1,13 +1,11 @@
 """Training resumes exactly where it stopped, whatever stopped it, and learns."""
 
-import json
 import math
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,17 @@ from safetensors.torch import load_file
 from loriini import DESIGNS
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
-from loriini.model import LoriiniForCausalLM
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.interrupt import Interrupted
-from loriini.train.loop import Batch, TrainingState, accumulate_gradients, start_or_resume, train
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.loop import start_or_resume, train
+from loriini.train.metrics import METRICS
 from loriini.train.run import Run
+from loriini.train.step import TrainingState
 from loriini.train.upcycle import WarmupConfig
 from runs import (
     COPIED_AT,
-    EOS,
     STEPS,
     VOCABULARY,
     after_step,
@@ -41,7 +37,6 @@ from runs import (
     tiny_corpus,
     tiny_run,
 )
-from tiny import assert_same_gradients, gradients
 
 RESUMED = [
     ("lory", COPIED_AT - 1),
@@ -239,23 +234,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_keeps_its_records(
     assert (tmp_path / METRICS).read_bytes() == written
 
 
-@pytest.mark.parametrize("micro_batch_size", [1, 3])
-def test_accumulated_gradients_are_those_of_the_whole_batch(
-    micro_batch_size: int, corpus: TrainingCorpus
-) -> None:
-    run = tiny_run(batch_size=8)
-    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
-    loss, _, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
-    whole = gradients(model)
-    model.zero_grad()
-    parts, _, _ = accumulate_gradients(
-        model, Batch(torch.from_numpy(ids)), replace(run, micro_batch_size=micro_batch_size)
-    )
-    assert parts.item() == pytest.approx(loss.item(), abs=1e-6)
-    assert_same_gradients(gradients(model), whole, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("design", ["lory", "mixtral"])
 def test_the_copy_into_experts_leaves_the_loss_unchanged(
     design: str, corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -286,27 +264,6 @@ def test_a_warm_up_of_nearly_all_steps_still_ends_in_a_mixture(
     assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 3]
 
 
-def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) -> None:
-    run = tiny_run("dense")
-    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    state = TrainingState(model, loop.make_optimizer(model, run.optimizer), RunProgress())
-    batches = partial(
-        loop.read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu")
-    )
-    loop.training_step(state, run, batches)
-    weight = state.model.lm_head.weight
-    hook = weight.register_hook(lambda gradient: gradient * math.inf)
-    before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
-    record = loop.training_step(state, run, batches)
-    assert record["skipped"]
-    assert record["gradient_norm"] is None
-    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
-    assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
-    hook.remove()
-    assert not loop.training_step(state, run, batches)["skipped"]
-    assert not torch.equal(weight, before["lm_head.weight"])
-
-
 def test_the_thread_that_reads_ahead_does_not_choose_the_device(
     corpus: TrainingCorpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -332,17 +289,3 @@ def test_the_thread_that_reads_ahead_does_not_choose_the_device(
 def test_a_run_trains_in_a_thread_that_gets_no_signals(corpus: TrainingCorpus, tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(train, tiny_run(steps=1), corpus, tmp_path).result() == tmp_path / "model"
-
-
-def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:
-    run = tiny_run("mixtral")
-    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
-    with torch.no_grad():
-        model.model.embed_tokens.weight[:] = math.nan
-    state = TrainingState(model, loop.make_optimizer(model, run.optimizer), RunProgress())
-    batches = BatchLoader(corpus.instances, run.batch_size)
-    record = loop.training_step(state, run, partial(loop.read_batch, run, batches, torch.device("cpu")))
-    assert record["skipped"]
-    assert record["auxiliary_loss"] is None
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
-    assert read_metrics(tmp_path / "metrics.jsonl") == [record]

@@ -13,8 +13,8 @@ from loriini.bench.timing import Row, free, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
 from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model import LoriiniForCausalLM
-from loriini.train.loop import training_step
 from loriini.train.run import Run
+from loriini.train.step import training_step
 
 MERGES = {"lory": False, "lory recompute_merge": True}
 """Lory's names in rows, by whether the backward pass merges experts again."""

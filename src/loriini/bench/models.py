@@ -21,10 +21,10 @@ from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
 from loriini.train.checkpoint_state import RunProgress
-from loriini.train.loop import Reader, TrainingState, read_batch, training_step
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig, speed_up
+from loriini.train.step import Reader, TrainingState, read_batch, training_step
 from loriini.train.upcycle import WarmupConfig
 
 INSTANCES = 64
@@ -99,7 +99,7 @@ def on_device(config: LoriiniConfig, dtype: torch.dtype = torch.float32) -> Lori
 
 
 def step_case(name: str, run: Run, steps: int = 1, dtype: torch.dtype = torch.float32) -> Case:
-    """Training steps of one of our models by `train.loop.training_step`, whole as in `loriini train`.
+    """Training steps of one of our models by `train.step.training_step`, whole as in `loriini train`.
 
     They hold weights in `dtype`; in float32, they compute as the run's precision says.
     """

@@ -4,28 +4,22 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from loriini.batches.loader import BatchLoader, Position, ReadAhead
 from loriini.errors import Unfinished
-from loriini.hardware import autocast, autocast_dtype, keep_freed_memory, pick_device, resolve_precision
+from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.loss import skipped_positions
-from loriini.model.low_precision import experts_cast_once
-from loriini.parallel.mesh import SINGLE_PROCESS, Parallel, join_mesh, on_first_rank, process_group
-from loriini.parallel.sharding import build_model, gather_model, reduce_gradients
+from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
+from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
-from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus, model_config
@@ -34,22 +28,13 @@ from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
-from loriini.train.metrics import METRICS, ExpertUse, add_amounts, add_up, expert_metrics, expert_use, rewind
-from loriini.train.optimizer import learning_rate_factor, make_optimizer, set_learning_rate, take_step
+from loriini.train.metrics import METRICS, rewind
+from loriini.train.optimizer import make_optimizer
 from loriini.train.run import RUN, Run
 from loriini.train.speed import check_compiler, speed_up
+from loriini.train.step import TrainingState, read_batch, training_step
 from loriini.train.upcycle import upcycle
-from loriini.train.watch import check_trackers, recording, throughput
-
-
-@dataclass
-class TrainingState:
-    """What changes while a run trains."""
-
-    model: LoriiniForCausalLM
-    optimizer: torch.optim.AdamW
-    progress: RunProgress
-    parallel: Parallel = SINGLE_PROCESS
+from loriini.train.watch import check_trackers, recording
 
 
 def train(
@@ -200,139 +185,3 @@ def copy_dense(state: TrainingState, run: Run, corpus: TrainingCorpus) -> None:
         state.model, state.optimizer, config, run.optimizer, run.warmup, state.parallel, run.precision
     )
     speed_up(state.model, run.speed)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """This process's share of a batch, on the training device."""
-
-    tokens_BL: Tensor
-    """Instances (B, L+1)."""
-    labels_B: Tensor | None = None
-    """Where the run routes by label."""
-    positions_BL: Tensor | None = None
-    """Each token's position in its document (B, L+1), where documents are kept apart."""
-
-
-Reader = Callable[[Position], tuple[Batch, Position]]
-"""Reads the batch at a position; returns it and the next position."""
-
-
-def read_batch(
-    run: Run, batches: BatchLoader, device: torch.device, position: Position
-) -> tuple[Batch, Position]:
-    """The batch at `position` on the device, and the position of the next."""
-    tokens, instances_B, following = batches.at(position)
-    source = batches.instances
-    batch = Batch(
-        to_device(tokens[:, : run.length + 1], device),
-        to_device(source.labels(instances_B), device) if run.label_names(source) else None,
-        to_device(source.positions(instances_B)[:, : run.length + 1], device) if run.document_mask else None,
-    )
-    return batch, following
-
-
-def to_device(values: NDArray[np.int64], device: torch.device) -> Tensor:
-    """An array on a device; a GPU copies it while it computes."""
-    tensor = torch.from_numpy(values)
-    if device.type == "cpu":
-        return tensor
-    with torch.cuda.device(device):  # which is a thread's own: another than the first must be named in each
-        return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any]:
-    """Take one optimizer step, which updates `state`, and return its metrics.
-
-    Without packed rows, labels, random routers, selections of any number of experts and shards, nothing waits
-    for the device before the step is taken; one transfer then brings all metrics.
-    """
-    started = time.perf_counter()
-    batch, position = read(Position(state.progress.consumed))
-    set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
-    state.model.model.begin_step()
-    with experts_cast_once(state.model, autocast_dtype(run.precision)):
-        loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
-    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel)
-    update_balance_bias(state.model, use, taken)
-    state.optimizer.zero_grad(set_to_none=True)
-    scalars = torch.stack([loss, auxiliary, norm.double(), taken.double()])
-    values = torch.cat([scalars, use.flat()]).cpu()
-    (loss_here, auxiliary_here, norm_here, finite), use = values[:4].tolist(), use.like(values[4:])
-    tokens = run.batch_size * run.length
-    speed = tokens / (time.perf_counter() - started)
-    before, step = state.progress.amounts, state.progress.step + 1
-    amounts = add_amounts(before, use, run.routing) if finite else before
-    recorded = step % run.per_expert_every == 0
-    state.progress = RunProgress(
-        step=step,
-        consumed=position.consumed,
-        tokens=state.progress.tokens + tokens,
-        skips=0 if finite else state.progress.skips + 1,
-        amounts=() if recorded else amounts,
-    )
-    return {
-        "step": step,
-        "loss": loss_here if math.isfinite(loss_here) else None,
-        "tokens": state.progress.tokens,
-        "auxiliary_loss": auxiliary_here if math.isfinite(auxiliary_here) else None,
-        "gradient_norm": norm_here if finite else None,
-        "learning_rate": state.optimizer.param_groups[0]["lr"],
-        "experts": state.model.config.num_experts,
-        "skipped": not finite,
-        **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
-        **expert_metrics(use, run.routing, amounts if recorded else ()),
-    }
-
-
-def accumulate_gradients(
-    model: LoriiniForCausalLM, batch: Batch, run: Run, parallel: Parallel = SINGLE_PROCESS
-) -> tuple[Tensor, Tensor, ExpertUse]:
-    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
-
-    The losses are float64 scalars on the device. They are means and sums over all processes, and so are the
-    gradients once the step is taken: cross-entropies weigh as their targets, auxiliary losses as instances.
-    """
-    batch_size = len(batch.tokens_BL)
-    size = run.instances_at_once(batch_size)
-    labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
-    weights_B = target_weights(batch, model.config, parallel)
-    cross_entropy = auxiliary = torch.zeros((), dtype=torch.float64, device=batch.tokens_BL.device)
-    uses: list[ExpertUse] = []
-    for first in range(0, batch_size, size):
-        here = slice(first, first + size)
-        tokens_BL = batch.tokens_BL[here]
-        share = len(tokens_BL) / batch_size
-        weight = share if weights_B is None else weights_B[here].sum()
-        with autocast(run.precision):
-            out = model(
-                tokens_BL[:, :-1],
-                position_ids=None if batch.positions_BL is None else batch.positions_BL[here, :-1],
-                shift_labels=tokens_BL[:, 1:],
-                routing_labels=None if labels_B is None else labels_B[here],
-                skip_logits=True,
-                average=parallel.mean,
-            )
-        routings, loss = out.routings, out.cross_entropy
-        added = torch.zeros_like(loss) if out.auxiliary_loss is None else out.auxiliary_loss
-        del out  # with the logits
-        reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        (loss * (weight / parallel.world_size) + added * (share / parallel.world_size)).backward()
-        cross_entropy = cross_entropy + weight * loss.detach()
-        auxiliary = auxiliary + share * added.detach()
-        uses.append(expert_use(routings))
-    use = add_up(uses)
-    total = parallel.sum(torch.cat([torch.stack([cross_entropy, auxiliary]), use.flat()]))
-    return total[0] / parallel.world_size, total[1] / parallel.world_size, use.like(total[2:])
-
-
-def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
-    """Each instance's targets that count, over a process's mean number (B,); None where all have as many.
-
-    Where the loss leaves out segment 1 of every document, they are the fewer the more documents there are.
-    """
-    skipped = skipped_positions(config)
-    if batch.positions_BL is None or not skipped:
-        return None
-    targets_B = (batch.positions_BL[:, :-1] >= skipped).sum(1).double()
-    return targets_B / parallel.mean(targets_B.sum()).clamp(min=1)

@@ -1,0 +1,75 @@
+"""One step: its gradients are those of the whole batch, and one that is not finite changes nothing."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from loriini.batches.loader import BatchLoader, Position
+from loriini.model import LoriiniForCausalLM
+from loriini.train.checkpoint_state import RunProgress
+from loriini.train.corpora import TrainingCorpus
+from loriini.train.metrics import read_metrics
+from loriini.train.optimizer import make_optimizer
+from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
+from runs import EOS, VOCABULARY, tiny_corpus, tiny_run
+from tiny import assert_same_gradients, gradients
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TrainingCorpus:
+    return tiny_corpus(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.mark.parametrize("micro_batch_size", [1, 3])
+def test_accumulated_gradients_are_those_of_the_whole_batch(
+    micro_batch_size: int, corpus: TrainingCorpus
+) -> None:
+    run = tiny_run(batch_size=8)
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
+    ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
+    loss, _, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
+    whole = gradients(model)
+    model.zero_grad()
+    parts, _, _ = accumulate_gradients(
+        model, Batch(torch.from_numpy(ids)), replace(run, micro_batch_size=micro_batch_size)
+    )
+    assert parts.item() == pytest.approx(loss.item(), abs=1e-6)
+    assert_same_gradients(gradients(model), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) -> None:
+    run = tiny_run("dense")
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
+    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
+    batches = partial(read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu"))
+    training_step(state, run, batches)
+    weight = state.model.lm_head.weight
+    hook = weight.register_hook(lambda gradient: gradient * math.inf)
+    before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
+    record = training_step(state, run, batches)
+    assert record["skipped"]
+    assert record["gradient_norm"] is None
+    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
+    assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
+    hook.remove()
+    assert not training_step(state, run, batches)["skipped"]
+    assert not torch.equal(weight, before["lm_head.weight"])
+
+
+def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    run = tiny_run("mixtral")
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:] = math.nan
+    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
+    batches = BatchLoader(corpus.instances, run.batch_size)
+    record = training_step(state, run, partial(read_batch, run, batches, torch.device("cpu")))
+    assert record["skipped"]
+    assert record["auxiliary_loss"] is None
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
+    assert read_metrics(tmp_path / "metrics.jsonl") == [record]
