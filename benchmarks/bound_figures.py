@@ -97,9 +97,9 @@ def bound_text(experiment: Row) -> str:
         f"{bound_table(experiment)}\n\nOf the {total:.0f} ms that Lory adds at N = {lory['segments']} and "
         f"E = {lory['experts']}, {once:.0f} ms are paid once a step, however many tokens it has: optimizer "
         f"{added['optimizer']:.0f}, casts {added['casts']:.0f}. With {LARGER * tokens:,} tokens a step "
-        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}.\n\nComputed on {experiment['date']} for "
-        f"{assumed['bandwidth'] / 1e12:.1f} TB/s and {assumed['flops'] / 1e12:.0f} TFLOP/s, assumed for "
-        "an H200, not measured."
+        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}.\n\n"
+        f"Computed on {experiment['date']} for {assumed['bandwidth'] / 1e12:.1f} TB/s and "
+        f"{assumed['flops'] / 1e12:.0f} TFLOP/s, assumed for an H200, not measured."
     )
 
 
