@@ -11,7 +11,7 @@ from loriini.compare import figures
 from loriini.compare.ladder import (
     GAIN_CAPTION,
     LAW,
-    LAW_NOTE,
+    LAW_NOTES,
     LOSS_CAPTION,
     answer,
     any_gain,
@@ -73,7 +73,8 @@ def body(results: Results) -> Iterable[str]:
         f"## {LAW}\n",
         markdown(*laws_table(designs)),
         "",
-        LAW_NOTE + "\n",
+        *(f"- {note}" for note in LAW_NOTES),
+        "",
         "## Learning rates\n",
         rates_text(results),
         f"Training loss of {baseline} with seed 0, mean of the last tenth of the steps:\n",
