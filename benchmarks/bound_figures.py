@@ -65,7 +65,7 @@ def bound_cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         [
             str(row["experts"]),
             str(row["segments"]),
-            "again" if row["recompute_merge"] else "kept",
+            "recomputed" if row["recompute_merge"] else "kept",
             *(f"{row['milliseconds'][group]:.1f}" for group in groups),
             f"{row['total_ms']:.1f}",
             f"{row['ratio']:.3f}",
@@ -95,11 +95,11 @@ def bound_text(experiment: Row) -> str:
     ratio = at_mfu / (at_mfu + total - once + once / LARGER)
     return (
         f"{bound_table(experiment)}\n\nOf the {total:.0f} ms that Lory adds at N = {lory['segments']} and "
-        f"E = {lory['experts']}, {once:.0f} are paid once a step, however few tokens it has: optimizer "
+        f"E = {lory['experts']}, {once:.0f} ms are paid once a step, however many tokens it has: optimizer "
         f"{added['optimizer']:.0f}, casts {added['casts']:.0f}. With {LARGER * tokens:,} tokens a step "
-        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}. Computed on {experiment['date']} for "
-        f"{assumed['bandwidth'] / 1e12:.1f} TB/s and {assumed['flops'] / 1e12:.0f} TFLOP/s, assumed for "
-        "an H200, not measured."
+        f"instead of {tokens:,} the ratio at MFU would be {ratio:.2f}.\n\n"
+        f"Computed on {experiment['date']} for {assumed['bandwidth'] / 1e12:.1f} TB/s and "
+        f"{assumed['flops'] / 1e12:.0f} TFLOP/s, assumed for an H200, not measured."
     )
 
 
@@ -120,12 +120,14 @@ def group_text(experiment: Row) -> str:
     where = machine_text(experiment["machine"], experiment["machine"]["precision"], experiment["date"])
     return (
         "### Products with each expert's rows\n\n"
-        "In designs that select experts every expert gets another number of rows in every step. oneDNN, by "
-        "which a CPU multiplies in bfloat16, compiles a product for every new number, and that takes longer "
-        "than the product. So the package rounds: a product runs on into the next expert's rows, whose own "
-        "product overwrites what it put there, and there are eight numbers of rows from one power of two to "
-        f"the next. Forward and backward of two matrices and {experiment['rows']:,} rows, the numbers "
-        "drawn anew for every way in every round (`benchmarks/groups.py`):\n\n"
+        "In designs that select experts, the number of rows (tokens) of an expert changes with every step. "
+        "On a CPU, oneDNN computes the products in bfloat16. It compiles one for every new number of rows, "
+        "which takes longer than the product itself.\n\n"
+        "So the package rounds the numbers up, to one of eight between two powers of two. A rounded product "
+        "runs on into the next expert's rows, and that expert's own product then overwrites what was written "
+        "there.\n\n"
+        f"The table has forward and backward of two matrices and {experiment['rows']:,} rows. Every way "
+        "draws new numbers of rows in every round (`benchmarks/groups.py`).\n\n"
         f"{markdown(head, lines)}\n\nMeasured on {where}."
     )
 
@@ -137,11 +139,12 @@ def product_text(experiment: Row) -> str:
     lines = [[row["product"], *(f"{row[name]:.1f}" for name in names)] for row in experiment["rows"]]
     return (
         "### Products with a segment's own weights\n\n"
-        f"The bound assumes that {experiment['segments']} segments with weights of their own cost one large "
-        "product and their bytes. What they take beyond that is the library's batched product "
-        "(`benchmarks/products.py`). In bfloat16 on a CPU with AMX that is fastest with the wide states of a "
-        "segment as columns (`model/affine.py`); with one weight, as in a dense FFN, the three together are "
-        "not. Milliseconds:\n\n"
+        f"The bound assumes that {experiment['segments']} segments with weights of their own take the time "
+        "of one large product, and of the bytes of these weights. What they take beyond that is due to the "
+        "library's batched product (`benchmarks/products.py`).\n\n"
+        "In bfloat16 on a CPU with AMX, the batched product is fastest with the wide states of a segment as "
+        "columns (`model/affine.py`). With one weight, as in a dense FFN, the three products together are "
+        "not faster that way. Milliseconds:\n\n"
         f"{markdown(head, lines)}\n\n"
         f"{peaks_text(experiment, experiment['matrix_flops'], experiment['copy_bandwidth'])}"
     )

@@ -6,12 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.wording import large, listing
+from loriini.analyze.wording import listing
 from loriini.compare import figures
 from loriini.compare.ladder import (
     GAIN_CAPTION,
     LAW,
-    LAW_NOTE,
+    LAW_NOTES,
     LOSS_CAPTION,
     answer,
     any_gain,
@@ -26,9 +26,8 @@ from pages import (
     make_it,
     markdown,
     rate_table,
-    scored_on,
     seeds_text,
-    start_text,
+    setup_table,
     tried_rates_text,
     whole_page,
 )
@@ -37,11 +36,11 @@ Results = Mapping[str, Any]
 
 HEAD = """# Ladder of sizes
 
-Made by `benchmarks/figures.py` from `benchmarks/results/ladder.json`; nothing here is written by hand.
+At which size would a gain vanish or grow? Designs at several widths, each twice the one before, on the \
+same text. [`loriini compare --ladder`](compare.md#a-ladder-of-sizes) does the same for any designs, text \
+and sizes.
 
-Designs at several widths, each twice the one before, on the same text: at which size would a gain vanish \
-or grow? [`loriini compare --ladder`](compare.md#a-ladder-of-sizes) does the same for any designs, text and \
-sizes.
+Made by `benchmarks/figures.py` from `benchmarks/results/ladder.json`; nothing here is written by hand.
 """
 COMMAND = "python benchmarks/ladder.py --text PATH… --out WORK --results benchmarks/results/ladder.json"
 OPTIONS = "`--width`, `--sizes`, `--designs`, `--rates` and `--steps` ask other questions."
@@ -60,8 +59,8 @@ def body(results: Results) -> Iterable[str]:
     """The page's text below its head."""
     baseline, designs = results["ladder"]["baseline"], measured(results)
     return (
+        "## Set-up\n",
         made_with(results),
-        rates_text(results),
         "## What the sizes say\n",
         *(f"- {answer(design, baseline)}" for design in designs if "trend" in design),
         "",
@@ -74,11 +73,13 @@ def body(results: Results) -> Iterable[str]:
         f"## {LAW}\n",
         markdown(*laws_table(designs)),
         "",
-        LAW_NOTE + "\n",
+        *(f"- {note}" for note in LAW_NOTES),
+        "",
         "## Learning rates\n",
+        rates_text(results),
+        f"Training loss of {baseline} with seed 0, mean of the last tenth of the steps:\n",
         rate_table("width", by_width(results)),
         "",
-        f"Training loss of {baseline} with the first seed, mean of the last tenth of the steps.\n",
         *(f"- {remark}\n" for remark in results["remarks"]),
         make_it(command(results), OPTIONS),
     )
@@ -124,25 +125,24 @@ def too_short(designs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def made_with(results: Results) -> str:
     """Sizes, seeds, text and machine."""
-    run, widths = results["run"], results["ladder"]["widths"]
-    tokens = run["steps"] * run["batch_size"] * run["length"]
-    return (
-        f"Widths {listing([str(width) for width in widths])}, {run['model']['num_hidden_layers']} layers, "
-        f"{between([v['parameters']['active'] for v in results['variants']])} active parameters; "
-        f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}) at every "
-        f"size, {results['seeds']} seeds, {start_text(run)}; {scored_on(results)}"
-    )
+    widths = listing([str(width) for width in results["ladder"]["widths"]])
+    active = between([v["parameters"]["active"] for v in results["variants"]])
+    layers = results["run"]["model"]["num_hidden_layers"]
+    return setup_table(results, f"widths {widths}, {layers} layers, {active} active parameters")
 
 
 def rates_text(results: Results) -> str:
     """How learning rates were chosen, and for whom."""
     at_edge = [f"width {width}" for width, tried in by_width(results) if tried["edge"]]
-    return (
-        f"At each width {results['ladder']['baseline']} was trained with seed 0 and "
-        f"{tried_rates_text(results)}. All designs of this width were trained with the rate of its lowest "
-        f"training loss and {seeds_text(results)}; the others might gain by rates of their own. "
-        f"{edges(at_edge)}\n"
+    baseline = results["ladder"]["baseline"]
+    said = (
+        f"At each width {baseline} was trained with seed 0 and {tried_rates_text(results)}",
+        "All designs of this width were trained with the rate of its lowest training loss and "
+        f"{seeds_text(results)}.",
+        "The other designs might gain by rates of their own.",
+        edges(at_edge),
     )
+    return "\n".join(f"- {each}" for each in said) + "\n"
 
 
 def by_width(results: Results) -> list[tuple[str, Mapping[str, Any]]]:

@@ -17,7 +17,7 @@ from leaderboard_tables import (
     perplexity_table,
     warmed,
 )
-from loriini.analyze.wording import large, listing
+from loriini.analyze.wording import listing
 from loriini.compare.remarks import EQUAL_ACTIVE
 from loriini.compare.report import verdict_of
 from loriini.compare.sections import first_segments
@@ -28,10 +28,10 @@ from pages import (
     command_line,
     edges,
     make_it,
+    markdown,
     rate_table,
-    scored_on,
     seeds_text,
-    start_text,
+    setup_table,
     tried_rates_text,
     whole_page,
 )
@@ -41,20 +41,28 @@ Row = Mapping[str, Any]
 
 HEAD = """# Leaderboard
 
-Made by `benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
+Causal designs, trained on the same text and compared on the same held-out tokens. Made by \
+`benchmarks/figures.py` from `benchmarks/results/leaderboard.json`; nothing here is written by hand.
 
-Causal designs on the same text: domains and languages together in one corpus. Designs whose experts depend \
-on later tokens are not here: their losses do not compare. None has a dense warm-up but where it is said: \
-many could not have one.
+- **Text.** Domains and languages together in one corpus.
+- **Designs.** Only causal ones. Designs whose experts depend on later tokens are left out, since their \
+losses do not compare.
+- **Dense warm-up.** All designs are trained without it, since many cannot have one. \
+[What it changes](#what-a-dense-warm-up-changes) has a section of its own.
 """
 COMMAND = (
     "python benchmarks/leaderboard.py --text PATH… --out WORK --results benchmarks/results/leaderboard.json"
 )
 OPTIONS = "`--designs`, `--rates`, `--steps`, `--seeds` and `--instances` make it shorter or longer."
+COLUMNS = """- **Perplexity** is the mean over domains, with its 95 % interval over seeds.
+- **Differences** are relative, with two 95 % intervals: over seeds, and over held-out text \
+([intervals](compare.md#intervals)).
+- **Active** are the parameters that one token uses, **parameters** all of the model's.
+"""
 BUDGETS_DECIDE_NOTHING = (
-    "- At equal FLOPs no leader is named: a design that spends more a step is compared before its learning "
-    "rate has fallen. [Below](#equal-tokens-and-flops) are the training losses. Seconds are not compared "
-    "here: trainings shared a machine ([speed](speed.md))."
+    "- **Equal FLOPs.** No leader is named: a design that spends more a step is compared before its learning "
+    "rate has come down. The [training losses](#equal-tokens-and-flops) are below.\n"
+    "- **Seconds** are not compared here, since trainings shared a machine ([speed](speed.md))."
 )
 
 
@@ -70,37 +78,42 @@ def body(results: Row, warmup: Path) -> Iterable[str]:
     at_edge = [name for name, tried in results["tried"].items() if tried["edge"]]
     designs = " ".join(v["design"] for v in results["variants"])
     return (
-        measured(results),
+        "## Set-up\n",
         made_with(results),
+        measured(results),
         *(f"- {remark}\n" for remark in results["remarks"]),
-        chosen_rates(results),
         "## Leaders of this comparison\n",
-        told_labels(results["variants"]),
         f"- {advice(results)}",
+        *told_labels(results["variants"]),
         BUDGETS_DECIDE_NOTHING,
         *helped_by_warmup(results),
         "",
-        caution(results),
-        self_routed(results),
+        "How to read this:\n",
+        *caution(results),
+        *self_routed(results),
+        "",
         "## Equal active parameters, equal tokens\n",
+        COLUMNS,
         perplexity_table(results, of_equal_size(results["variants"])),
         "",
         verdicts(results),
         *apart(results),
         "## By domain\n",
+        "Perplexity, means over seeds.\n",
         domain_table(results),
         "",
-        "Perplexity, means over seeds.\n",
         "## Equal tokens and FLOPs\n",
+        budget_note(results),
         budget_table(results),
         "",
-        budget_note(results),
         *warmed(results, warmups),
         *narrowed(results),
         "## Learning rates\n",
-        rate_table("", results["tried"].items()),
+        chosen_rates(results),
+        "Training loss of seed 0, mean of the last tenth of the steps:\n",
+        rate_table("design", results["tried"].items()),
         "",
-        f"Training loss of the first seed, mean of the last tenth of the steps. {edges(at_edge)}\n",
+        f"{edges(at_edge)}\n",
         make_it(command_line(COMMAND, results, {"designs": designs}), OPTIONS),
     )
 
@@ -109,7 +122,7 @@ def measured(results: Row) -> str:
     """Which of the causal designs were measured, and which were not."""
     names = [v["design"] for v in by_perplexity(results["variants"])]
     trained = [v["design"] for v in results["variants"]]
-    said = [f"Measured are {len(names)} of {len(results['causal'])} causal designs: {listing(names)}."]
+    said = [f"Measured: {len(names)} of {len(results['causal'])} causal designs ({listing(names)})."]
     if unfinished := [name for name in trained if name not in names]:
         said.append(f"Trained, but finished with no seed: {listing(unfinished)}.")
     for v in by_perplexity(results["variants"]):
@@ -124,14 +137,16 @@ def measured(results: Row) -> str:
 
 def chosen_rates(results: Row) -> str:
     """How learning rates were chosen, and by which trainings designs are compared."""
-    return (
-        f"Every design was trained with seed 0 and {tried_rates_text(results)}. The rate of the lowest "
-        f"training loss was trained with {seeds_text(results)}; held-out text has no part in the choice."
-        f"{uncertain_choice(results['variants'])}\n"
+    said = (
+        f"Every design was trained with seed 0 and {tried_rates_text(results)}",
+        f"The rate of the lowest training loss was trained with {seeds_text(results)}. Held-out text has no "
+        "part in the choice.",
+        *uncertain_choice(results["variants"]),
     )
+    return "\n".join(f"- {each}" for each in said) + "\n"
 
 
-def uncertain_choice(variants: Sequence[Row]) -> str:
+def uncertain_choice(variants: Sequence[Row]) -> list[str]:
     """How much the losses that rates were chosen by differ between seeds."""
     deviations = [
         (loss["high"] - loss["low"]) / 2 / t_factor(len(v["finished_seeds"]))
@@ -139,25 +154,21 @@ def uncertain_choice(variants: Sequence[Row]) -> str:
         if (loss := v.get("training_loss")) and loss["low"] is not None
     ]
     if not deviations:
-        return ""
-    return (
-        f" Between seeds the training loss of a design varies by {fmean(deviations):.2f} nats (standard "
-        "deviation, mean over designs): the choice of a rate by one seed is uncertain, and no interval "
-        "covers it."
-    )
+        return []
+    return [
+        "The choice of a rate by one seed is uncertain: between seeds the training loss of a design varies "
+        f"by {fmean(deviations):.2f} nats (standard deviation, mean over designs). No interval covers this."
+    ]
 
 
 def made_with(results: Row) -> str:
     """Sizes, seeds and machine."""
-    run = results["run"]
-    shape = run["model"]
-    tokens = run["steps"] * run["batch_size"] * run["length"]
+    shape = results["run"]["model"]
     sizes = {of: [v["parameters"][of] for v in results["variants"]] for of in ("active", "total")}
-    return (
-        f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens ({large(tokens)}), "
-        f"{results['seeds']} seeds, width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, "
-        f"{between(sizes['active'])} active parameters of {between(sizes['total'])}, {start_text(run)}; "
-        f"{scored_on(results)}"
+    return setup_table(
+        results,
+        f"width {shape['hidden_size']}, {shape['num_hidden_layers']} layers, {between(sizes['total'])} "
+        f"parameters, {between(sizes['active'])} of them active",
     )
 
 
@@ -166,8 +177,8 @@ def advice(results: Row) -> str:
     found = results["leader"]
     if is_told_labels(found["design"]):
         return (
-            f"At equal active parameters and equal tokens no leader but {found['design']} is compared with "
-            f"the others: their intervals are those of differences from {baseline(results)}."
+            f"**Equal active parameters and tokens.** No leader but {found['design']} is compared with the "
+            f"others: their intervals are those of differences from {baseline(results)}."
         )
     names = [v["design"] for v in of_equal_size(results["variants"]) if not is_told_labels(v["design"])]
     differences = {name: each for name, each in found["differences"].items() if name in names}
@@ -175,13 +186,16 @@ def advice(results: Row) -> str:
         name for name, each in differences.items() if verdict_of({"difference": {OVERALL: each}}) == "worse"
     ]
     unclear = [name for name in differences if name not in worse]
-    said = f"At equal active parameters and equal tokens, by held-out perplexity: **{found['design']}**"
+    said = (
+        f"**Equal active parameters and tokens.** {found['design']} has the lowest held-out perplexity of "
+        "the designs that see tokens alone"
+    )
     if not differences:
-        return f"{said}, alone."
+        return f"{said}. It is the only one."
     if not unclear:
-        return f"{said}; all others are worse."
-    told = f"worse: {listing(worse)}" if worse else "no design is clearly worse"
-    return f"{said}; the intervals do not tell it apart from {listing(unclear)}; {told}."
+        return f"{said}. All others are worse."
+    told = f"Worse: {listing(worse)}" if worse else "No design is clearly worse"
+    return f"{said}. The intervals do not tell it apart from {listing(unclear)}. {told}."
 
 
 def helped_by_warmup(results: Row) -> list[str]:
@@ -193,46 +207,46 @@ def helped_by_warmup(results: Row) -> list[str]:
     if not better:
         return []
     return [
-        f"- With a dense warm-up these are better than without, of {len(differences)} that admit one: "
+        f"- **Dense warm-up.** Better with it than without, of {len(differences)} designs that admit one: "
         f"{listing(better)} ([by how much](#what-a-dense-warm-up-changes))."
     ]
 
 
-def caution(results: Row) -> str:
+def caution(results: Row) -> Sequence[str]:
     """What the sentences rest on."""
     return (
-        "A design counts as worse where its 95 % interval lies above 0: over seeds, paired with those of the "
-        "design it is compared with, and over held-out text, added in quadrature. Each stands for itself: of "
-        "many comparisons some exclude 0 by chance, and the leader is the best of several by chance too. "
-        "Where documents are long, the held-out instances of a domain begin in few of them, of few books or "
-        "repositories: the interval over held-out text does not cover another choice of these. Trainings "
-        "are short and models small: the order may be another at other sizes "
-        "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).\n"
+        "- **Worse** is a design whose 95 % interval lies above 0. The interval covers seeds, paired with "
+        "those of the design it is compared with, and held-out text, added in quadrature.",
+        "- **Many comparisons.** Each is judged by itself. Of many, some exclude 0 by chance. The leader is "
+        "the best of several, by chance too.",
+        "- **Long documents.** Where documents are long, as books and repositories are, the held-out "
+        "instances of a domain begin in few of them. The interval over held-out text does not cover another "
+        "choice of these.",
+        "- **Sizes.** Trainings are short and models small. The order may be another at other sizes "
+        "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).",
     )
 
 
-def self_routed(results: Row) -> str:
+def self_routed(results: Row) -> list[str]:
     """Whose training loss counts a first segment that is routed by itself, and how long it is."""
     said = first_segments(results["variants"], "design")
     length = f"It is {results['heldout']['skip']} of {results['run']['length']} tokens."
-    return f"{said} {length} Held-out perplexity does not count it.\n" if said else ""
+    told = f"- **First segments.** {said} {length} Held-out perplexity does not count it."
+    return [told] if said else []
 
 
-def told_labels(variants: Sequence[Row]) -> str:
-    """Who knows more than the tokens, and the best of the others."""
+def told_labels(variants: Sequence[Row]) -> list[str]:
+    """Who knows more than the tokens."""
     told = [v for v in variants if is_told_labels(v["design"])]
-    others = [v for v in by_perplexity(of_equal_size(variants)) if v not in told]
-    if not told or not others:
-        return ""
-    best = others[0]
-    domains = len(best["perplexity"].keys() - {OVERALL})
-    compared = f" (compared with {variants[0]['design']}: {verdict_of(best)})" if "difference" in best else ""
-    return (
-        f"{listing([v['design'] for v in told])} is told the domain of every document, held-out ones too, "
-        f"and has an expert for each of {domains} domains: a reference for what knowing the domain is worth, "
-        "not a choice where domains are unknown. Of those that see tokens alone, "
-        f"{best['design']} has the lowest perplexity{compared}.\n"
-    )
+    scored = by_perplexity(variants)
+    if not told or not scored:
+        return []
+    domains = len(scored[0]["perplexity"].keys() - {OVERALL})
+    return [
+        f"- **A reference.** {listing([v['design'] for v in told])} is told the domain of every document, "
+        f"held-out ones too, and has an expert for each of {domains} domains. It shows what knowing the "
+        "domain is worth, and is no choice where domains are unknown."
+    ]
 
 
 def apart(results: Row) -> list[str]:
@@ -245,8 +259,9 @@ def apart(results: Row) -> list[str]:
     counted = f" For {listing(left_open)}, which may select any number of experts, all are counted."
     return [
         "### Of another active size\n",
-        f"Not ranked above, for their active parameters differ from {baseline(results)}'s by more than "
-        f"{100 * (EQUAL_ACTIVE - 1):.0f} %: {listing(times)} as many.{counted if left_open else ''}\n",
+        f"These designs are not ranked above, since their active parameters differ from "
+        f"{baseline(results)}'s by more than {100 * (EQUAL_ACTIVE - 1):.0f} %: {listing(times)} as many."
+        f"{counted if left_open else ''}\n",
         perplexity_table(results, others),
         "",
     ]
@@ -258,5 +273,5 @@ def verdicts(results: Row) -> str:
     for v in by_perplexity(of_equal_size(results["variants"])):
         if "difference" in v:
             groups[verdict_of(v)].append(v["design"])
-    said = [f"{kind}: {listing(names)}" for kind, names in groups.items() if names]
-    return f"Compared with {baseline(results)}: {'; '.join(said)}.\n"
+    rows = [[kind, listing(names)] for kind, names in groups.items() if names]
+    return markdown([f"compared with {baseline(results)}", "designs"], rows) + "\n"

@@ -38,7 +38,7 @@ def perplexity_table(results: Row, among: Sequence[Row]) -> str:
         ]
         for v in by_perplexity(among)
     ]
-    head = ["", "perplexity"]
+    head = ["design", "perplexity"]
     for name in (base, *leaders):
         head += [f"relative to {name}", *INTERVALS]
     return markdown([*head, "active", "parameters"], rows)
@@ -61,7 +61,7 @@ def domain_table(results: Row) -> str:
     )
     domains = [name for name in variants[0]["perplexity"] if name != OVERALL]
     rows = [[v["design"], *(f"{v['perplexity'][d]['mean']:.1f}" for d in domains)] for v in variants]
-    return markdown(["", *domains], rows)
+    return markdown(["design", *domains], rows)
 
 
 def warmed(results: Row, warmups: Row) -> list[str]:
@@ -79,16 +79,14 @@ def warmed(results: Row, warmups: Row) -> list[str]:
     if not rows:
         return []
     steps = next(iter(results["warmed"].values()))["dense_steps"]
+    to_first = f"with, relative to {baseline(results)}"
     return [
         "## What a dense warm-up changes\n",
-        markdown(
-            ["", "without", "with", "change", *INTERVALS, f"relative to {baseline(results)}", *INTERVALS],
-            rows,
-        ),
+        f"Perplexity of the designs that admit a dense warm-up, without it and with one of {steps} of "
+        f"{results['run']['steps']} steps. The learning rate is the one chosen without it. These trainings "
+        "are short; in longer ones a warm-up may change less.\n",
+        markdown(["design", "without", "with", "change", *INTERVALS, to_first, *INTERVALS], rows),
         "",
-        f"Perplexity without and with a dense warm-up of {steps} of {results['run']['steps']} steps, of the "
-        "designs that admit one, at the learning rate chosen without it. Everything else on this page is "
-        "without. These trainings are short; in longer ones a warm-up may change less.\n",
         *causes(warmups),
     ]
 
@@ -106,12 +104,15 @@ def causes(results: Row) -> list[str]:
         return []
     to_first = f"relative to {baseline(results)}"
     return [
-        "A warm-up also changes initial weights: it copies one FFN into all experts, where a merge of E "
-        "experts of independent weights, with even gates, begins with matrices √E times smaller. A single "
-        f"dense step does this too, and no more ({seeds_of(results)}). Where both rows are far from the "
-        "model without, the copies make most of the difference; the two are not compared with each other:\n",
+        "### A single dense step\n",
+        "A warm-up also changes the initial weights, since it copies one FFN into all experts. Experts of "
+        "independent weights have a smaller merge: with even gates, the matrices of E experts begin √E times "
+        "smaller.\n",
+        f"A single dense step makes these copies, and no more ({seeds_of(results)}). Where both rows of a "
+        "design are far from the model without a warm-up, the copies make most of the difference. The two "
+        "rows are not compared with each other.\n",
         markdown(
-            ["", "dense steps", "perplexity", "to none", *INTERVALS, to_first, *INTERVALS],
+            ["design", "dense steps", "perplexity", "relative to none", *INTERVALS, to_first, *INTERVALS],
             rows,
         ),
         "",
@@ -134,11 +135,11 @@ def narrowed(results: Row) -> list[str]:
         return []
     return [
         "## From soft to top-k\n",
-        markdown(["", "experts", "perplexity", "to all", *INTERVALS], rows),
+        "Soft mixtures that merge only the likeliest experts of each segment, as "
+        "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes them, without further "
+        "training. Designs that were trained with top-k are above.\n",
+        markdown(["design", "experts", "perplexity", "relative to all", *INTERVALS], rows),
         "",
-        "A soft mixture that merges only the likeliest experts of each segment, as "
-        "[`export --top-k`](export.md#from-soft-to-sparse-and-its-memory) makes it, without further "
-        "training. Compare with top-k designs trained as such, above.\n",
     ]
 
 
@@ -157,8 +158,8 @@ def budget_table(results: Row) -> str:
             equal = v["equal"][axis]
             row += [mean_text(equal["loss"], 3), signed(equal["difference"]) if "difference" in equal else ""]
         rows.append(row)
-    to = f"to {baseline(results)}"
-    return markdown(["", "equal tokens", to, "equal FLOPs", to], rows)
+    minus = f"minus {baseline(results)}"
+    return markdown(["design", "equal tokens", minus, "equal FLOPs", minus], rows)
 
 
 def budget_note(results: Row) -> str:
@@ -168,13 +169,17 @@ def budget_note(results: Row) -> str:
     amounts = f"{large(equal['tokens']['budget'])} tokens and {large(equal['flops']['budget'])} FLOPs"
     left_open = [v["design"] for v in results["variants"] if "equal" in v and not is_counted(v)]
     uncounted = (
-        f" FLOPs of {listing(left_open)} count all experts, though tokens may select fewer: no rank at equal "
-        "FLOPs."
+        f"FLOPs of {listing(left_open)} count all experts, though tokens may select fewer. They have no rank "
+        "at equal FLOPs."
     )
-    hidden = f" Losses of {listing(left_out)}, where training sees later tokens, are left out."
-    return (
-        f"Training loss, nats a token, mean over the last tenth of {amounts}, which all spent; ordered by "
-        "that at equal FLOPs, with the 95 % interval over seeds. Where a budget ends before a training "
-        f"did, its learning rate had not yet come down.{uncounted if left_open else ''}"
-        f"{hidden if left_out else ''}\n"
+    hidden = f"Losses of {listing(left_out)}, where training sees later tokens, are left out."
+    return "\n".join(
+        (
+            f"Training loss in nats a token, with its 95 % interval over seeds: the mean over the last tenth "
+            f"of {amounts}, which all spent. The order is that at equal FLOPs.\n",
+            "- Where a budget ends before a training did, its learning rate had not yet come down.",
+            *[f"- {uncounted}"] * bool(left_open),
+            *[f"- {hidden}"] * bool(left_out),
+            "",
+        )
     )

@@ -18,8 +18,10 @@ MAKE = """## Make it
 python benchmarks/figures.py    # this page
 ```
 
-`--text` takes documents, files `*.heldout.*` being held out; a domain is a file's name up to its first dot. \
-The same command resumes. {options}
+- `--text` takes documents. Files named `*.heldout.*` are held out. A domain is a file's name up to its \
+first dot.
+- {options}
+- The same command resumes one that was interrupted.
 """
 BEGIN, END = "<!-- {name}: made by benchmarks/figures.py -->", "<!-- end of {name} -->"
 
@@ -62,7 +64,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def make_it(command: str, options: str) -> str:
-    """The section that says how a page's results were made."""
+    """The section that says how to make a page's results."""
     return MAKE.format(command=command, options=options)
 
 
@@ -72,15 +74,27 @@ def machine_text(machine: Mapping[str, Any], precision: str, date: str) -> str:
     return ", ".join((*about, f"torch {machine['torch']}", date))
 
 
-def scored_on(results: Mapping[str, Any]) -> str:
-    """The held-out text, the machine and the date of a results file."""
-    text, machine = results["heldout"], results["machine"]
-    return (
-        f"scored on {between(list(text['instances'].values()))} instances of {text['length']} tokens "
-        f"of each of {len(text['instances'])} domains, the first {text['skip']} tokens left out. "
-        f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, threads of "
-        f"each {machine['threads']}, torch {machine['torch']}, {results['date']}.\n"
-    )
+def setup_table(results: Mapping[str, Any], model: str) -> str:
+    """How a page's models were trained and scored; `model` says their sizes."""
+    run, text, machine = results["run"], results["heldout"], results["machine"]
+    tokens = run["steps"] * run["batch_size"] * run["length"]
+    of_each = between(list(text["instances"].values()))
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
+    rows = {
+        "model": model,
+        "initial weights": f"standard deviation {deviation_text(run)}",
+        "training": f"{run['steps']:,} steps of {run['batch_size']} × {run['length']} tokens, "
+        f"{large(tokens)} in all",
+        "learning rate": f"[tuned](#learning-rates); rises for {100 * run['optimizer']['warmup']:.0f} % of "
+        "the steps",
+        "seeds": f"{results['seeds']}",
+        "scored on": f"{of_each} instances of {text['length']} tokens of each of {len(text['instances'])} "
+        f"domains, without the first {text['skip']} tokens of an instance",
+        "machine": f"{machine['processor']}, {machine['cores']} cores, {machine['jobs']} trainings at once, "
+        f"{threads} each, torch {machine['torch']}",
+        "date": results["date"],
+    }
+    return markdown(["setting", "value"], rows.items()) + "\n"
 
 
 def between(values: Sequence[int]) -> str:
@@ -88,28 +102,26 @@ def between(values: Sequence[int]) -> str:
     return " to ".join(dict.fromkeys(map(large, (min(values), max(values)))))
 
 
-def start_text(run: Mapping[str, Any]) -> str:
-    """How a run's weights were drawn, and how long its learning rate rose."""
+def deviation_text(run: Mapping[str, Any]) -> str:
+    """The standard deviation of a run's initial weights."""
     drawn, width = run["model"]["initializer_range"], run["model"]["hidden_size"]
-    share = 100 * run["optimizer"]["warmup"]
-    deviation = f"{DEVIATION}/√width" if math.isclose(drawn, DEVIATION * width**-0.5) else str(drawn)
-    return f"weights of standard deviation {deviation}, learning rate rising for {share:.0f} % of the steps"
+    return f"{DEVIATION}/√width" if math.isclose(drawn, DEVIATION * width**-0.5) else str(drawn)
 
 
 def tried_rates_text(results: Mapping[str, Any]) -> str:
     """The learning rates of a sweep, and whether others followed."""
     rates = results["rates"]
     further = any(set(tried["training_loss"]) - set(rates) for tried in results["tried"].values())
-    more = ", and where the best was the greatest or the least, with twice or half of it" if further else ""
-    return f"each of the learning rates {listing(rates)}{more}"
+    more = " If the best was the greatest or the least, twice or half of it was tried too." * further
+    return f"each of the learning rates {listing(rates)}.{more}"
 
 
 def seeds_text(results: Mapping[str, Any]) -> str:
     """The seeds that are reported."""
     seeds = sorted({seed for v in results["variants"] for seed in v["finished_seeds"]})
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}, which is reported"
-    return f"seeds {listing([str(seed) for seed in seeds])}, which alone are reported"
+    plural = len(seeds) != 1
+    named = f"seed{'s' * plural} {listing([str(seed) for seed in seeds])}"
+    return f"{named}, which {'alone are' if plural else 'is'} reported"
 
 
 def loss_text(tried: Mapping[str, Any], rate: str) -> str:

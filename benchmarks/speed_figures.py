@@ -77,7 +77,7 @@ def ratios(rows: list[Row]) -> Figure:
 
 @picture
 def memory(rows: list[Row]) -> Figure:
-    """Bytes of a training step by part: dense, and Lory with its merges kept or done again."""
+    """Bytes of a training step by part: dense, and Lory with merged weights kept or recomputed."""
     measured = [row for row in rows if row["what"] == "memory"]
     segments = measured[0]["segments"]
     measured = [row for row in measured if row["segments"] == segments]
@@ -108,16 +108,16 @@ def memory(rows: list[Row]) -> Figure:
 def step_text(rows: list[Row]) -> str:
     """The table of training steps, where they were measured, and what MFU is a share of."""
     peaks = listing(list(dict.fromkeys(f"{peak(row, rows) / 1e12:.2f}" for row in trained(rows))))
-    said = f"MFU is a share of {peaks} TFLOP/s, the fastest matrix product that any part measured there."
+    said = f"MFU is relative to {peaks} TFLOP/s, the fastest matrix product measured there."
     where = measured_on(trained(rows), lambda row: f"Merged weights {merged_weights(row)}")
-    apart = " Rows of different dates were measured beside a dense model each, not beside one another."
+    apart = " Rows of different dates each have a dense model of the same date as their baseline."
     dates = {row["machine"]["date"] for row in trained(rows)}
     return f"{step_table(rows)}\n\n{where}{apart * (len(dates) > 1)} {said}"
 
 
 def merged_weights(row: Row) -> str:
     """What a step does with merged weights for its backward pass."""
-    return "made again" if row["recompute_merge"] else "kept"
+    return "recomputed" if row["recompute_merge"] else "kept"
 
 
 def peak(row: Row, rows: Iterable[Row]) -> float:
@@ -190,31 +190,36 @@ def step_table(rows: list[Row]) -> str:
 OTHERS: Sequence[tuple[Callable[[Row], bool], str]] = (
     (
         lambda row: row["what"] == "train_step",
-        "`train_step` of sparse designs has one micro-batch a step. Beside transformers' Mixtral "
-        "(`grouped_mm`) both models hold their weights in the precision below and read the same batches. "
-        "AoE's baseline is the top-2 mixture of equal parameters.",
+        "- **`train_step`** is a training step of a sparse design, with one micro-batch. Beside "
+        "transformers' Mixtral (`grouped_mm`) both models hold their weights in the precision below and read "
+        "the same batches. AoE's baseline is the top-2 mixture of equal parameters.",
     ),
     (
         lambda row: row["what"] == "ffn",
-        "`ffn` is forward and backward of one layer's mixture, routing and merging included, beside the "
-        "dense FFN.",
+        "- **`ffn`** is forward and backward of one layer's mixture, routing and merging included. Its "
+        "baseline is the dense FFN.",
     ),
     (
         lambda row: row["what"] == "decode",
-        "`decode` are greedy tokens after a prompt that is in the cache; `prefill` is a prompt alone.",
-    ),
-    (
-        lambda row: row["what"] == "decode" and "bound" in row,
-        "What bounds decoding: every token of the dense model reads its FFN, P parameters, once a layer for "
-        "the whole batch of B. Lory reads B merged FFNs, or all E experts, whose products with every token "
-        "it then sums: min(B, E)·P at least, 8 FFNs instead of one at B = 8 and E = 8. The sums also "
-        "multiply E times as much, which takes longer than the reading once B is large. `bound` adds the "
-        "cheaper of the two, at the measured copy bandwidth and matrix peak, to the Llama's measured time; "
-        "weights that are only read may come faster than they are copied. A prompt of N segments reads E "
-        "FFNs and writes and reads N merged ones, where the dense model reads one.",
+        "- **`decode`** is greedy generation after a prompt that is in the cache. Rows with `prefill` are of "
+        "a prompt alone.",
     ),
 )
 """What is said of rows of a kind, where there are any."""
+DECODING = """**What bounds decoding.** For each new token of a batch of B, each layer reads these weights, \
+where an FFN has P parameters:
+
+| model | reads |
+| --- | --- |
+| dense | one FFN for the whole batch: P |
+| lory | B merged FFNs, or all E experts, whose products with every token it then sums: at least min(B, E)·P |
+
+- With B = 8 and E = 8 Lory reads 8 FFNs instead of one.
+- The sums also multiply E times as much. Once B is large, this takes longer than reading.
+- `bound` adds the cheaper of these two ways (merged FFNs, or all experts) to the Llama's measured time, at \
+the measured copy bandwidth and matrix peak. Weights that are only read may come faster than they are copied.
+- A prompt of N segments reads E FFNs, and writes and reads N merged ones. The dense model reads one."""
+"""What is said of decoding, where its bound is known."""
 
 
 def other_text(rows: list[Row]) -> str:
@@ -223,9 +228,9 @@ def other_text(rows: list[Row]) -> str:
     said = [text for is_kind, text in OTHERS if any(map(is_kind, others))]
     if not others:
         return ""
-    return "\n\n".join(
-        ("### Sparse designs, FFNs and decoding", *said, other_table(others), measured_on(others))
-    )
+    bounded = any(row["what"] == "decode" and "bound" in row for row in others)
+    parts = ("\n".join(said), *[DECODING] * bounded, other_table(others), measured_on(others))
+    return "\n\n".join(("### Sparse designs, FFNs and decoding", *parts))
 
 
 def machines_text(rows: list[Row]) -> str:

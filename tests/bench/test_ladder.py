@@ -43,8 +43,10 @@ def test_all_designs_of_a_width_have_the_best_rate_of_the_baseline(made: Path) -
 def test_the_page_says_what_was_trained_and_what_it_showed(made: Path, tmp_path: Path) -> None:
     page = script("ladder_page")
     text = page.ladder_page(made)
-    assert "Widths 32 and 64, 4 layers, " in text
-    assert "2 seeds, weights of standard deviation 0.64/√width, learning rate rising for 20 %" in text
+    assert "| model | widths 32 and 64, 4 layers, " in text
+    assert "| seeds | 2 |" in text
+    assert "| initial weights | standard deviation 0.64/√width |" in text
+    assert "rises for 20 % of the steps |" in text
     assert re.search(
         r"^- lory: at the compute of the largest size of both its fitted loss is", text, re.MULTILINE
     )

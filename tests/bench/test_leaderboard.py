@@ -54,9 +54,9 @@ def test_none_has_a_dense_warmup_and_those_that_can_are_trained_with_it_too(made
     runs = [json.loads(path.read_text()) for path in (made.parent / "work" / "runs").glob("*/run.json")]
     assert sorted(run["name"] for run in runs if run["warmup"]["dense_share"]) == ["label"] * 2 + ["lory"] * 2
     text = script("leaderboard_page").leaderboard_page(made)
-    (rows,) = re.findall(r"## What a dense warm-up changes\n\n(.*?)\n\n", text, re.DOTALL)
+    (rows,) = re.findall(r"## What a dense warm-up changes\n\n.*?\n\n(.*?)\n\n", text, re.DOTALL)
     assert {row.split(" | ")[0] for row in rows.splitlines()[2:]} == {"| lory", "| label"}
-    causes = text.split("A single dense step does this too")[1].split("\n\n")[1]
+    causes = text.split("A single dense step makes these copies")[1].split("\n\n")[1]
     assert [row.split(" | ")[:2] for row in causes.splitlines()[2:]] == [
         *[["| label", "1"]] * 2,
         *[["| lory", "1"]] * 2,
@@ -133,16 +133,19 @@ def test_the_page_says_what_the_intervals_support(made: Path, tmp_path: Path) ->
         "label": {"change": 0.1, "seeds": one_seed, "documents": sure},
     }
     changed["leader"] = {"design": "dense", "differences": differences}
-    lead = "At equal active parameters and equal tokens, by held-out perplexity: **dense**; "
-    apart = "the intervals do not tell it apart from ec-token; "
-    assert page.advice(changed) == f"{lead}{apart}worse: lory."
+    lead = (
+        "**Equal active parameters and tokens.** dense has the lowest held-out perplexity of the designs "
+        "that see tokens alone. "
+    )
+    apart = "The intervals do not tell it apart from ec-token. "
+    assert page.advice(changed) == f"{lead}{apart}Worse: lory."
     differences["lory"]["seeds"] = one_seed
-    assert page.advice(changed).endswith("apart from lory and ec-token; no design is clearly worse.")
+    assert page.advice(changed).endswith("apart from lory and ec-token. No design is clearly worse.")
     differences["lory"]["seeds"] = sure
     del differences["ec-token"]
-    assert page.advice(changed) == f"{lead}all others are worse."
+    assert page.advice(changed) == f"{lead}All others are worse."
     changed["leader"] = {"design": "label", "differences": differences}
-    assert "no leader but label is compared" in page.advice(changed)
+    assert "No leader but label is compared" in page.advice(changed)
     assert "relative to label" not in page.perplexity_table(changed, changed["variants"])
     assert "There are no results yet" in page.leaderboard_page(tmp_path / "none.json")
 
@@ -164,7 +167,7 @@ def test_designs_of_another_size_and_of_any_number_of_experts_stand_apart(made: 
     assert "\n| dense |" in ranked
     assert "\n| relu |" not in ranked
     assert "relu 2.00 times as many. For relu, which may select any number of experts" in rest
-    advice = [line for line in text.splitlines() if line.startswith("- At equal ")]
+    advice = [line for line in text.splitlines() if line.startswith(("- **Equal ", "- **Seconds"))]
     assert not any("relu" in line for line in advice)
     assert "\n\n- Parameters active for a token differ.\n\n" in text
     budgets = rest.split("## Equal tokens")[1].split("## What a dense")[0]
@@ -183,7 +186,7 @@ def test_the_page_names_the_designs_that_a_dense_warmup_makes_better() -> None:
     }
     (said,) = page.helped_by_warmup({"warmed": warmed})
     assert said.startswith(
-        "- With a dense warm-up these are better than without, of 2 that admit one: lory ("
+        "- **Dense warm-up.** Better with it than without, of 2 designs that admit one: lory ("
     )
     assert page.helped_by_warmup({"warmed": {"frozen": warmed["frozen"]}}) == []
 
@@ -219,31 +222,35 @@ HAND_MADE: dict[str, Any] = {
 def test_the_head_names_what_was_measured_and_how() -> None:
     page = script("leaderboard_page")
     assert page.measured(HAND_MADE) == (
-        "Measured are 2 of 4 causal designs: lory and dense. Trained, but finished with no seed: aoe. "
+        "Measured: 2 of 4 causal designs (lory and dense). Trained, but finished with no seed: aoe. "
         "lory finished with 2 of 3 seeds. Not measured: switch.\n"
     )
     alone = {**HAND_MADE, "causal": ["dense"], "variants": HAND_MADE["variants"][:1]}
-    assert page.measured(alone) == "Measured are 1 of 1 causal designs: dense.\n"
+    assert page.measured(alone) == "Measured: 1 of 1 causal designs (dense).\n"
     said = page.chosen_rates(HAND_MADE)
-    assert "with seed 0 and each of the learning rates 2e-3, 4e-3 and 8e-3. The rate" in said
+    assert "with seed 0 and each of the learning rates 2e-3, 4e-3 and 8e-3.\n- The rate" in said
     further = {"lory": {"training_loss": {"8e-3": 2.0, "1.6e-2": 3.0}}}
     said = page.chosen_rates({**HAND_MADE, "tried": further})
-    assert "2e-3, 4e-3 and 8e-3, and where the best was the greatest or the least, with twice" in said
-    assert "was trained with seeds 0, 1 and 2, which alone are reported; held-out text has" in said
+    assert "2e-3, 4e-3 and 8e-3. If the best was the greatest or the least, twice or half" in said
+    assert "was trained with seeds 0, 1 and 2, which alone are reported. Held-out text has" in said
     spread = {"mean": 5.0, "low": 5.0 - 4.302653 / 3**0.5 / 10, "high": 5.0 + 4.302653 / 3**0.5 / 10}
     uncertain = [{**variant("dense", 500_000, [0, 1, 2], 50.0), "training_loss": spread}]
     assert "varies by 0.10 nats" in page.chosen_rates({**HAND_MADE, "variants": uncertain})
     one_seed = [variant("dense", 500_000, [1], 50.0)]
-    assert "with seed 1, which is reported;" in page.chosen_rates({**HAND_MADE, "variants": one_seed})
-    assert page.made_with(HAND_MADE) == (
-        "1,000 steps of 4 × 512 tokens (2.05 M), 3 seeds, width 64, 4 layers, 500 k active parameters of "
-        "500 k to 2 M, weights of standard deviation 0.64/√width, learning rate rising for 20 % of the "
-        "steps; scored on 32 instances of 512 tokens of each of 2 domains, the first 128 tokens left out. "
-        "Some CPU, 4 cores, 2 trainings at once, threads of each 1, torch 2.0, 2026-01-02.\n"
-    )
-    wide = {"model": {"hidden_size": 64, "initializer_range": 0.02}, "optimizer": {"warmup": 0.05}}
-    said = "weights of standard deviation 0.02, learning rate rising for 5 % of the steps"
-    assert script("pages").start_text(wide) == said
+    assert "with seed 1, which is reported." in page.chosen_rates({**HAND_MADE, "variants": one_seed})
+    assert page.made_with(HAND_MADE).splitlines()[2:] == [
+        "| model | width 64, 4 layers, 500 k to 2 M parameters, 500 k of them active |",
+        "| initial weights | standard deviation 0.64/√width |",
+        "| training | 1,000 steps of 4 × 512 tokens, 2.05 M in all |",
+        "| learning rate | [tuned](#learning-rates); rises for 20 % of the steps |",
+        "| seeds | 3 |",
+        "| scored on | 32 instances of 512 tokens of each of 2 domains, without the first 128 tokens of an "
+        "instance |",
+        "| machine | Some CPU, 4 cores, 2 trainings at once, 1 thread each, torch 2.0 |",
+        "| date | 2026-01-02 |",
+    ]
+    wide = {"model": {"hidden_size": 64, "initializer_range": 0.02}}
+    assert script("pages").deviation_text(wide) == "0.02"
 
 
 def test_a_design_that_fails_is_named(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,8 +75,8 @@ def test_figures_fill_the_page_and_keep_its_text(monkeypatch: pytest.MonkeyPatch
     assert set(pictures) == {"speed_ratios", "speed_memory"}
     ratio = measured[0]["ratio"]  # of one round
     assert f"| lory | 2 | 8 | 8 | kept | {ratio:.3f} |" in page.read_text()
-    assert "`ffn` is forward and backward" in page.read_text()
-    assert "`decode` are" not in page.read_text()
+    assert "**`ffn`** is forward and backward" in page.read_text()
+    assert "**`decode`** is" not in page.read_text()
     (row,) = (line for line in page.read_text().splitlines() if line.startswith("| lory | 2 | 8 | 8 |"))
     assert [float(bound) for bound in row.split("|")[7].split(" to ")] == pytest.approx([ratio] * 2, abs=2e-3)
     fill(page, parts, {"bench": [row for row in measured if row["what"] != "ffn"]})

@@ -92,10 +92,7 @@ def test_a_claim_that_fails_is_judged_again_and_is_to_come_nearer_to_its_range(
     assert found["verdict"] == verdict
     change, again = found["claims"]
     again_text = "loss of better minus worse, in twice the steps"
-    assert (
-        change["quantity"]
-        == f"{again_text}: distance from the claimed range, that as trained here minus this"
-    )
+    assert change["quantity"] == f"{again_text}: how much closer to the paper's claim"
     assert change["mean"] == pytest.approx(min(1.0, 3.0 - longer), abs=1e-3)
     assert again["quantity"] == again_text
     assert again["range"] == [None, 0.0]

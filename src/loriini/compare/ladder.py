@@ -23,12 +23,15 @@ BENT = (
 LOSS_CAPTION = "Means and intervals over seeds. Thick lines: fitted laws; thin ones join points that bend."
 GAIN_CAPTION = "The ratio of the fitted laws at equal compute; bars: its interval at the largest size."
 LAW = "Loss = a · FLOPs^(−b)"
-LAW_NOTE = (
-    "Fitted to each seed by least squares of logarithms; a law with a floor c is fitted where there are four "
-    "sizes or more and loss falls. The interval of b spans that over seeds and that of the regression; those "
-    "of the law with a floor are over seeds alone. Residual: root mean square of log loss. The sentences use "
-    "the law without a floor, and extrapolate beyond the largest size by at most the log FLOPs of the whole "
-    "ladder. Points bend where a parabola's interval excludes a straight line; nothing is read from them."
+LAW_NOTES = (
+    "Laws are fitted to each seed by least squares of logarithms. A law with a floor c is fitted where there "
+    "are four sizes or more and loss falls.",
+    "The interval of b spans that over seeds and that of the regression. Those of the law with a floor are "
+    "over seeds alone.",
+    "Residual: root mean square of log loss.",
+    "The sentences use the law without a floor. They extrapolate beyond the largest size by at most the log "
+    "FLOPs of the whole ladder.",
+    "Points bend where a parabola's interval excludes a straight line. Nothing is read from them.",
 )
 
 
@@ -51,7 +54,7 @@ def ladder(results: Mapping[str, Any]) -> Html | None:
         p.note(sizes_note(baseline)),
         p.element("h3", LAW),
         p.table(*laws_table(measured)),
-        p.note(f"{LAW_NOTE} Settings are the same at every size unless a sweep chose them."),
+        p.note(" ".join((*LAW_NOTES, "Settings are the same at every size unless a sweep chose them."))),
     )
 
 

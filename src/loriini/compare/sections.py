@@ -118,8 +118,8 @@ def first_segments(shown: Sequence[Variant], key: str = "name") -> str:
     if not names:
         return ""
     return (
-        f"The training losses of {listing(names)} may be too low beside the others', by how much these "
-        "results do not tell: in training the first segment of an instance is routed by itself, so its "
+        f"The training losses of {listing(names)} may be too low beside the others'. By how much, these "
+        "results do not tell. In training the first segment of an instance is routed by itself, so its "
         "experts depend on tokens to be predicted, and the loss counts it."
     )
 

@@ -130,7 +130,7 @@ def with_other_norm(item: str, norm: str) -> Experiment:
         ("heldout", *(at_node(row, n) for n in ("2", norm) for row in NODES)),
         partial(perplexity_at_node, norm=norm),
         partial(router_free_chart, norm=norm),
-        note=f"on a mixture of our own, compared by held-out loss instead of accuracy; {GATES_NOTE}",
+        note=f"on a mixture trained here, compared by held-out loss instead of accuracy; {GATES_NOTE}",
     )
 
 
@@ -292,8 +292,9 @@ AOE_EXPERIMENTS = (
         partial(router_free_chart, norm="2"),
         compute=router_free_seconds,
         timed=True,
-        note="on a mixture of our own; questions are continuations of held-out text among four; seconds are "
-        f"those of a wider one with initial weights, measured when nothing is trained; {GATES_NOTE}",
+        note="on a mixture trained here; questions ask which of four passages continues a held-out text; "
+        "seconds are those of a wider mixture with initial weights, measured when nothing is trained; "
+        f"{GATES_NOTE}",
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),

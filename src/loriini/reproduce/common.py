@@ -16,7 +16,8 @@ THEIR_NAMES = {ours: theirs for theirs, ours in OUR_NAMES.items()}
 MEAN = "mean"
 AT_CHANCE = "it is not clearly above chance"
 QUESTIONS_NOTE = (
-    "questions are continuations of held-out text among four; the paper's tasks need larger models"
+    "questions ask which of four passages continues a held-out text, since the paper's tasks need larger "
+    "models"
 )
 
 

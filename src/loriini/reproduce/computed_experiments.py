@@ -183,7 +183,7 @@ COMPUTED_EXPERIMENTS = (
         trains=False,
         compute=lory_throughput,
         timed=True,
-        note="on this machine; the paper's is on A100",
+        note="measured on this machine, in the paper on A100",
     ),
     Experiment(
         "lory-appendix-b",
@@ -192,7 +192,7 @@ COMPUTED_EXPERIMENTS = (
         trains=False,
         compute=overhead,
         timed=True,
-        note="on this machine; the paper's is on A100",
+        note="measured on this machine, in the paper on A100",
     ),
     Experiment(
         "aoe-table4",
@@ -202,7 +202,8 @@ COMPUTED_EXPERIMENTS = (
         trains=False,
         compute=aoe_throughput,
         timed=True,
-        note="on this machine; memory is weights, gradients, optimizer state and saved activations",
+        note="throughput is measured here; memory is weights, gradients, optimizer state and saved "
+        "activations",
     ),
     TOY_EXPERIMENT,
 )

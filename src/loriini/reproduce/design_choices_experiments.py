@@ -36,7 +36,7 @@ LAST = 0.2
 UNIT = "token over sequence"
 WIDTHS_ALIKE = "not judged, as twice the dense width is not shown to gain more than the margin"
 MEAN_NOTE = (
-    "perplexity of the final model on held-out text; the paper's is the mean of the last 100 evaluations"
+    "perplexity is the final model's on held-out text, in the paper the mean of the last 100 evaluations"
 )
 TOPICS = "topics and languages are the domains of held-out text instead of MMLU's, XNLI's and X-stance's"
 

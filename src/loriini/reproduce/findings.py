@@ -20,6 +20,8 @@ from loriini.reproduce.claims import UNDECIDED, Told, judged, overall
 from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.reasons import support
 from loriini.reproduce.report import (
+    CLAIM_HEAD,
+    REASON_HEAD,
     caption,
     claim_rows,
     command,
@@ -32,6 +34,7 @@ from loriini.reproduce.report import (
     trained_for,
 )
 from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
+from loriini.reproduce.rewording import reworded
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -41,6 +44,25 @@ MOST_PICTURES = 4
 MOST_CLAIMS = 6
 """Claims that are shown without a click."""
 REMEDY = "give the --out of `loriini reproduce`"
+HEAD = """Tables and figures of the papers, measured here: does each finding hold? [Reproduce](reproduce.md) \
+describes the scales and how findings are tested. Made by `loriini reproduce --page` from result files; \
+nothing here is written by hand.
+
+A finding is a list of claims. A claim is a quantity and the range in which it should lie.
+
+| verdict | on a claim | on a finding |
+|---|---|---|
+| holds | its 95 % interval lies in the range | all of its claims hold |
+| does not hold | its 95 % interval lies outside | one of its m claims fails with an interval of 1 − 0.05/m |
+| undecided | its 95 % interval crosses a bound | otherwise |
+
+- **Intervals** cover seeds and, for what is measured on held-out text, the choice of this text. The two are \
+added in quadrature.
+- **Many claims.** A finding of many claims is tested with a wider interval, so that at most one true \
+finding in twenty is said not to hold.
+- **±** is half of a 95 % interval over seeds or rounds.
+- **Rows that see later tokens** are marked, since their losses are too low. They can show that such a row \
+is worse, not that it is better or equal."""
 
 
 def write_findings(folder: Path, page: Path) -> Path:
@@ -93,6 +115,7 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         **as_published(name),
+        "differs": reworded(found["differs"]),
         "claims": claims,
         "reasons": [{**reason, "verdict": support(reason["claims"])} for reason in reasons],
         "verdict": verdict,
@@ -101,8 +124,9 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejudged(claim: Told) -> dict[str, Any]:
-    """A stored claim by today's rules, none of which decides what was undecided."""
-    return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
+    """A stored claim by today's rules, none of which decides what was undecided, and in today's words."""
+    verdict = UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)
+    return {**claim, "quantity": reworded(claim["quantity"]), "verdict": verdict}
 
 
 def read_file(file: Path) -> Items:
@@ -155,15 +179,7 @@ def findings_page(scales: Sequence[Items], pictures: str) -> str:
 
 def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
     yield "# Findings of the four papers"
-    yield (
-        "Made by `loriini reproduce --page` from result files; nothing here is written by hand. A finding "
-        "holds if every one of its claims does. A claim is undecided where its 95 % interval crosses the "
-        "bound: over seeds and, of what is measured on held-out text, over this text, added in quadrature. "
-        "A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m, so that at "
-        "most one true finding in twenty is said not to hold. Losses of rows marked as seeing later tokens "
-        "are too low: that such a row is worse can be read from them, not that it is better or equal. "
-        "± is half of a 95 % interval over seeds or rounds. See [Reproduce](reproduce.md) for the scales."
-    )
+    yield HEAD
     for items in scales:
         yield from _overview(items)
     for items in scales:
@@ -177,7 +193,9 @@ def _page(scales: Sequence[Items], pictures: str) -> Iterator[str]:
 def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
     yield f"## Scale {first['scale']}"
-    yield f"{headline(items)}.{shapes(items)}{rates(items)}"
+    yield f"{headline(items)}."
+    if notes := [said.strip() for said in (shapes(items), rates(items)) if said]:
+        yield "\n".join(f"- {note}" for note in notes)
     yield _table(
         ["item", "finding", "verdict"],
         (
@@ -230,14 +248,11 @@ def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
 
 def _item(found: Mapping[str, Any], pictures: str) -> Iterator[str]:
     yield from _heading(found["title"], found)
-    yield f"`{command(found)}` ({found['source']})"
-    yield f"The paper: {found['finding']}"
+    yield f"**The paper** ({found['source']}): {found['finding']}"
     yield f"**{found['verdict'].capitalize()}.** {found['sentence']}"
     for reason in found.get("reasons", []):
         yield from _reason(reason)
-    notes = [f"In the paper: {found['open_in_the_paper']}."] * bool(found["open_in_the_paper"])
-    notes += [f"Here: {found['differs']}."] * bool(found["differs"])
-    yield " ".join([*notes, f"Made with {made(found)}."])
+    yield "\n".join(f"- {note}" for note in notes(found))
     for name, chart in charts_of(found):
         yield f"![{caption(chart)}]({pictures}/{name}.svg)"
     if found["claims"]:
@@ -252,6 +267,14 @@ def _heading(title: str, found: Mapping[str, Any]) -> Iterator[str]:
     yield f"### {title}"
 
 
+def notes(found: Mapping[str, Any]) -> Iterator[str]:
+    """What the paper leaves open, what is different here, and how it was made, a sentence each."""
+    for name, told in (("In the paper", found["open_in_the_paper"]), ("Here", found["differs"])):
+        yield from (f"{name}: {each}." for each in told.split("; ") if each)
+    yield f"Made with {made(found)}."
+    yield f"Command: `{command(found)}`"
+
+
 def made(found: Mapping[str, Any]) -> str:
     """Seeds, lengths of training, machine and date of an item's results."""
     machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
@@ -261,15 +284,12 @@ def made(found: Mapping[str, Any]) -> str:
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
     """A reason with what its further runs measured, and what it would be if this is the reason."""
     yield f"Likely reason: {reason['name']}. **{reason['verdict'].capitalize()}** by further runs:"
-    yield "\n".join(
-        f"- {claim}: {measured} ({expected} if so)"
-        for claim, measured, expected, _ in claim_rows(reason["claims"])
-    )
+    yield _table(REASON_HEAD, claim_rows(reason["claims"]))
 
 
 def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """All claims, folded if they are many."""
-    table = _table(["claim", "mean and interval", "range", "verdict"], claim_rows(claims))
+    table = _table(CLAIM_HEAD, claim_rows(claims))
     if len(claims) <= MOST_CLAIMS:
         yield table
         return
@@ -292,8 +312,8 @@ def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) ->
 
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)
-    brackets = "; in brackets as published, at the papers' scale, with the unit" if bracketed else ""
-    yield f"Measured{place}{brackets}."
+    brackets = " In brackets: what the paper printed, at its own scale, with the unit." if bracketed else ""
+    yield f"Measured{place}.{brackets}"
     units = {
         column: in_unit(printed, column) * any("[" in both(row, column) for row in measured)
         for column in columns

@@ -179,16 +179,19 @@ def smaller_training_gain_at_7b(m: Measured) -> Iterator[Claim]:
 SMALLER = {"0.3B": DENSE_03, "0.3B/8E": LORY_03["0.3B/8E"]}
 
 FIRST_SEGMENT = (
-    "training losses count an instance's first segment, which Lory routes by itself in training: its experts "
-    "depend on tokens to be predicted"
+    "training losses count the first segment of an instance, which Lory routes by its own mean in training, "
+    "so that its experts depend on tokens to be predicted"
 )
 
 UNEQUAL_WARMUP = (
-    "Lory starts as a dense model; Expert Choice cannot, because its gates do not sum to 1, and is a mixture "
-    f"from the first step, as is {FROM_SCRATCH}"
+    "Lory starts as a dense model, but Expert Choice cannot, because its gates do not sum to 1: it is a "
+    f"mixture from the first step, as is {FROM_SCRATCH}"
 )
 NO_WARMUP = {FROM_SCRATCH: PaperRun(MODEL_03, overrides=("--warmup.dense_share=0",))}
-NO_NUMBER = "the paper calls prefix routing much worse and prints no number: tested is 2 % of perplexity"
+NO_NUMBER = (
+    "the paper calls prefix routing much worse and prints no number, so the claim is a difference of 2 % of "
+    "perplexity"
+)
 
 LORY_EXPERIMENTS = (
     Experiment(

@@ -130,8 +130,8 @@ def windows_differ(m: Measured) -> Iterator[str]:
     if ten:
         yield (
             f"ten steps hold {ten:,} segments and a tenth of training {tenth:,}, "
-            f"but the paper's ten steps {PAPER_SEGMENTS:,}; an expert that few segments choose is active in "
-            "windows of many alone, so shares are compared with each other, not with the paper's"
+            f"but the paper's ten steps {PAPER_SEGMENTS:,}; an expert that few segments choose is active "
+            "only in windows of many segments, so shares are compared with each other, not with the paper's"
         )
 
 

@@ -126,7 +126,7 @@ def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
     """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
     quantity = f"{claim.quantity}, {how}"
     if redone.finite and not claim.low <= fmean(claim.finite) <= claim.high:
-        nearer = f"{quantity}: distance from the claimed range, that as trained here minus this"
+        nearer = f"{quantity}: how much closer to the paper's claim"
         yield Claim(nearer, difference(claim.distances(), redone.distances()), low=0.0, unit=claim.unit)
     yield replace(redone, quantity=quantity)
 

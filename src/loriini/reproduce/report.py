@@ -17,6 +17,9 @@ from loriini.reproduce.results import RESULTS, mark, read_items
 
 Results = Mapping[str, Any]
 NOTHING = "–"
+CLAIM_HEAD = ("claim", "mean and interval", "claimed range", "verdict")
+REASON_HEAD = ("with the further runs", "mean and interval", "expected if this is the reason", "verdict")
+"""Of the table of a reason."""
 
 
 def write_item_report(results: Results, folder: Path) -> Path:
@@ -46,10 +49,10 @@ def remarks(results: Results) -> Iterable[str]:
     if results["differs"]:
         yield f"Here: {results['differs']}. "
     yield (
-        "The finding holds if every claim does. A claim holds where its 95 % interval lies in the range that "
-        "it states: over seeds (Student's t, differences paired by seed) and, where the claim is about "
-        "held-out text, over this text (bootstrap, the same documents for all models), added in quadrature. "
-        "A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m."
+        "The finding holds if every claim does. A claim holds where its 95 % interval lies in the claimed "
+        "range. The interval covers seeds (Student's t, differences paired by seed) and, where the claim is "
+        "about held-out text, also this text (bootstrap, the same documents for all models), added in "
+        "quadrature. A finding of m claims does not hold if one claim fails with an interval of 1 − 0.05/m."
     )
 
 
@@ -57,7 +60,7 @@ def claims_table(results: Results) -> Html | None:
     """Every claim with what was measured, the range claimed, and its verdict."""
     if not results["claims"]:
         return None
-    return p.table(["claim", "mean and interval", "range", "verdict"], claim_rows(results["claims"]))
+    return p.table(CLAIM_HEAD, claim_rows(results["claims"]))
 
 
 def claim_rows(claims: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:
@@ -75,11 +78,11 @@ def reasons(results: Results) -> Html | None:
     tables = (
         p.join(
             p.element("h3", f"{sentence_case(reason['name'])}: {reason['verdict']}"),
-            p.table(["if so", "mean and interval", "expected", ""], claim_rows(reason["claims"])),
+            p.table(REASON_HEAD, claim_rows(reason["claims"])),
         )
         for reason in results["reasons"]
     )
-    remark = "By further trainings; a reason is supported if all that is expected of them holds."
+    remark = "Further trainings test each reason. It is supported if all that is expected of them holds."
     return p.join(p.note(remark), *tables)
 
 

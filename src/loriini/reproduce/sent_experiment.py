@@ -77,7 +77,7 @@ SENT_EXPERIMENT = Experiment(
     charts=bytes_chart,
     trains=False,
     compute=bytes_sent,
-    note=f"bytes of the 0.3B models are counted by a formula; what {RANKS} processes of this machine send "
-    "with small models is set beside it. Expert parallelism is that of a top-2 mixture, since merging needs "
-    "every expert, and by the formula alone",
+    note=f"bytes of the 0.3B models are counted by a formula, beside what {RANKS} processes of this machine "
+    "send with small models; expert parallelism is that of a top-2 mixture, since merging needs every "
+    "expert, and is counted by the formula alone",
 )

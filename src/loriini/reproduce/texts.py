@@ -142,7 +142,7 @@ class Texts:
         """Domains, documents and characters of a kind's training and held-out text, in words."""
         shards = map(str, sorted((self.corpus(kind, "random") / "documents").glob("documents-*")))
         training, heldout = read_documents(tuple(shards)), read_documents((str(self.heldout(kind)),))
-        return f"training: {counts_by_domain(training)}; held out: {counts_by_domain(heldout)}"
+        return f"text for training: {counts_by_domain(training)}; held-out text: {counts_by_domain(heldout)}"
 
     def place(self, run: Run, kind: str) -> Run:
         """A run with its corpus, in its own order or else in random order.

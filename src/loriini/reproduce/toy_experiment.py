@@ -130,5 +130,6 @@ TOY_EXPERIMENT = Experiment(
     trains=False,
     compute=toy,
     note="widths of inputs and experts, and the initial weights of the head, are those of the table's rows; "
-    "rows of unlike widths, and classifiers below 99 % of a class, have no part in the verdict",
+    "rows whose inputs and experts differ in width, and classifiers below 99 % of a class, have no part in "
+    "the verdict",
 )

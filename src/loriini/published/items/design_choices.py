@@ -78,7 +78,7 @@ DESIGN_CHOICES_ITEMS = (
         "Without a load-balancing loss the experts of early and late layers collapse, and the perplexity is "
         "almost the same as with it.",
         {"no balancing": SEQUENCE, "balancing": gpt2("sequence-top2-balanced")},
-        note="the model is not named; taken from figures 2 and 3",
+        note="the model is not named, and is taken from figures 2 and 3",
     ),
     _on_both(
         "design-choices-fig2",

@@ -58,7 +58,7 @@ LORY_ITEMS = (
             "prefix routing": PaperRun(MODEL_03, "prefix"),
             "SMEAR": PaperRun(MODEL_03, "smear"),
         },
-        note="the model's size is not stated; SMEAR, which is not causal, is ours to add",
+        note="the model's size is not stated; SMEAR, which is not causal, is added here",
     ),
     _item(
         "lory-fig4",
