@@ -23,10 +23,8 @@ from loriini.reproduce.findings import (
     shown_charts,
     write_findings,
 )
-from loriini.reproduce.items import EXPERIMENTS
 from loriini.reproduce.report import headline
 from loriini.reproduce.results import RESULTS, outdated, read_items
-from loriini.reproduce.rewording import PHRASES
 
 ROOT = Path(__file__).parents[2]
 
@@ -184,20 +182,6 @@ def test_results_of_another_definition_of_the_scale_are_not_kept(with_older: Pat
     shutil.rmtree(with_older / "lory-fig6")
     script("findings").keep(with_older, tmp_path / "kept")
     assert list(json.loads((tmp_path / "kept" / "tiny.json").read_text())["items"]) == ["lory-fig3"]
-
-
-def test_results_are_told_in_the_words_of_today(reproduced: Path, tmp_path: Path) -> None:
-    notes = " ".join(f"; {experiment.note}" for experiment in EXPERIMENTS.values())
-    assert not [phrase for phrase in PHRASES if phrase in " ".join((notes, *PHRASES.values()))]
-    items = read_items(reproduced)
-    for phrase, today in PHRASES.items():
-        found = {**items["lory-fig3"], "differs": f"one; {phrase} two"}
-        found["claims"] = [{**claim, "quantity": f"a: {phrase}"} for claim in found["claims"]]
-        (tmp_path / "tiny.json").write_text(json.dumps({"items": {"lory-fig3": found}}))
-        (read,) = read_scales(tmp_path)
-        assert today in read["lory-fig3"]["differs"]
-        assert all(claim["quantity"] == f"a: {today}" for claim in read["lory-fig3"]["claims"])
-        assert f"a: {today}" in read["lory-fig3"]["sentence"]
 
 
 def test_the_published_page_is_made_from_the_committed_results(

@@ -34,7 +34,6 @@ from loriini.reproduce.report import (
     trained_for,
 )
 from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
-from loriini.reproduce.rewording import reworded
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -115,7 +114,6 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **found,
         **as_published(name),
-        "differs": reworded(found["differs"]),
         "claims": claims,
         "reasons": [{**reason, "verdict": support(reason["claims"])} for reason in reasons],
         "verdict": verdict,
@@ -124,9 +122,8 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejudged(claim: Told) -> dict[str, Any]:
-    """A stored claim by today's rules, none of which decides what was undecided, and in today's words."""
-    verdict = UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)
-    return {**claim, "quantity": reworded(claim["quantity"]), "verdict": verdict}
+    """A stored claim by today's rules, none of which decides what was undecided."""
+    return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 
 
 def read_file(file: Path) -> Items:
