@@ -1,7 +1,9 @@
 """Slurm's jobs on stand-ins of its commands, and Ray on this machine."""
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,11 +15,12 @@ from typing import Any
 import pytest
 
 from jobs.test_tasks import build_with, raise_input_error, raise_value_error, squares
-from loriini.errors import InputError
+from loriini.errors import InputError, WorkerDied
 from loriini.jobs import executors
 from loriini.jobs.executors import make_executor
 from loriini.jobs.processes import WORKER_ENVIRONMENT
 from loriini.jobs.tasks import Task
+from loriini.progress import Advance
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
 from loriini.jobs import cluster
@@ -85,6 +88,32 @@ def test_a_failure_on_the_cluster_is_raised_and_cancels_the_other_jobs(tmp_path:
         build_with(tmp_path / "stage", tasks, replace(execute, run=run))
     assert (slurm / "cancelled").read_text() == "7\n"
     assert (tmp_path / "done").read_text() == "0 1 "
+
+
+def fail_to_write(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def use_too_much(folder: Path, advance: Advance) -> dict[str, Any]:
+    raise MemoryError("a bit more")
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [(fail_to_write, r"OSError: \[Errno 5\] Input/output error"), (use_too_much, "MemoryError: a bit more")],
+)
+def test_an_error_of_a_machine_names_it_in_one_line(tmp_path: Path, run: Any, message: str) -> None:
+    """And the other jobs take no further task."""
+    tasks = [Task("failing", run), *squares(3)]
+
+    def run_all(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+        for rank in range(2):
+            cluster.TaskShare(tasks, parts, logs).run(None, rank, 2)
+
+    execute = replace(make_executor("slurm", 2, OPTIONS), run=run_all)
+    with pytest.raises(WorkerDied, match=f"^failing failed on {socket.gethostname()}: {message}; rerun"):
+        build_with(tmp_path / "stage", tasks, execute)
+    assert not list((tmp_path).rglob("square-*"))
 
 
 def test_a_job_of_a_killed_attempt_may_fail_during_the_next(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ stage's tasks, waits for them, joins their results and continues with the next s
 import json
 import logging
 import re
+import socket
 import subprocess
 import time
 import traceback
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
+from operator import itemgetter
 from pathlib import Path
 from textwrap import shorten
 from threading import Event, Thread
@@ -27,7 +29,7 @@ from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
 from loriini.atomic import write_json
-from loriini.errors import InputError, WorkerDied
+from loriini.errors import InputError, WorkerDied, is_the_machines
 from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance, no_progress
@@ -51,6 +53,8 @@ DICTIONARIES = ("sbatch_args", "srun_args")
 BOOLEANS = {"true": True, "false": False}
 DECIMAL = re.compile(r"\d+\.\d+")
 FAILED = "{}.failed.json"
+WRONG_INPUT, MACHINE, BUG = "wrong input", "machine", "bug"
+"""Kinds of failure."""
 POLL_SECONDS = 5.0
 GRACE_SECONDS = 60.0
 """How long a file may take to become visible on another machine."""
@@ -67,17 +71,26 @@ class TaskShare(PipelineStep):
         self.tasks, self.parts, self.logs = tasks, parts, logs
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
-        """Run the rank's unfinished tasks; the first failure is written to a file in `logs` and ends it."""
+        """Run the rank's unfinished tasks; a failure is written to a file in `logs`, which ends all ranks."""
         for task in self.tasks[rank::world_size]:
+            if any(self.logs.glob(FAILED.format("*"))):
+                return
             if is_finished(self.parts, task):
                 continue
             try:
                 run_task(task, self.parts, no_progress)
             except Exception as error:
-                wrong = isinstance(error, InputError)
-                message = str(error) if wrong else traceback.format_exc()
-                write_json(self.logs / FAILED.format(task.name), {"wrong_input": wrong, "message": message})
+                write_json(self.logs / FAILED.format(task.name), _described(error))
                 return
+
+
+def _described(error: Exception) -> dict[str, str]:
+    """An error as JSON: its kind, and its message or, for a bug, its traceback."""
+    if isinstance(error, InputError):
+        return {"kind": WRONG_INPUT, "message": str(error)}
+    if is_the_machines(error):
+        return {"kind": MACHINE, "message": f"{socket.gethostname()}: {type(error).__name__}: {error}"}
+    return {"kind": BUG, "message": traceback.format_exc()}
 
 
 @dataclass(frozen=True)
@@ -215,10 +228,12 @@ def _check_failures(tasks: Sequence[Task], logs: Path) -> None:
     for task in tasks:
         path = logs / FAILED.format(task.name)
         if path.exists():
-            failure = json.loads(path.read_text())
-            if failure["wrong_input"]:
-                raise InputError(failure["message"])
-            raise RuntimeError(f"{task.name} failed:\n{failure['message']}")
+            kind, message = itemgetter("kind", "message")(json.loads(path.read_text()))
+            if kind == WRONG_INPUT:
+                raise InputError(message)
+            if kind == MACHINE:
+                raise WorkerDied(f"{task.name} failed on {message}; rerun to continue")
+            raise RuntimeError(f"{task.name} failed:\n{message}")
 
 
 @contextmanager
