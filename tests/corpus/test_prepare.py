@@ -134,6 +134,14 @@ def test_a_folder_of_a_stages_name_is_refused_before_anything_is_read(tmp_path: 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
 
 
+def test_a_corpus_within_a_corpus_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(
+        InputError, match=rf"--out {corpus.folder}: is a corpus itself; give the folder to make"
+    ):
+        topics.make(corpus.folder / "inner")
+    assert not (corpus.folder / "inner").exists()
+
+
 def test_a_folder_where_another_process_is_at_work_is_refused(tmp_path: Path) -> None:
     with folder_lock(tmp_path), pytest.raises(InputError, match="at work here"):
         topics.make(tmp_path)

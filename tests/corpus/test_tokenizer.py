@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from loriini.corpus.documents import write_documents
-from loriini.corpus.tokenizer import open_tokenizer, read_tokenizer, write_tokenizer
+from loriini.corpus.tokenizer import open_tokenizer, read_tokenizer, train_bpe, write_tokenizer
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
@@ -37,6 +37,15 @@ def test_trained_tokenizer_is_deterministic_and_loads(
     assert fast.eos_token == fast.bos_token == fast.pad_token == "<|endoftext|>"
     assert 257 < tokenizer.counts["vocab_size"] <= 300
     assert all(fast.decode(fast(text).input_ids) == text for text in TEXTS)
+
+
+def test_a_sample_has_documents_of_kinds_that_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [Document(f"d{i}", f"{'odd' if i % 2 else 'even'} " * 20 + str(i), "any") for i in range(60)]
+    documents = write_documents(tmp_path / "documents", lambda _: made, {})
+    monkeypatch.setattr("loriini.corpus.tokenizer.TRAINING_CHARACTERS", documents.counts["characters"] // 2)
+    assert {"Ġodd", "Ġeven"} <= train_bpe(documents, 300).get_vocab().keys()
 
 
 def test_tokenizer_read_from_its_folder_or_file(

@@ -102,7 +102,7 @@ DAMAGED_ARROW = flipped(arrow(texts_table()), 1, 200)
 
 READ = [
     refused("a.jsonl", b"{\n", "not valid JSON"),
-    refused("a.jsonl", b"[]\n", "not a JSON object"),
+    refused("a.jsonl", b"[]\n", "a JSON array"),
     refused("a.jsonl", b"null\n", r"not a JSON object \(a NoneType"),
     refused("deep.jsonl", DEEP + b"\n", "not valid JSON"),
     refused("a.jsonl", b'{"text": ' + b"9" * 5000 + b"}\n", "not valid JSON"),

@@ -64,6 +64,12 @@ def test_samples_have_their_share_and_are_nested(tmp_path: Path) -> None:
     assert set(samples[0.1]) < set(samples[0.2])
 
 
+def test_documents_of_one_id_are_sampled_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"id": "same", "text": f"text {n}"} for n in range(1000))))
+    assert len(texts(f"{path}:0.3")) == pytest.approx(300, rel=0.2)
+
+
 def test_ids_that_begin_again_in_every_file_are_sampled_apart(tmp_path: Path) -> None:
     for n in range(100):
         (tmp_path / f"{n}.jsonl").write_bytes(lines(*({"id": i, "text": f"{n}-{i}"} for i in range(10))))

@@ -14,7 +14,11 @@ from sources.reads import ALL, EXPECTED, FORMATS, GOOD, RECORDS, lines, read, sk
 
 BAD_LINES = {
     b'{"text": "cut': "not valid JSON",
-    b"[1, 2]": "not a JSON object",
+    b"[1, 2]": "a JSON array",
+    b"7": "not a JSON object",
+    b"{": "not valid JSON",
+    b'{"text": "a", "domain": {"b": 1}}': "domain is not a string",
+    b'{"text": "a", "id": [1]}': "id is not a string",
     b'{"id": "x"}': "no text",
     b'{"text": null}': "no text",
     b'{"text": " \\n"}': "empty text",
@@ -46,6 +50,35 @@ def test_a_bad_line_stops_or_is_dropped(tmp_path: Path, line: bytes, reason: str
     read, dropped = skipping(path)
     assert read == ["good", "after"]
     assert [(d.id, d.where, d.reason) for d in dropped] == [(None, f"{path}:2", reason)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.jsonl",
+            b"[\n{}\n]",
+            r":1: not valid JSON \(a record over several lines\); fix the file: .* jq -c",
+        ),
+        ("a.jsonl", b'[{"text": "a"}]', r":1: a JSON array; fix the file: write each record in a line"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "domain": {}}',
+            r"holds an object\); fix the record or name a field, as domain\.",
+        ),
+        (
+            "a.csv",
+            "text,id\na,1\n".encode("utf-16"),
+            r"it begins as UTF-16\); fix the file: convert it to UTF-8",
+        ),
+        ("a.csv", b"text,id\ra,1\r", r"a line end other than \\+n and \\+r\\+n\); fix the file"),
+    ],
+)
+def test_what_to_fix_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        texts(path)
 
 
 def test_a_record_without_the_text_field_says_how_to_name_it(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def _warn_of_heldout(paths: Iterable[str]) -> None:
 
 def _check(out: Path, settings: PrepareSettings) -> None:
     """InputError, before anything is read, for what stages need that may begin hours later."""
+    if _is_corpus(out.parent):
+        raise InputError(f"--out {out.parent}: is a corpus itself; give the folder to make {out.name!r} in")
     check_stages(out)
     _check_same_settings(out, settings)
     _check_reused(settings.reuse)

@@ -79,12 +79,13 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
 
 
 def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) -> "PreTrainedTokenizerFast":
-    """Train a byte-level BPE on every n-th document, n such that at most about 20 M characters are read.
+    """Train a byte-level BPE on the documents, or on a sample of about 20 M characters of them.
 
-    Texts of the `heldout_share` are left out.
+    The sample is drawn at random, since documents of several kinds may take turns. Texts of the
+    `heldout_share` are left out.
     """
-    stride = -(-documents.counts["characters"] // TRAINING_CHARACTERS)
-    chosen_N = np.arange(documents.counts["documents"]) % stride == 0
+    share = TRAINING_CHARACTERS / documents.counts["characters"]
+    chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
     chosen = (document.text for document in chosen_documents(documents, chosen_N))
     texts = (text for text in chosen if not is_held_out(text, heldout_share))
     tokenizer = Tokenizer(models.BPE())

@@ -15,7 +15,7 @@ from loriini.sources.readers import (
     read_parquet,
     read_tsv,
 )
-from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
+from loriini.sources.records import MAX_RECORD_BYTES, ONE_LINE_A_RECORD, TOO_LONG, BadRecord, Fields, Records
 from loriini.sources.web import read_warc
 
 UNREADABLE_ARCHIVES = (
@@ -61,7 +61,7 @@ def read_text_file(path: str, fields: Fields, in_folder: bool) -> Records:
         content = stream.read(MAX_RECORD_BYTES + 1)
     if _is_json_array(content, fields):
         detail = "it would be one document of plain text"
-        lines = "file: write each record in a line, as jq -c '.[]' does, and let its name end in .jsonl"
+        lines = f"file: {ONE_LINE_A_RECORD}, and let its name end in .jsonl"
         raise BadRecord("a JSON array of records", detail, fix=lines)
     if _is_json_lines(content, fields):
         detail = "they would be one document of plain text"

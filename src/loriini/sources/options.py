@@ -46,15 +46,15 @@ class ReadOptions:
     ) -> Iterator[Document]:
         """Yield the document unless its length or the sample of a share `weight` excludes it.
 
-        The sample is drawn by the hash of the document's id and the name of its `file`, since ids often begin
-        again in every file.
+        The sample is drawn by the hash of the document and the name of its `file`: ids may begin again in
+        every file, or be of several documents.
         """
         length = len(document.text)
         if length < self.min_characters:
             reason = f"fewer than {self.min_characters} characters"
         elif length > self.max_document_characters:
             reason = f"more than {self.max_document_characters} characters"
-        elif weight < 1 and hash_fraction(f"{file}\0{document.id}") >= weight:
+        elif weight < 1 and hash_fraction(f"{file}\0{document.id}\0{document.text}") >= weight:
             reason = f"{NOT_SAMPLED}{weight:g}"
         else:
             yield document

@@ -10,7 +10,17 @@ import pyarrow
 
 from loriini.sources.columns import open_columns
 from loriini.sources.compressed import Span, read_lines, read_lines_within
-from loriini.sources.records import MAX_RECORD_BYTES, TOO_LONG, BadRecord, Fields, Records
+from loriini.sources.records import (
+    MAX_RECORD_BYTES,
+    ONE_LINE_A_RECORD,
+    TOO_LONG,
+    BadRecord,
+    Fields,
+    Records,
+)
+
+OPENED = (b"[", b"{")
+"""First lines of JSON that goes over several lines."""
 
 
 def read_json_lines(path: str, fields: Fields) -> Records:
@@ -116,6 +126,8 @@ class _RowLines:
     def __iter__(self) -> Iterator[str]:
         mark = codecs.BOM_UTF8  # of the first line, and not a part of its first name
         for line in self.lines:
+            if mark and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise BadRecord("not valid UTF-8", "it begins as UTF-16", fix="file: convert it to UTF-8")
             self.row_bytes += len(line) + 1
             if self.row_bytes > MAX_RECORD_BYTES:
                 raise csv.Error("field larger")
@@ -136,6 +148,8 @@ def _row(header: list[str], row: list[str]) -> Mapping[str, str] | BadRecord:
 def _broken_row(error: csv.Error) -> BadRecord:
     if "unexpected end" in str(error):
         return BadRecord("unclosed quote", "it includes the rest of the file")
+    if "new-line character" in str(error):
+        return BadRecord("misplaced quote or line end", r"a line end other than \n and \r\n", "file")
     if "field larger" in str(error):
         return BadRecord(TOO_LONG, "is a quote unclosed? The rest of the file is left out")
     return BadRecord("misplaced quote or line end", f"{error}: the rest of the file is left out")
@@ -150,7 +164,12 @@ def parse_object(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise BadRecord("not valid UTF-8", f"byte {error.start}") from None
     except (ValueError, RecursionError) as error:
+        if line.strip() in OPENED:
+            fix = f"file: {ONE_LINE_A_RECORD}"
+            raise BadRecord("not valid JSON", "a record over several lines", fix) from None
         raise BadRecord("not valid JSON", error) from None
+    if isinstance(value, list):
+        raise BadRecord("a JSON array", fix=f"file: {ONE_LINE_A_RECORD}")
     if not isinstance(value, dict):
         raise BadRecord("not a JSON object", f"a {type(value).__name__}")
     return value

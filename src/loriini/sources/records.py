@@ -12,6 +12,7 @@ MAX_RECORD_BYTES = 1 << 26
 MAX_DOCUMENT_CHARACTERS = 10_000_000
 """By default, longer documents are dropped: encoding one takes about 170 bytes a character."""
 NAME_THE_FIELD = "name the field of its text (--text-field, where the command has it)"
+ONE_LINE_A_RECORD = "write each record in a line, as jq -c '.[]' does"
 TOO_LONG = f"longer than {MAX_RECORD_BYTES >> 20} MiB"
 
 
@@ -74,15 +75,23 @@ def to_document(record: Mapping[str, Any], fields: Fields, name: str, domain: st
     if not text.strip():
         raise BadRecord("empty text", f"field {fields.text!r}")
     document = Document(
-        id=name if own_name in (None, "") else str(own_name),
+        id=_name(own_name, fields.id, "id") or name,
         text=text,
-        domain=domain if own_domain in (None, "") else str(own_domain),
+        domain=_name(own_domain, fields.domain, "domain") or domain,
     )
     try:
         f"{document.id}{text}{document.domain}".encode()
     except UnicodeEncodeError:
         raise BadRecord("not valid Unicode", "half a surrogate pair") from None
     return document
+
+
+def _name(value: Any, field: str, what: str) -> str:
+    """An id or domain as text, "" where it is absent; BadRecord for an object or a list."""
+    if isinstance(value, Mapping | list):
+        detail = f"field {field!r} holds {'an object' if isinstance(value, Mapping) else 'a list'}"
+        raise BadRecord(f"{what} is not a string", detail, fix=f"record or name a field, as {field}.NAME")
+    return "" if value is None else str(value)
 
 
 def domain_from_name(file: str) -> str:
