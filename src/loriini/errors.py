@@ -12,10 +12,10 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-DISK_FAILS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
-MACHINE_IS_FULL = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
+DISK_ERRORS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+OUT_OF_RESOURCES = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-OF_THE_MACHINE = (*DISK_FAILS, *MACHINE_IS_FULL, *NO_SPACE)
+SYSTEM_ERRNOS = (*DISK_ERRORS, *OUT_OF_RESOURCES, *NO_SPACE)
 """Numbers of an OSError that say nothing about a file's contents."""
 MEMORY_MESSAGES = ("can't allocate memory", "out of memory", "failed to map segment", "bad_alloc")
 """Parts of messages by which libraries report that no memory is left."""
@@ -26,9 +26,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(part in str(error) for part in MEMORY_MESSAGES)
 
 
-def is_the_machines(error: BaseException) -> bool:
-    """Whether an error is of the machine, not of the files that were read: no memory, a failing disk."""
-    return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in OF_THE_MACHINE)
+def is_system_error(error: BaseException) -> bool:
+    """Whether an error is of the system, not of the files that were read: no memory, a failing disk."""
+    return is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in SYSTEM_ERRNOS)
 
 
 class OneLineError(Exception):

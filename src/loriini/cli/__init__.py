@@ -13,7 +13,7 @@ from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
 from loriini.errors import InputError, Unfinished, WorkerDied
 
-WRONG_INPUT, INTERRUPTED, OUR_FAULT = 2, 130, 1
+WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
 
 COMMANDS: dict[Command, Arguments] = {
     training.quickstart: training.quickstart_arguments,
@@ -35,7 +35,7 @@ COMMANDS: dict[Command, Arguments] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 our fault.
+    """Run a command. Exit codes: 0 done, 2 wrong input, 130 interrupted, 1 a bug.
 
     `loriini.__main__` calls it where SIGTERM and SIGHUP interrupt as Ctrl-C does.
     """
@@ -49,14 +49,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(f"loriini: {error}", WRONG_INPUT)
     except WorkerDied as error:
-        _fail(f"loriini: {error}", OUR_FAULT)
+        _fail(f"loriini: {error}", BUG_STATUS)
     except Unfinished as note:
         print_once(f"loriini: {note}", sys.stderr)
     except KeyboardInterrupt as error:
         _fail(f"\ninterrupted; {str(error) or RESUME}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(OUR_FAULT)
+        sys.exit(BUG_STATUS)
     except (OSError, MemoryError, RuntimeError, ImportError) as error:
         message = one_line(error, argv[0] if argv else "")
         if message is None:

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from loriini.errors import DISK_FAILS, MACHINE_IS_FULL, InputError, is_out_of_memory, printable
+from loriini.errors import DISK_ERRORS, OUT_OF_RESOURCES, InputError, is_out_of_memory, printable
 
 RESUME = "run the same command again to resume"
 LIBRARIES = ("transformers", "huggingface_hub", "datasets", "torch", "filelock")
@@ -73,7 +73,7 @@ def _remedy(error: OSError) -> str | None:
         return f"free some space, then {RESUME}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"grant access or choose another place, then {RESUME}"
-    if error.errno in DISK_FAILS:
+    if error.errno in DISK_ERRORS:
         return f"the disk or its network fails; check them, then {RESUME}"
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return "choose another path"
@@ -81,7 +81,7 @@ def _remedy(error: OSError) -> str | None:
         return "a file is where a folder must be; choose another place, or remove it"
     if error.errno == errno.EISDIR:
         return "a folder is where a file must be; choose another place"
-    if error.errno in MACHINE_IS_FULL:
+    if error.errno in OUT_OF_RESOURCES:
         return "the limits of this process or machine are reached; raise them (`ulimit -a`)"
     return None
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from loriini.corpus.settings import EncoderBackend, Pooling, check_encoder
-from loriini.errors import InputError, is_the_machines
+from loriini.errors import InputError, is_system_error
 from loriini.hardware import has_bf16, pick_device
 from loriini.jobs.processes import WORKER
 from loriini.progress import console
@@ -142,7 +142,7 @@ def _readable(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        if is_the_machines(error):
+        if is_system_error(error):
             raise
         raise InputError(
             f"encoder {name!r} cannot be used ({shorten(str(error), 300)}); "

@@ -29,7 +29,7 @@ from datatrove.pipeline.base import PipelineStep
 from loguru import logger
 
 from loriini.atomic import write_json
-from loriini.errors import InputError, WorkerDied, is_the_machines
+from loriini.errors import InputError, WorkerDied, is_system_error
 from loriini.jobs.processes import WORKER_ENVIRONMENT, environment_variables
 from loriini.jobs.tasks import Task, is_finished, run_task
 from loriini.progress import Advance, no_progress
@@ -88,7 +88,7 @@ def _described(error: Exception) -> dict[str, str]:
     """An error as JSON: its kind, and its message or, for a bug, its traceback."""
     if isinstance(error, InputError):
         return {"kind": WRONG_INPUT, "message": str(error)}
-    if is_the_machines(error):
+    if is_system_error(error):
         return {"kind": MACHINE, "message": f"{socket.gethostname()}: {type(error).__name__}: {error}"}
     return {"kind": BUG, "message": traceback.format_exc()}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from loriini.errors import InputError, is_the_machines
+from loriini.errors import InputError, is_system_error
 from loriini.fields import Count, mismatch
 from loriini.hardware import Precision, pick_device
 from loriini.json_file import read_object
@@ -186,7 +186,7 @@ def readable(folder: Path, what: str = "model") -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # each library has its own
-        if is_the_machines(error):
+        if is_system_error(error):
             raise
         reason = " ".join(str(error).split())
         raise InputError(

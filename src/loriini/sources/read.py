@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 
-from loriini.errors import InputError, is_the_machines
+from loriini.errors import InputError, is_system_error
 from loriini.progress import warn
 from loriini.sources.compressed import DAMAGE
 from loriini.sources.document import Document
@@ -108,7 +108,7 @@ def _until_failure(file: InputFile, fields: Fields) -> Iterator[tuple[int, Mappi
     except InputError:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and (file.is_part or is_the_machines(error)):
+        if isinstance(error, OSError) and (file.is_part or is_system_error(error)):
             raise machine_failed(file.path, error) from None  # other tasks read the other parts of a file
         if isinstance(error, (*DAMAGE, pyarrow.ArrowException, *NOT_READABLE)):
             pass

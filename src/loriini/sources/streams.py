@@ -8,7 +8,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from loriini.errors import InputError, is_the_machines
+from loriini.errors import InputError, is_system_error
 from loriini.jobs.artifact import digest
 from loriini.jobs.tasks import Executor, Task, group_by_size, run_tasks
 from loriini.progress import Advance
@@ -118,7 +118,7 @@ def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str
     try:
         return {"newlines": count_newlines(part.path, part.span) if part.span else 0}
     except (OSError, *DAMAGE) as error:
-        if is_the_machines(error):
+        if is_system_error(error):
             raise machine_failed(part.path, error) from None
         return {"newlines": None}
 
