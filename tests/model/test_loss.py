@@ -6,7 +6,7 @@ from torch import Tensor
 
 from loriini.estimate.activations import saved_bytes
 from loriini.model import LoriiniForCausalLM
-from loriini.model.loss import IGNORED, fused_loss, token_losses
+from loriini.model.loss import IGNORE_INDEX, fused_loss, token_losses
 from tiny import assert_same_gradients, gradients, over_blocks, random_ids, tiny_model
 
 
@@ -28,7 +28,7 @@ def random_ids_of(targets: Tensor) -> Tensor:
 def test_loss_and_gradients_are_those_of_the_naive_twin(design: str, tied: bool, block: str) -> None:
     model = tiny_model(design, block=block, tie_word_embeddings=tied).train()
     targets = random_ids()
-    targets[0, :3] = targets[-1, -1] = IGNORED
+    targets[0, :3] = targets[-1, -1] = IGNORE_INDEX
     naive, expected = trained_once(model, targets)
     fused, actual = trained_once(model, targets, skip_logits=True)
     torch.testing.assert_close(fused, naive, rtol=1e-6, atol=0)
@@ -74,7 +74,7 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
 def test_gradients_of_the_fused_loss_are_exact(most_logits: int, biased: bool) -> None:
     states, head, bias = (torch.randn(*s, dtype=torch.double) for s in ((2, 40, 16), (61, 16), (61,)))
     targets = torch.randint(61, (2, 40))
-    targets[0, 3:9] = IGNORED
+    targets[0, 3:9] = IGNORE_INDEX
     inputs = [each.requires_grad_() for each in (states, head, *([bias] if biased else []))]
     logits = torch.nn.functional.linear(states, head, bias if biased else None)
     naive = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="sum") / 7
@@ -105,8 +105,8 @@ def test_calls_with_the_batchs_items_add_up_to_its_loss(skip_logits: bool) -> No
     model = tiny_model("mixtral").train()
     ids = random_ids(4, 12)
     targets = ids.clone()
-    targets[:3, 6:] = IGNORED
-    items = (targets != IGNORED).sum()
+    targets[:3, 6:] = IGNORE_INDEX
+    items = (targets != IGNORE_INDEX).sum()
     calls = [
         model(x, shift_labels=y, num_items_in_batch=items, skip_logits=skip_logits)
         for x, y in zip(ids.split([3, 1]), targets.split([3, 1]), strict=True)
@@ -133,7 +133,7 @@ def test_logits_are_never_kept() -> None:
 def test_losses_of_tokens_in_parts_equal_those_of_all_logits(most_logits: int, biased: bool) -> None:
     head = torch.nn.Linear(16, 61, bias=biased)
     states, targets = torch.randn(2, 40, 16, requires_grad=True), torch.randint(61, (2, 40))
-    targets[0, 3:9] = IGNORED
+    targets[0, 3:9] = IGNORE_INDEX
     losses = token_losses(states, head, targets, 61, most_logits)
     expected = torch.nn.functional.cross_entropy(head(states).mT, targets, reduction="none")
     torch.testing.assert_close(losses, expected)

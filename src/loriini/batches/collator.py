@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-IGNORED = -100
+IGNORE_INDEX = -100
+"""The label of tokens that the loss leaves out, PyTorch's default."""
 PER_TOKEN = ("input_ids", "labels", "completion_mask")
 
 
@@ -47,7 +48,7 @@ class PromptCollator:
         return {
             "input_ids": input_ids,
             "attention_mask": mask_BL,
-            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX),
             "prompt_lengths": lengths_B,
         }
 
@@ -77,7 +78,7 @@ def prompt_length(example: Mapping[str, Any]) -> int:
     elif "completion_mask" in example:
         length = leading(example["completion_mask"], 0)
     elif "labels" in example:
-        length = leading(example["labels"], IGNORED)
+        length = leading(example["labels"], IGNORE_INDEX)
     else:
         raise ValueError("an example needs prompt_lengths, completion_mask or labels, to find its prompt")
     if not 0 < length <= len(example["input_ids"]):
@@ -89,7 +90,7 @@ def prompt_length(example: Mapping[str, Any]) -> int:
 
 
 def targets_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
-    """An example's labels (L,), IGNORED where its fields, or its prompt, leave a token out of the loss.
+    """An example's labels (L,), IGNORE_INDEX where its fields, or its prompt, leave a token out of the loss.
 
     ValueError where fields differ in length.
     """
@@ -101,9 +102,9 @@ def targets_of(example: Mapping[str, Any], train_on_prompt: bool) -> Tensor:
             f"an example has {len(ids_L)} input_ids, {len(labels_L)} labels and {len(counted_L)} in its "
             "completion_mask; give each token one of each"
         )
-    labels_L = labels_L.masked_fill(~counted_L, IGNORED)
+    labels_L = labels_L.masked_fill(~counted_L, IGNORE_INDEX)
     length = prompt_length(example)
-    labels_L[:length] = ids_L[:length] if train_on_prompt else IGNORED
+    labels_L[:length] = ids_L[:length] if train_on_prompt else IGNORE_INDEX
     return labels_L
 
 

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing.unit import RoutingContext
 
-IGNORED = -100
-"""The target of positions that the loss leaves out, as in transformers."""
+IGNORE_INDEX = -100
+"""The target of positions that the loss leaves out, PyTorch's default."""
 MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
 
 
 def next_tokens(labels: Tensor) -> Tensor:
     """Labels (B, L) as the targets of each position: shifted by one, ignored for the last."""
-    return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    return nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORE_INDEX)
 
 
 def skipped_positions(config: LoriiniConfig) -> int:
@@ -44,7 +44,7 @@ def counted_targets(
     if (lengths_B := context.prompt_lengths_B) is not None:
         lengths_B = lengths_B if context.prompt_routed else lengths_B.clamp(max=seen)
         seen = lengths_B[:, None] - 1
-    return targets_BL.masked_fill(context.new_positions() < seen, IGNORED)
+    return targets_BL.masked_fill(context.new_positions() < seen, IGNORE_INDEX)
 
 
 def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor | int:
@@ -53,16 +53,16 @@ def counted_items(given_BL: Tensor, targets_BL: Tensor, items: Tensor | int | No
     Of the latter a call ignores as large a share as of its `given` targets.
     """
     if items is None:
-        return (targets_BL != IGNORED).sum().clamp(min=1)
+        return (targets_BL != IGNORE_INDEX).sum().clamp(min=1)
     if targets_BL is given_BL:
         return items
-    left, given = ((each != IGNORED).sum().clamp(min=1) for each in (targets_BL, given_BL))
+    left, given = ((each != IGNORE_INDEX).sum().clamp(min=1) for each in (targets_BL, given_BL))
     return items * (left / given)
 
 
 def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | None) -> Tensor:
     """What an auxiliary loss adds in one call, where a batch has `items` targets in all its calls."""
-    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORED).sum() / items)
+    return auxiliary if items is None else auxiliary * ((targets_BL != IGNORE_INDEX).sum() / items)
 
 
 def fused_loss(
@@ -129,7 +129,7 @@ def _loss_and_gradient(
     states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """The summed cross-entropy of some rows, in `exact`, and its gradient by their logits, in their dtype."""
-    counts = (targets != IGNORED)[:, None]
+    counts = (targets != IGNORE_INDEX)[:, None]
     target = targets[:, None].where(counts, 0)
     logits = nn.functional.linear(states, head, bias)
     log_probabilities = logits.log_softmax(-1, dtype=exact)
@@ -149,7 +149,9 @@ def token_losses(
     size = max(1, most_logits // vocab_size)
     parts = zip(states_BLD.flatten(0, 1).split(size), targets_BL.flatten().split(size), strict=True)
     losses = [
-        nn.functional.cross_entropy(head(states).float(), targets, reduction="none", ignore_index=IGNORED)
+        nn.functional.cross_entropy(
+            head(states).float(), targets, ignore_index=IGNORE_INDEX, reduction="none"
+        )
         for states, targets in parts
     ]
     return torch.cat(losses).view_as(targets_BL)
