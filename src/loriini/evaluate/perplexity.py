@@ -21,7 +21,8 @@ from loriini.model.context import segment_problem
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput
-from loriini.parallel.rows import gather_rows, own_rows, processes
+from loriini.parallel.mesh import group_size
+from loriini.parallel.rows import gather_rows, own_rows
 from loriini.progress import progress
 from loriini.sources.document import Document
 
@@ -238,7 +239,7 @@ def evaluate(
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
-            at_once = processes() * (batch_size or instances_at_once(text.ids, model.config))
+            at_once = group_size() * (batch_size or instances_at_once(text.ids, model.config))
             for ids_BL, positions_BL in zip(
                 text.ids.split(at_once), positions_NL.split(at_once), strict=True
             ):

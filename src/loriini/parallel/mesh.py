@@ -184,6 +184,11 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def group_size() -> int:
+    """The number of processes in `process_group`; unlike `world_size`, 1 before it has begun."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
 @contextmanager
 def process_group() -> Iterator[None]:
     """While inside, the processes that torchrun started can communicate. Does nothing for a single one."""
@@ -223,9 +228,10 @@ def rendezvous_store() -> dict[str, Any]:
 
 def join_mesh(config: ParallelConfig) -> Parallel:
     """This process in the mesh of `config`, which all processes must join."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    world = group_size()
+    if world == 1:
         return Parallel()
-    world, device = dist.get_world_size(), pick_device().type
+    device = pick_device().type
     shard = config.shard or world
     sizes = (world // shard, shard // config.experts, config.experts)
     return Parallel(

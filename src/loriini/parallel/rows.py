@@ -4,23 +4,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-
-def processes() -> int:
-    """How many processes are in the group; 1 without any."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+from loriini.parallel.mesh import group_size
 
 
 def own_rows(rows: int) -> Tensor:
     """The numbers of this process's rows. Each has as many: where they run out, the last is repeated."""
-    each = -(-rows // processes())
+    each = -(-rows // group_size())
     first = each * (dist.get_rank() if dist.is_initialized() else 0)
     return torch.arange(first, first + each).clamp(max=rows - 1)
 
 
 def gather_rows(own: Tensor, rows: int) -> Tensor:
     """All `rows`, of which every process has computed its `own_rows`."""
-    if processes() == 1:
+    if group_size() == 1:
         return own
-    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(processes())]
+    parts = [torch.empty_like(own, memory_format=torch.contiguous_format) for _ in range(group_size())]
     dist.all_gather(parts, own.contiguous())
     return torch.cat(parts)[:rows]
