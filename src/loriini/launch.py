@@ -39,8 +39,8 @@ from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.override import override, override_pairs
-from loriini.train.record import EVALUATION, SAMPLES
 from loriini.train.run import RUN, Run, read_run
+from loriini.train.training_record import EVALUATION, SAMPLES
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
 

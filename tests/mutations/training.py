@@ -89,10 +89,10 @@ TRAINING = (
     ),
     Mutation(
         "a sparse design is active by Lory's threshold",
-        "train/metrics.py",
+        "train/expert_use.py",
         "active = use.active if design.soft else use.choices",
         "active = use.active",
-        "tests/train/test_metrics.py",
+        "tests/train/test_expert_use.py",
     ),
     Mutation(
         "the 7B models are trained on less text",

@@ -1,125 +1,13 @@
-"""A step's statistics of the experts: by hand, over micro-batches, and as recorded."""
+"""The records of a run's steps: those of other shapes are refused."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
-from loriini import DESIGNS, Routing
 from loriini.errors import InputError
-from loriini.train.metrics import (
-    METRICS,
-    ExpertUse,
-    add_amounts,
-    add_up,
-    expert_metrics,
-    expert_use,
-    read_metrics,
-)
-from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
-
-PER_EXPERT = ("load", "mean_gates", "activation_norms")
-
-
-def routing(
-    gates: list[list[float]], logits: list[list[float]] | None = None, valid: list[bool] | None = None
-) -> Routing:
-    counted: Tensor | None = None if valid is None else torch.tensor(valid)
-    return Routing(torch.tensor(logits or gates), torch.tensor(gates), (1, len(gates)), counted)
-
-
-def entropy(*weights: float) -> float:
-    return round(-sum(w * math.log(w) for w in weights), 4)
-
-
-EVEN = routing([[0.25] * 4, [0.25] * 4], [[0.0] * 4, [0.0] * 4])
-CHOSEN = routing(
-    [[0.6, 0.4, 0, 0], [0.0, 0.45, 0.0, 0.55], [0, 0, 1.0, 0]],
-    [[math.log(3), 0, -99, -99], [0, 2 * math.log(3), -99, 2 * math.log(3)], [9, 9, 9, 9]],
-    valid=[True, True, False],
-)
-
-
-def measured_at_once(use: ExpertUse, design: str) -> dict[str, Any]:
-    """The statistics of a step that is the only one since the last record of every expert."""
-    return expert_metrics(use, DESIGNS[design], add_amounts((), use, DESIGNS[design]))
-
-
-def test_statistics_of_two_layers_by_hand() -> None:
-    measured = measured_at_once(expert_use((EVEN, CHOSEN)), "mixtral")
-    assert measured["mean_gates"] == [[0.25] * 4, [0.3, 0.425, 0.0, 0.275]]
-    assert measured["gate_entropy"] == [
-        round(math.log(4), 4),
-        pytest.approx((entropy(0.6, 0.4) + entropy(0.45, 0.55)) / 2, abs=1e-4),
-    ]
-    confidence = (entropy(0.75, 0.25) + entropy(1 / 19, 9 / 19, 9 / 19)) / 2
-    assert measured["confidence_entropy"] == [round(math.log(4), 4), pytest.approx(confidence, abs=1e-4)]
-    assert measured["load"] == [[0.25] * 4, [0.25, 0.5, 0.0, 0.25]]
-    assert measured["choices"] == [8, 4]
-    assert measured["load_entropy"] == [round(math.log(4), 4), entropy(0.25, 0.5, 0.25)]
-    assert measured["active"] == [0b1111, 0b1011]  # those that were chosen
-    assert "activation_norms" not in measured
-
-
-def test_where_every_expert_is_taken_the_load_is_the_weight() -> None:
-    soft = routing([[0.7, 0.1, 0.1, 0.1], [0.5, 0.3, 0.1, 0.1]])
-    measured = measured_at_once(expert_use((soft,)), "lory")
-    assert measured["load"] == measured["mean_gates"] == [[0.6, 0.2, 0.1, 0.1]]
-    assert measured["active"] == [0b0001]  # those with a gate above 2/4
-
-
-def test_experts_that_score_themselves_show_their_norms() -> None:
-    scored = routing([[0.6, 0.4], [0.0, 1.0]], [[1.5, 1.0], [0.5, 3.0]])
-    assert measured_at_once(expert_use((scored,)), "aoe")["activation_norms"] == [[1.0, 2.0]]
-
-
-def test_a_dense_model_has_no_expert_metrics() -> None:
-    assert measured_at_once(expert_use((routing([[1.0]]),)), "dense") == {}
-
-
-def test_the_load_counts_all_choices_since_the_last_record() -> None:
-    mixtral, first, second = DESIGNS["mixtral"], expert_use((EVEN, CHOSEN)), expert_use((EVEN, EVEN))
-    both = add_amounts(add_amounts((), first, mixtral), second, mixtral)
-    measured = expert_metrics(second, mixtral, both)
-    assert measured["choices"] == [16, 12]
-    assert measured["load"] == [[0.25] * 4, [0.25, 0.3333, 0.1667, 0.25]]
-    assert measured["mean_gates"] == [[0.25] * 4] * 2  # of this step
-    assert add_amounts(((1.0,), (1.0,)), second, mixtral) == add_amounts((), second, mixtral)  # other experts
-    assert expert_metrics(second, mixtral).keys().isdisjoint(PER_EXPERT)
-
-
-def test_micro_batches_count_by_their_units() -> None:
-    rows = torch.rand(7, 4).softmax(-1).tolist()
-    parts = [expert_use((routing(rows[:2]),)), expert_use((routing(rows[2:]),))]
-    whole = measured_at_once(expert_use((routing(rows),)), "lory")
-    together = measured_at_once(add_up(parts), "lory")
-    assert together.keys() == whole.keys()
-    for name, values in whole.items():
-        torch.testing.assert_close(torch.tensor(together[name]), torch.tensor(values), rtol=0, atol=2e-4)
-
-
-def test_only_some_steps_record_every_expert(tmp_path: Path) -> None:
-    out = trained(tiny_run("mixtral", per_expert_every=3), tmp_path)
-    steps = [m for m in read_metrics(out / METRICS) if m["step"] > COPIED_AT]
-    assert len(steps) == STEPS - COPIED_AT
-    for m in steps:
-        assert {"active", "gate_entropy", "confidence_entropy", "load_entropy"} <= m.keys()
-        assert [name in m for name in PER_EXPERT] == [m["step"] % 3 == 0] * 2 + [False]
-
-
-def test_gradient_accumulation_changes_no_statistic(tmp_path: Path) -> None:
-    runs = [tiny_run("lory", micro_batch_size=size, per_expert_every=1) for size in (0, 3)]
-    whole, parts = (metrics(trained(run, tmp_path / str(i))) for i, run in enumerate(runs))
-    for a, b in zip(whole, parts, strict=True):
-        assert a.get("active") == b.get("active")
-        for name in ("load", "gate_entropy", "confidence_entropy", "load_entropy"):
-            assert (name in a) == (a["experts"] > 1)
-            if name in a:
-                torch.testing.assert_close(torch.tensor(a[name]), torch.tensor(b[name]), rtol=0, atol=1e-3)
+from loriini.train.metrics import read_metrics
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
 def utilisation(metrics: Metrics, window: int = UTILISATION_WINDOW) -> tuple[Floats, Floats]:
     """Tokens at the end of each window of steps (W,), and the share of experts active in it (W, layers).
 
-    Each step's `active` is a bit mask (`train.metrics.expert_metrics`). A last window that is not full is
+    Each step's `active` is a bit mask (`train.expert_use.expert_metrics`). A last window that is not full is
     left out, unless it is the only one.
     """
     routed = routed_steps(metrics)

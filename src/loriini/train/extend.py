@@ -17,8 +17,8 @@ from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import warmup_steps
 from loriini.train.override import override, override_pairs
-from loriini.train.record import EVALUATION, SAMPLES
 from loriini.train.run import RUN, Run, read_run
+from loriini.train.training_record import EVALUATION, SAMPLES
 
 
 def replanned(run: Run, overrides: Sequence[str]) -> Run:

@@ -15,8 +15,8 @@ from loriini.progress import warn
 from loriini.train.checkpoint_state import STATE, RunProgress, newest_checkpoint, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
-from loriini.train.record import training_record
 from loriini.train.run import RUN, Run, read_run, run_of_json
+from loriini.train.training_record import training_record
 
 CHANGEABLE = (
     "parallel",

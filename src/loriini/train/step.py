@@ -23,7 +23,7 @@ from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint_state import RunProgress
-from loriini.train.metrics import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.run import Run
 from loriini.train.watch import throughput

@@ -1,0 +1,123 @@
+"""How a step used the experts: sums over units, and the statistics that `metrics.jsonl` records of them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loriini.routing import Routing, RoutingConfig, losses, stats
+from loriini.train.checkpoint_state import Amounts
+
+
+@dataclass(frozen=True)
+class ExpertUse:
+    """How some text used the experts, as sums over units, so that micro-batches and ranks add up."""
+
+    units: Tensor
+    """Units that hold tokens, (layers,)."""
+    choices: Tensor
+    """Units that chose each expert, (layers, E)."""
+    gates: Tensor
+    """Sum of gates, (layers, E)."""
+    logits: Tensor
+    """Sum of logits, (layers, E)."""
+    active: Tensor
+    """Micro-batches in which some unit's gate was above 2/E, (layers, E)."""
+    gate_entropy: Tensor
+    """Sum of the entropies of gates, (layers,)."""
+    confidence_entropy: Tensor
+    """Sum of the entropies of the softmax of logits, (layers,)."""
+
+    def flat(self) -> Tensor:
+        """All sums as one vector, float64."""
+        return torch.cat([getattr(self, field.name).double().flatten() for field in fields(self)])
+
+    def like(self, values: Tensor) -> "ExpertUse":
+        """Other values of `flat` as sums of this shape."""
+        shapes = [getattr(self, field.name).shape for field in fields(self)]
+        parts = values.split([shape.numel() for shape in shapes])
+        return ExpertUse(*(part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
+
+
+@torch.no_grad()
+def expert_use(routings: tuple[Routing, ...]) -> ExpertUse:
+    """The sums over one micro-batch's routing decisions, one of every layer."""
+
+    def layers(statistic: Callable[[Routing], Tensor]) -> Tensor:
+        return torch.stack([statistic(r) for r in routings])
+
+    def summed(mean: Callable[[Routing], Tensor]) -> Tensor:
+        return torch.stack([stats.units(r) * mean(r) for r in routings])
+
+    return ExpertUse(
+        units=layers(stats.units),
+        choices=layers(stats.choices),
+        gates=summed(stats.mean_gates),
+        logits=summed(stats.mean_logits),
+        active=layers(stats.active_experts).float(),
+        gate_entropy=summed(stats.gate_entropy),
+        confidence_entropy=summed(losses.confidence_entropy),
+    )
+
+
+def add_up(uses: Sequence[ExpertUse]) -> ExpertUse:
+    """The sums over several micro-batches."""
+    columns = zip(*([getattr(use, field.name) for field in fields(use)] for use in uses), strict=True)
+    return ExpertUse(*(torch.stack(column).sum(0) for column in columns))
+
+
+def amounts(use: ExpertUse, design: RoutingConfig) -> Tensor:
+    """What each expert got, (layers, E): choices, or gates where every unit gets every expert."""
+    return use.gates if design.soft else use.choices
+
+
+def add_amounts(before: Amounts, use: ExpertUse, design: RoutingConfig) -> Amounts:
+    """`amounts` of a step, and those `before` where they are of as many experts; none for a dense model."""
+    added = amounts(use, design).double()
+    if added.shape[-1] == 1:
+        return ()
+    earlier = torch.tensor(before, dtype=torch.float64)
+    both = earlier + added if earlier.shape == added.shape else added
+    return tuple(map(tuple, both.tolist()))
+
+
+def expert_metrics(use: ExpertUse, design: RoutingConfig, since_record: Amounts = ()) -> dict[str, Any]:
+    """A step's statistics, per layer; empty for a dense model. Entropies are in nats.
+
+    - `gate_entropy`, `confidence_entropy`: means over units of the entropy of their gates, and of the
+      softmax of their logits.
+    - `load_entropy`: entropy of the load, log E when it is even.
+    - `active`: a bit mask of the active experts, bit i for expert i; over a window of steps, utilisation is
+      the union of its masks. An expert is active if a unit chose it; in a design that gives every unit
+      every expert, if a unit's gate is above 2/E (Lory appendix G.1).
+
+    With `since_record`, the sum of `amounts` over the steps since the last record of every expert, also
+    `choices`, that sum over experts; and per expert: `load`, its share of it, since few units choose in a
+    single step; and of this step `mean_gates`, and `activation_norms` where experts score themselves.
+    """
+    if use.gates.shape[-1] == 1:
+        return {}
+    units = use.units[:, None]
+    measured = {
+        "gate_entropy": use.gate_entropy / use.units,
+        "confidence_entropy": use.confidence_entropy / use.units,
+        "load_entropy": stats.entropy(stats.shares(amounts(use, design))),
+    }
+    if since_record:
+        amounts_LE = torch.tensor(since_record, dtype=torch.float64)
+        measured |= {"load": stats.shares(amounts_LE), "choices": amounts_LE.sum(-1)}
+        measured["mean_gates"] = use.gates / units
+        if design.scorer == "activation_norm":
+            measured["activation_norms"] = use.logits / units
+    active = use.active if design.soft else use.choices
+    masks = [sum(1 << i for i, on in enumerate(layer) if on) for layer in active.tolist()]
+    return {"active": masks, **{name: _rounded(values.tolist()) for name, values in measured.items()}}
+
+
+def _rounded(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_rounded(v) for v in values]
+    return round(values, 4) if math.isfinite(values) else None
