@@ -34,54 +34,61 @@ LARGEST_CAPACITY = 1 << 16
 
 @dataclass(frozen=True)
 class RoutingConfig:
-    """One routing design. Raises ValueError for a field out of range and for fields that do not combine.
-
-    - `unit`: the tokens that share one routing decision: a single `token`; a `segment` of `segment_length`
-      tokens, routed by the segment before it; all segments, routed by the first (`prefix`); or the whole
-      `sequence`.
-    - `first_segment`: how segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory;
-      its tokens see their own future), with equal weights (`uniform`), or as `self` with segment 1 left out
-      of the training loss (`skip_loss`).
-    - `scope`: every layer decides (`layer`), or the first layer decides for all (`global`).
-    - `scorer`: how each expert's logit is computed. `norm` and `node` apply to `activation_norm`;
-      `scorer_width` is the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's
-      logits to those of the previous segment.
-    - `selection`: which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`.
-    - `gates`: the weights of the selected experts: their softmax over all experts (`softmax_all`: Lory,
-      Switch, Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the
-      softmax of the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices
-      paper); equal (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected
-      logits (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those within `jitter` below it
-      (`sparse_mixer`: Phi-3.5-MoE).
-    - `balance_bias`: the step size of loss-free balancing. Each expert's bias, used for selection but not for
-      gates, moves by this much towards an even load after every optimizer step; 0: no bias.
-    - `num_shared_experts`: ungated experts that every token passes through besides its routed ones.
-    - `combination`: gates weigh the experts' `outputs` or their `parameters`.
-    - `load_balance`, `confidence_entropy`, `router_z`, `gate_l1`: the weight of the auxiliary loss of this
-      name; 0: off.
-    """
+    """One routing design. Raises ValueError for a field out of range and for fields that do not combine."""
 
     unit: Unit = "segment"
+    """The tokens that share one routing decision: a single `token`; a `segment` of `segment_length` tokens,
+    routed by the segment before it; all segments, routed by the first (`prefix`); or the whole `sequence`."""
     segment_length: Count = 256
+    """See `unit`."""
     first_segment: FirstSegment = "self"
+    """How segment 1 is routed: by its own mean with the gradient stopped (`self`, as in Lory; its tokens see
+    their own future), with equal weights (`uniform`), or as `self` with segment 1 left out of the training
+    loss (`skip_loss`)."""
     scope: Scope = "layer"
+    """Every layer decides (`layer`), or the first layer decides for all (`global`)."""
     scorer: Scorer = "linear"
+    """How each expert's logit is computed. `norm` and `node` apply to `activation_norm`; `scorer_width` is
+    the hidden width of `mlp` (0: the model's width). `linear_segment` adds a token's logits to those of the
+    previous segment."""
     scorer_width: CountOrZero = 0
+    """See `scorer`."""
     norm: Literal[1, 2, "inf"] = 2
+    """See `scorer`."""
     node: Literal["low_rank", "gate", "up", "activated_gate", "hidden", "output"] = "low_rank"
+    """See `scorer`."""
     selection: Selection = "all"
+    """Which experts a unit gets, with its parameters `top_k`, `top_p` and `capacity_factor`."""
     top_k: Count = 2
+    """See `selection`."""
     top_p: Annotated[float, Bounds(above=0, most=1)] = 0.6
+    """See `selection`."""
     capacity_factor: Annotated[float, Bounds(above=0, most=LARGEST_CAPACITY)] = 1.0
+    """See `selection`."""
     gates: Gates = "softmax_all"
+    """The weights of the selected experts: their softmax over all experts (`softmax_all`: Lory, Switch,
+    Expert Choice); the softmax over the selected logits (`softmax_selected`: Mixtral, AoE); the softmax of
+    the selected probabilities (`softmax_twice`: sequence-level top-2 of the design-choices paper); equal
+    (`uniform`); the positive logits (`relu`: ReMoE); the normalised sigmoids of the selected logits
+    (`sigmoid`: DeepSeek-V3); or a softmax over the expert and those within `jitter` below it (`sparse_mixer`:
+    Phi-3.5-MoE)."""
     jitter: Fraction = 0.01
+    """See `gates`."""
     balance_bias: Fraction = 0.0
+    """The step size of loss-free balancing. Each expert's bias, used for selection but not for gates, moves
+    by this much towards an even load after every optimizer step; 0: no bias."""
     num_shared_experts: CountOrZero = 0
+    """Ungated experts that every token passes through besides its routed ones."""
     combination: Combination = "parameters"
+    """Gates weigh the experts' `outputs` or their `parameters`."""
     load_balance: Weight = 0.0
+    """The weight of the auxiliary loss of this name; 0: off."""
     confidence_entropy: Weight = 0.0
+    """The weight of the auxiliary loss of this name; 0: off."""
     router_z: Weight = 0.0
+    """The weight of the auxiliary loss of this name; 0: off."""
     gate_l1: Weight = 0.0
+    """The weight of the auxiliary loss of this name; 0: off."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():

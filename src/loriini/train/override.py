@@ -80,8 +80,8 @@ def type_text(hint: Any) -> str:
 
 
 def field_meanings(kind: type) -> dict[str, str]:
-    """The meaning of a dataclass's fields: the string below each, else their item of the class docstring."""
-    meanings = _listed(inspect.cleandoc(kind.__doc__ or ""))
+    """The meaning of a dataclass's fields: the string below each."""
+    meanings = {}
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     for node, below in zip(tree.body, tree.body[1:], strict=False):
@@ -89,18 +89,6 @@ def field_meanings(kind: type) -> dict[str, str]:
             assert isinstance(below.value, ast.Constant)
             meanings[ast.unparse(node.target)] = " ".join(str(below.value.value).split())
     return meanings
-
-
-def _listed(docstring: str) -> dict[str, str]:
-    """Field meanings from a docstring's list of "- `field`: meaning"; for fields named there, a reference."""
-    heads: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for item in re.split(r"(?m)^- ", docstring)[1:]:
-        head, _, meaning = " ".join(item.split()).partition(": ")
-        names = re.findall(r"`(\w+)`", head)
-        heads |= dict.fromkeys(names, meaning)
-        others |= dict.fromkeys(re.findall(r"`(\w+)`", meaning), f"See {names[0]}.")
-    return others | heads
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
