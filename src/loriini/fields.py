@@ -34,7 +34,7 @@ class Bounds:
 
     def __str__(self) -> str:
         ends = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        return " and ".join(f"{name} {end:g}" for name, end in ends.items() if math.isfinite(end))
+        return " and ".join(f"{name} {end:.10g}" for name, end in ends.items() if math.isfinite(end))
 
 
 LARGEST = 10**15
@@ -50,16 +50,23 @@ Fraction = Annotated[float, Bounds(least=0, most=1)]
 FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
 
 
-def check_fields(config: Any, section: str = "") -> None:
+def check_fields(config: Any, section: str = "", dashed: bool = False) -> None:
     """Check every field of a dataclass against its annotated type.
 
-    Raises InputError naming the first wrong field as the command line does: `--`, `section`, the field.
+    Raises InputError naming the first wrong field as the command line does: `--`, `section`, the field. If
+    `dashed`, the field is an option of a command, with dashes between its words.
     """
     kind: Any = type(config)
     for name, hint in _hints(kind).items():
         value = getattr(config, name)
         if expected := mismatch(value, hint):
-            raise InputError(f"--{section}{name} is {as_argument(value)}; it must be {expected}")
+            option = option_of(name) if dashed else f"--{section}{name}"
+            raise InputError(f"{option} is {as_argument(value)}; it must be {expected}")
+
+
+def option_of(name: str) -> str:
+    """The option of a command that sets the field of a name."""
+    return f"--{name.replace('_', '-')}"
 
 
 Conflicts = list[tuple[bool, str]]

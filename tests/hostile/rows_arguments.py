@@ -87,7 +87,7 @@ OTHERS = {
     "quickstart --design nothing": "unknown",
     "quickstart --steps -1": "positive",
     "quickstart --steps 0": "positive",
-    "quickstart --seed 2147483648": "less than 2147483648",
+    "quickstart --seed 2147483648": "below 2147483648",
     "quickstart --steps 99999999999999999999": "at most",
     "quickstart --seed -1": "at least 0",
     "quickstart --seed 99999999999999999999": "below",

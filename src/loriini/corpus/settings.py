@@ -3,12 +3,13 @@
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 from loriini.errors import InputError
+from loriini.fields import Bounds, Count, CountOrZero, FractionBelowOne, check_fields, option_of
 from loriini.jobs.executors import ExecutorName, make_executor
 from loriini.snapshot import is_hub_id, local_folder
-from loriini.sources import MAX_DOCUMENT_CHARACTERS, ON_ERROR, OnError
+from loriini.sources import MAX_DOCUMENT_CHARACTERS, OnError
 
 OrderMethod = Literal["similar", "papers", "random"]
 Pooling = Literal["mean", "cls"]
@@ -22,22 +23,6 @@ OF_TRAINED_ENCODERS = ("pooling", "encoder_backend")
 """Settings without effect on LSA."""
 EXECUTION = ("workers", "executor", "executor_options", "reuse")
 """Settings that do not change a corpus's contents."""
-SEED_LIMIT = 1 << 31
-"""FAISS takes no larger seed."""
-LEAST = {
-    "length": 1,
-    "neighbors": 1,
-    "workers": 1,
-    "seed": 0,
-    "min_characters": 0,
-    "max_document_characters": 1,
-}
-CHOICES = {
-    "order": get_args(OrderMethod),
-    "on_error": ON_ERROR,
-    "pooling": get_args(Pooling),
-    "encoder_backend": get_args(EncoderBackend),
-}
 
 
 @dataclass(frozen=True)
@@ -54,13 +39,13 @@ class PrepareSettings:
     domain_field: str = "domain"
     on_error: OnError = "stop"
     """`stop` at the first malformed record, or `skip` and count such records."""
-    min_characters: int = 0
+    min_characters: CountOrZero = 0
     """Leave out shorter documents."""
-    max_document_characters: int = MAX_DOCUMENT_CHARACTERS
+    max_document_characters: Count = MAX_DOCUMENT_CHARACTERS
     """Leave out longer documents."""
     tokenizer: str = "bpe:8192"
     """`bpe:SIZE` to train one on the documents, or a tokenizer's path or id on the Hugging Face Hub."""
-    length: int = 1024
+    length: Count = 1024
     """Tokens predicted in an instance; it holds one more."""
     order: OrderMethod = "similar"
     encoder: str = LSA
@@ -69,12 +54,13 @@ class PrepareSettings:
     """Pooling of a plain Hugging Face encoder's states."""
     encoder_backend: EncoderBackend = "torch"
     """Library that runs a trained encoder."""
-    neighbors: int = 50
+    neighbors: Count = 50
     """Nearest neighbours kept of each document."""
-    heldout_share: float = 0.0
+    heldout_share: FractionBelowOne = 0.0
     """Share of the documents, in [0, 1), that is written to `heldout/documents.jsonl` and not trained on."""
-    seed: int = 0
-    workers: int = 1
+    seed: Annotated[int, Bounds(least=0, below=1 << 31)] = 0
+    """FAISS takes no larger one."""
+    workers: Count = 1
     """Tasks that run at once, each on one thread."""
     executor: ExecutorName = "local"
     """Where tasks run: see `loriini.jobs.executors`."""
@@ -84,23 +70,10 @@ class PrepareSettings:
     """Another corpus's folder, of which stages that would be the same are linked instead of made."""
 
     def __post_init__(self) -> None:
-        for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
-        if not 0 <= self.heldout_share < 1:
-            raise InputError(
-                f"heldout_share is {self.heldout_share:g}; it must be at least 0 and less than 1"
-            )
-        if self.seed >= SEED_LIMIT:
-            raise InputError(f"seed is {self.seed}; it must be less than {SEED_LIMIT}")
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"{name} {value!r} is unknown; choose one of: {', '.join(known)}")
+        check_fields(self, dashed=True)
         for name in OF_TRAINED_ENCODERS:
             if self.encoder == LSA and getattr(self, name) != getattr(type(self), name):
-                raise InputError(f"{name} has no effect on the encoder {LSA!r}; leave it out")
+                raise InputError(f"{option_of(name)} has no effect on the encoder {LSA!r}; leave it out")
         make_executor(self.executor, self.workers, self.executor_options)
 
 
@@ -123,7 +96,7 @@ def check_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend 
             f"encoder {name}: holds no {' and no '.join(ENCODER_FILES)}; give an encoder's folder, or 'lsa'"
         )
     if modules and pooling != PrepareSettings.pooling:
-        raise InputError(f"pooling has no effect on the encoder {name}, which has its own; leave it out")
+        raise InputError(f"--pooling has no effect on the encoder {name}, which has its own; leave it out")
     if modules and not find_spec("sentence_transformers"):
         raise InputError(f"encoder {name} needs sentence-transformers; run: pip install 'loriini[encoders]'")
     if backend == "openvino" and not find_spec("openvino"):
