@@ -10,7 +10,7 @@ from loriini.jobs.artifact import Artifact
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, OnDrop
 from loriini.sources.options import ReadOptions
-from loriini.sources.streams import DocumentStream, open_streams
+from loriini.sources.streams import FunctionStream, open_streams
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_streams_are_read_once_whichever_others_come_before_them(
     """Their documents stay in the order of the streams; one that is given twice is read twice."""
     reads = []
 
-    def stream(name: str) -> DocumentStream:
+    def stream(name: str) -> FunctionStream:
         def read(drop: OnDrop) -> list[Document]:
             reads.append(name)
             return [Document(name, name, "x"), Document(f"{name} too", f"{name} too {len(reads)}", "x")]
 
-        return DocumentStream(read, name)
+        return FunctionStream(read, name)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def test_too_many_domains_are_refused_before_they_are_stored(
 ) -> None:
     monkeypatch.setattr("loriini.corpus.documents.DOMAIN_LIMIT", 2)
     made = [Document(str(i), f"text {i}", f"domain {i // 2}") for i in range(6)]
-    streams = [DocumentStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
+    streams = [FunctionStream(lambda _, half=half: made[half], str(half)) for half in (slice(3), slice(3, 6))]
     for sources in (lambda _: made, streams):
         with pytest.raises(InputError, match="more than 2 domains; give a coarser --domain-field"):
             write_documents(tmp_path / "documents", sources, {})

@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +19,6 @@ from loriini.jobs.tasks import SERIAL, Executor
 from loriini.sources import Dropped, ReadOptions, streams
 from loriini.sources.document import Document
 from loriini.sources.files import open_binary
-from loriini.sources.inputs import InputFile
 from loriini.sources.streams import number_lines, open_streams
 
 NOISE = random.Random(0)
@@ -56,7 +54,7 @@ def outcome(path: Path, part_bytes: int, options: ReadOptions) -> tuple[int, lis
     folder.with_suffix(".parts").mkdir(exist_ok=True)
     numbered = number_lines(opened, folder, SERIAL)
     if len(numbered) < len(opened):  # the whole is another task than the first part
-        assert (numbered[0].identity == opened[0].identity, numbered[0].part) == (False, None)
+        assert (numbered[0].identity == opened[0].identity, numbered[0].files[-1].is_part) == (False, False)
     try:
         for stream in numbered:
             for document in stream.read(found.append):
@@ -151,17 +149,14 @@ def test_a_line_that_is_too_long_is_dropped_from_the_part_in_which_it_begins(
 @pytest.mark.parametrize(
     "pack", [zstandard.compress, lambda content: zstandard.compress(content) + SKIPPABLE]
 )
-@pytest.mark.parametrize("part_bytes", [1, WHOLE])
-def test_a_file_of_one_frame_is_the_task_of_earlier_versions(
-    pack: Callable[[bytes], bytes], part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_of_one_frame_is_the_same_task_whatever_the_size_of_parts(
+    pack: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packed(tmp_path / "a.jsonl.zst", pack(joined(GOOD)))
-    monkeypatch.setattr(streams, "PART_BYTES", part_bytes)
-    opened, identity = open_streams([str(path)], STOP)
-    file = asdict(InputFile(str(path), "a.jsonl.zst", "a", size=path.stat().st_size))
-    del file["row_groups"], file["rows_before"], file["revision"]
-    how = [asdict(STOP.fields), STOP.min_characters, STOP.max_document_characters]
-    assert [stream.identity for stream in opened] == [digest([[(file, identity[str(path)])], how])]
+    monkeypatch.setattr(streams, "PART_BYTES", WHOLE)
+    whole, _ = open_streams([str(path)], STOP)
+    monkeypatch.setattr(streams, "PART_BYTES", 1)
+    assert open_streams([str(path)], STOP)[0] == whole
 
 
 FRAMES = [zstandard.ZstdCompressor(write_checksum=True).compress(joined([line])) for line in GOOD[:10]]

@@ -49,7 +49,7 @@ from loriini.sources.compressed import read_lines
 from loriini.sources.document import Document
 from loriini.sources.dropped import Dropped, count_dropped, no_documents
 from loriini.sources.options import NOT_SAMPLED
-from loriini.sources.streams import DocumentStream, ReadDocuments, number_lines
+from loriini.sources.streams import DocumentStream, FunctionStream, ReadDocuments, number_lines
 
 DOCUMENTS = "documents-{:05d}.jsonl.zst"
 DROPPED = "dropped.jsonl"
@@ -145,7 +145,7 @@ def _write(
     folder: Path,
 ) -> dict[str, Any]:
     parts = parts_folder(folder)
-    streams = [DocumentStream(sources, digest([settings, inputs]))] if callable(sources) else sources
+    streams = [FunctionStream(sources, digest([settings, inputs]))] if callable(sources) else sources
     streams = number_lines(streams, folder, execute)
     reads = [
         Task(name, partial(_read, stream.read, SHARD_CHARACTERS))

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any
 
 from loriini.errors import InputError, is_system_error
 from loriini.jobs.artifact import digest
@@ -43,27 +42,57 @@ ReadDocuments = Callable[[OnDrop], Iterable[Document]]
 
 
 @dataclass(frozen=True)
-class DocumentStream:
-    """Documents that one task reads.
-
-    `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
-    the same, even if other streams change; if the stream `stops_at_flaws`, only one that dropped none. `part`
-    is the part of a large file with which the stream ends, or which it is if the file begins in an earlier
-    stream.
-    """
+class FunctionStream:
+    """Documents that a function yields, which `identity` identifies."""
 
     read: ReadDocuments
     identity: str
-    part: InputFile | None = None
-    stops_at_flaws: bool = False
+    continues = False
+    stops_at_flaws = False
+
+
+@dataclass(frozen=True)
+class FileStream:
+    """Documents of files that one task reads; the last may be a part of a large file.
+
+    `identity` identifies the documents and how they are read: a finished task is reused as long as it stays
+    the same, even if other streams change; if the stream `stops_at_flaws`, only one that dropped none.
+    """
+
+    files: tuple[InputFile, ...]
+    states: Mapping[str, Mapping[str, State | None]]
+    """By path, the states of what is behind each file when it was listed."""
+    options: ReadOptions
+    identity: str
 
     @property
     def continues(self) -> bool:
         """Whether the stream continues the file with which the one before it ends."""
-        return self.part is not None and self.part.continues
+        return self.files[-1].continues
+
+    @property
+    def stops_at_flaws(self) -> bool:
+        """Whether reading ends at the first flaw."""
+        return self.options.on_error == "stop"
+
+    def read(self, on_drop: OnDrop) -> Iterator[Document]:
+        """The documents; InputError if a file has changed."""
+        for file in self.files:
+            count, dropped = count_dropped(on_drop)
+            empty = True
+            for document in read_file(file, replace(self.options, on_drop=count)):
+                empty = False
+                yield document
+            if empty and not dropped and not file.is_part:
+                on_drop(Dropped(None, file.path, "empty file"))
+            if is_changed(file, self.states[file.path]):
+                raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
 
 
-def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[DocumentStream], dict[str, str]]:
+DocumentStream = FunctionStream | FileStream
+
+
+def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[FileStream], dict[str, str]]:
     """The streams of `inputs`, and their files' digests by path (`input_identity`).
 
     Raises InputError for an input that is absent or empty.
@@ -76,10 +105,9 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[Docu
     streams = []
     for group in _file_groups(files, options.fields):
         # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
-        what = [(_described(file), identity.get(file.path, of_all)) for file in group]
-        read = partial(_read, group, {file.path: states_behind(file, states.get) for file in group}, options)
-        part = group[-1] if group[-1].is_part else None
-        streams.append(DocumentStream(read, digest([what, how]), part, options.on_error == "stop"))
+        what = [(asdict(file), identity.get(file.path, of_all)) for file in group]
+        behind = {file.path: states_behind(file, states.get) for file in group}
+        streams.append(FileStream(tuple(group), behind, options, digest([what, how])))
     return streams, identity
 
 
@@ -91,25 +119,27 @@ def number_lines(
     A file with a part that is damaged or cannot be read is one stream again: it is read up to there, and
     this is reported once.
     """
-    parts = {stream.identity: stream.part for stream in streams if stream.part and stream.part.span}
+    ends = {stream.identity: stream.files[-1] for stream in streams if isinstance(stream, FileStream)}
+    parts = {name: file for name, file in ends.items() if file.span}
     tasks = [Task(f"lines-{name}", partial(_count_newlines, part)) for name, part in parts.items()]
     counted = run_tasks("lines", tasks, temporary, execute) if tasks else []
     newlines = {name: counts["newlines"] for name, counts in zip(parts, counted, strict=True)}
     damaged = {part.path for name, part in parts.items() if newlines[name] is None}
-    numbered, before = [], 0
+    numbered: list[DocumentStream] = []
+    before = 0
     for stream in streams:
-        if stream.identity not in parts:
+        if isinstance(stream, FunctionStream) or stream.identity not in parts:
             numbered.append(stream)
-        elif parts[stream.identity].path not in damaged:
-            before = before if stream.continues else 0
-            read = partial(stream.read, newlines_before=before)  # type: ignore[call-arg]
-            numbered.append(replace(stream, read=read))
+            continue
+        *others, part = stream.files
+        if part.path not in damaged:
+            before = before if part.continues else 0
+            files = (*others, replace(part, newlines_before=before))
+            numbered.append(replace(stream, files=files))
             before += newlines[stream.identity]
-        elif not stream.continues:
-            read = partial(stream.read, whole=True)  # type: ignore[call-arg]
-            numbered.append(
-                replace(stream, read=read, identity=digest([stream.identity, "whole"]), part=None)
-            )
+        elif not part.continues:
+            whole = digest([stream.identity, "whole"])
+            numbered.append(replace(stream, files=(*others, replace(part, span=None)), identity=whole))
     return numbered
 
 
@@ -121,15 +151,6 @@ def _count_newlines(part: InputFile, folder: Path, advance: Advance) -> dict[str
         if is_system_error(error):
             raise machine_failed(part.path, error) from None
         return {"newlines": None}
-
-
-def _described(file: InputFile) -> dict[str, Any]:
-    """The file for a stream's identity, the same as in versions that did not cut parquet files.
-
-    A data set's commit is in the digest beside it.
-    """
-    left_out = ("revision",) if file.row_groups else ("revision", "row_groups", "rows_before")
-    return {name: value for name, value in asdict(file).items() if name not in left_out}
 
 
 def _file_groups(files: Iterable[InputFile], fields: Fields) -> Iterator[list[InputFile]]:
@@ -189,29 +210,3 @@ def _parts_of_parquet(file: InputFile, size: int, fields: Fields) -> list[InputF
 def _size(file: InputFile) -> int:
     """A file of unknown size is a task by itself."""
     return TASK_BYTES if file.size is None else file.size
-
-
-def _read(
-    files: Sequence[InputFile],
-    before: Mapping[str, Mapping[str, State | None]],
-    options: ReadOptions,
-    on_drop: OnDrop,
-    newlines_before: int = 0,
-    whole: bool = False,
-) -> Iterator[Document]:
-    """The documents of several files, `newlines_before` the part among them; InputError if a file changed.
-
-    If `whole`, that part's file is read as if it were not cut.
-    """
-    for file in files:
-        if file.span:
-            file = replace(file, newlines_before=newlines_before, span=None if whole else file.span)
-        count, dropped = count_dropped(on_drop)
-        empty = True
-        for document in read_file(file, replace(options, on_drop=count)):
-            empty = False
-            yield document
-        if empty and not dropped and not file.is_part:
-            on_drop(Dropped(None, file.path, "empty file"))
-        if is_changed(file, before[file.path]):
-            raise InputError(f"{file.path}: changed while it was read; rerun to read it as it is now")
