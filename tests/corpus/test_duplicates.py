@@ -47,10 +47,10 @@ def test_the_order_of_words_counts() -> None:
 @pytest.mark.parametrize("block", [1, 3, 100])
 def test_candidates_are_similar_neighbors_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "ROWS_AT_ONCE", block)
-    pairs = duplicates.candidates(SIMILARITIES, NEIGHBORS, 0.95)
+    pairs = duplicates.candidates(SIMILARITIES, NEIGHBORS)
     assert list(zip(pairs.kept_P, pairs.dropped_P, strict=True)) == [(0, 1), (0, 2), (1, 3)]
     assert pairs.cosines_P.tolist() == SIMILARITIES[[0, 0, 1], [0, 1, 2]].tolist()
-    assert len(duplicates.candidates(SIMILARITIES, NEIGHBORS, 1.0)) == 0
+    assert len(duplicates.candidates(SIMILARITIES - np.float16(0.1), NEIGHBORS)) == 0
 
 
 def test_one_duplicate_a_document_and_only_if_the_words_agree() -> None:

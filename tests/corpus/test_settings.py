@@ -44,22 +44,22 @@ def test_check_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("{}")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: name)
     for name in ("lsa", "plain", "./plain", "~/plain", str(tmp_path / "plain"), "sentence"):
-        check_encoder(name, backend="openvino")
+        check_encoder(name, "mean", "openvino")
     for name in ("typo", "models/typo/deep", "./typo", "~/typo", "plain/config.json"):
         with pytest.raises(InputError, match=f"encoder {name}: no such folder"):
-            check_encoder(name)
-    check_encoder("plain", "cls")
+            check_encoder(name, "mean", "torch")
+    check_encoder("plain", "cls", "torch")
     with pytest.raises(
         InputError, match=r"--pooling has no effect on the encoder sentence, .*; leave it out"
     ):
-        check_encoder("sentence", "cls")
+        check_encoder("sentence", "cls", "torch")
     with pytest.raises(InputError, match=r"encoder texts: holds no config\.json and no modules\.json"):
-        check_encoder("texts")
+        check_encoder("texts", "mean", "torch")
     monkeypatch.setattr("loriini.corpus.settings.find_spec", lambda name: None)
-    check_encoder("plain")
+    check_encoder("plain", "mean", "torch")
     for name, backend, extra in (("plain", "openvino", "openvino"), ("sentence", "torch", "encoders")):
         with pytest.raises(InputError, match=rf"loriini\[{extra}\]"):
-            check_encoder(name, backend=backend)
+            check_encoder(name, "mean", backend)
 
 
 def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ def test_an_encoder_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("loriini.corpus.settings.local_folder", local_folder)
     with pytest.raises(InputError, match=r"encoder org/model: holds no config\.json"):
-        check_encoder("org/model")
+        check_encoder("org/model", "mean", "torch")
     (tmp_path / "config.json").write_text("{}")
-    check_encoder("org/model")
+    check_encoder("org/model", "mean", "torch")
     assert set(asked) == {("org/model", ("config.json", "modules.json"))}
     with pytest.raises(InputError, match="encoder org/model@main: no revision can be chosen"):
-        check_encoder("org/model@main")
+        check_encoder("org/model@main", "mean", "torch")

@@ -81,9 +81,9 @@ def write_duplicates(
     return build_artifact(folder, settings, inputs, partial(_write, documents, neighbors, execute))
 
 
-def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors, cosine: float = COSINE) -> Pairs:
-    """The pairs of neighbours whose similarity is at least `cosine`, each once."""
-    found = list(_candidates(similarities_NK, neighbors_NK, cosine))
+def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
+    """The pairs of neighbours whose similarity is at least COSINE, each once."""
+    found = list(_candidates(similarities_NK, neighbors_NK))
     both, cosines = (np.concatenate(parts) for parts in zip(*found, strict=True))
     pairs, first = np.unique(both, return_index=True)
     return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
@@ -144,14 +144,12 @@ def _write(documents: Artifact, neighbors: Artifact, execute: Executor, folder: 
     return {"candidates": len(pairs), "duplicates": len(found.documents_D)}
 
 
-def _candidates(
-    similarities_NK: Vectors, neighbors_NK: Neighbors, cosine: float
-) -> Iterator[tuple[Ids, Vectors]]:
+def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[tuple[Ids, Vectors]]:
     """Candidates as lower id · N + higher id, twice if found from both sides, and their similarities."""
     for start in range(0, max(len(neighbors_NK), 1), ROWS_AT_ONCE):
         similarities_BK = similarities_NK[start : start + ROWS_AT_ONCE]
         neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
-        rows, columns = np.nonzero((similarities_BK >= cosine) & (neighbors_BK >= 0))
+        rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
         both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
         yield both, similarities_BK[rows, columns]

@@ -77,7 +77,7 @@ class PrepareSettings:
         make_executor(self.executor, self.workers, self.executor_options)
 
 
-def check_encoder(name: str, pooling: Pooling = "mean", backend: EncoderBackend = "torch") -> None:
+def check_encoder(name: str, pooling: Pooling, backend: EncoderBackend) -> None:
     """InputError for what is no encoder, a pooling without effect, and a package that is not installed.
 
     Loads no weights. Of an id on the Hugging Face Hub, the configuration is downloaded.

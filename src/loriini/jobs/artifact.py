@@ -34,6 +34,7 @@ UNNUMBERED = rf"\d+ requested and \d+ written|\(os error ({'|'.join(map(str, FUL
 """The messages of numpy and of Rust libraries for these errors, which carry no number."""
 BYTES_AT_ONCE = 1 << 20
 DIGITS = 16
+NAMES_SHOWN = 5
 PARTS = ("settings", "inputs", "counts", "files")
 OWN_HASH = "manifest"
 """A manifest's hash of all else in it."""
@@ -142,10 +143,10 @@ def check_unused(folder: Path) -> None:
         )
 
 
-def first_few(names: list[str], shown: int = 5) -> str:
+def first_few(names: list[str]) -> str:
     """The first names and the number of the others, as in "a, b, and 3 more"."""
-    more = [f"and {len(names) - shown} more"] if len(names) > shown else []
-    return ", ".join([*names[:shown], *more])
+    more = [f"and {len(names) - NAMES_SHOWN} more"] if len(names) > NAMES_SHOWN else []
+    return ", ".join([*names[:NAMES_SHOWN], *more])
 
 
 def parts_folder(temporary: Path) -> Path:

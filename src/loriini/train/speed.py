@@ -38,7 +38,7 @@ def check_compiler(config: SpeedConfig) -> None:
         )
 
 
-def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> LoriiniForCausalLM:
+def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
     """Apply the settings to a model, in place; parameters keep their names."""
     if config.activation_checkpointing:
         # renamed between transformers 5.17 and 5.23, where the old name warns
@@ -47,4 +47,3 @@ def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> LoriiniForCausal
     if config.compile:
         for layer in model.model.layers:
             layer.compile()
-    return model
