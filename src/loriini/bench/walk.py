@@ -219,7 +219,7 @@ EXPANDED: Mapping[str, Callable[..., Any]] = {
 }
 """Our operators, by the operations in them."""
 WITHOUT_KERNEL: Mapping[str, Callable[..., Any]] = {"loriini::merge_gradients": _merge_gradients}
-"""The same of those that are one operation with a kernel."""
+"""Our operators that are one operation where there is a kernel, by the operations in them without one."""
 
 
 def _mutated(func: Any, args: Any) -> list[Any]:

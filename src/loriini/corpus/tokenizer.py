@@ -161,7 +161,8 @@ def _write(spec: str, texts: Artifact | None, heldout_share: float, folder: Path
     else:
         tokenizer = read_tokenizer(local_tokenizer(spec))
     tokenizer.save_pretrained(folder)
-    return {"vocab_size": _id_limit(tokenizer), "eos_token_id": tokenizer.eos_token_id}
+    vocab_size = max(tokenizer.get_vocab().values()) + 1  # ids may have gaps
+    return {"vocab_size": vocab_size, "eos_token_id": tokenizer.eos_token_id}
 
 
 def _bpe_size(spec: str) -> int:
@@ -172,11 +173,6 @@ def _bpe_size(spec: str) -> int:
             "example bpe:8192"
         )
     return int(size)
-
-
-def _id_limit(tokenizer: "PreTrainedTokenizerFast") -> int:
-    """The vocabulary size a model needs: one more than the largest id."""
-    return max(tokenizer.get_vocab().values()) + 1
 
 
 def _wrap(tokenizer: Tokenizer, roles: Mapping[str, str]) -> "PreTrainedTokenizerFast":

@@ -68,7 +68,7 @@ class Estimate:
     communication: dict[str, Communication | None]
     """What a rank receives in a step, by parallelism."""
     communication_at_scale: dict[int, dict[str, Communication | None]]
-    """The same by number of GPUs, in groups of a node, with one micro-batch a step."""
+    """What a rank receives in a step, by number of GPUs, in groups of a node, with one micro-batch a step."""
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate as a JSON object, with totals."""

@@ -40,7 +40,7 @@ def moe() -> Run:
 
 
 def with_aux(run: Run) -> Run:
-    """The same with the load-balancing loss."""
+    """A run with the load-balancing loss."""
     return replace(run, name=f"{run.name}-aux", routing=replace(run.routing, load_balance=0.01))
 
 

@@ -33,7 +33,7 @@ class RoutingCallback(TrainerCallback):
             self._hook = decoder.register_forward_hook(self._count)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, *, model: nn.Module, **kwargs: Any) -> None:
-        """Draw."""
+        """Forget the choices of the last step, and redraw random routers."""
         self._uses.clear()
         loriini_model(model).model.begin_step()
 

@@ -108,7 +108,7 @@ class ModelShape:
         return cls(**{**values, "rope_theta": theta, "rope_scaling": scaling or None})
 
     def config_values(self) -> dict[str, Any]:
-        """The same as arguments of `LoriiniConfig`, without those left to the run and its corpus."""
+        """The architecture as arguments of `LoriiniConfig`, without those left to the run and its corpus."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         scaling = values.pop("rope_scaling", {"rope_type": "default"})
         values["recompute_merge"] = self.recompute_merge is True
