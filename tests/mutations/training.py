@@ -50,14 +50,14 @@ TRAINING = (
         "train/loop.py",
         "        make = initial.in_design\n",
         "",
-        "tests/test_initial.py",
+        "tests/train/test_initial.py",
     ),
     Mutation(
         "a run begins with weights that changed",
         "train/initial.py",
         "if expected is not None and self.digest() != expected:",
         "if False:",
-        "tests/test_initial.py",
+        "tests/train/test_initial.py",
     ),
     Mutation(
         "an expert's epsilon is not divided by E",
@@ -99,7 +99,7 @@ TRAINING = (
         "recipes/lory.py",
         "200_000_000_000",
         "20_000_000_000",
-        "tests/test_paper_recipes.py",
+        "tests/recipes/test_paper_recipes.py",
     ),
     Mutation(
         "seeds spread as if they were all there are",
