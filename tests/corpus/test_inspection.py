@@ -8,6 +8,7 @@ import pytest
 from loriini.corpus.inspection import bin_counts, inspect_corpus, neighbor_examples, summary_statistics
 from loriini.corpus.prepare import Corpus, open_corpus
 from loriini.corpus.walks import random_order
+from loriini.jobs.artifact import write_manifest
 
 
 def test_numbers_of_a_corpus(corpus: Corpus) -> None:
@@ -43,7 +44,7 @@ def test_a_corpus_without_neighbors(corpus: Corpus, tmp_path: Path) -> None:
     for name in ("embeddings", "neighbors", "duplicates"):
         shutil.rmtree(out / name)
         del manifest["stages"][name]
-    (out / "manifest.json").write_text(json.dumps({**manifest, "shared_instance_cosine": {}}))
+    write_manifest(out / "manifest.json", {**manifest, "shared_instance_cosine": {}})
     found = inspect_corpus(open_corpus(out))
     assert found["neighbors"] is None
     assert found["order"]["adjacent_cosine"] is None

@@ -14,7 +14,7 @@ from loriini.corpus.prepare import Corpus
 from loriini.corpus.stages import STAGES
 from loriini.corpus.verify import explained_damage, verify
 from loriini.errors import InputError
-from loriini.jobs.artifact import load_artifact
+from loriini.jobs.artifact import load_artifact, write_manifest
 
 Capture = pytest.CaptureFixture[str]
 NAMES = [stage.name for stage in STAGES]
@@ -134,7 +134,7 @@ def test_counts_that_do_not_add_up_are_reported(
     with pytest.raises(InputError, match=rf"{stage}/manifest.json: .*changed after it was written"):
         verify(copy)
     del manifest["manifest"]  # its own hash
-    path.write_text(json.dumps(manifest))
+    write_manifest(path, manifest)
     with pytest.raises(InputError, match=rf"{stage}: it is not the one that .*manifest.json records"):
         verify(copy)
     of_all.unlink()

@@ -12,6 +12,7 @@ import numpy as np
 
 from hostile.runner import Harm, Row
 from hostile.template import PREPARE
+from loriini.jobs.artifact import digest, write_manifest
 
 COMMANDS = {
     "inspect": "inspect corpus",
@@ -73,18 +74,17 @@ def largest_ids(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
-def edited(*keys: str, value: Any, bare: bool = False) -> Callable[[Path], None]:
-    """A manifest's value replaced; `bare` leaves out the manifest's own hash."""
+def edited(*keys: str, value: Any, hashed: bool = False) -> Callable[[Path], None]:
+    """A manifest's value replaced; if `hashed`, the manifest's own hash agrees."""
 
     def harm(path: Path) -> None:
         manifest = json.loads(path.read_text())
-        if bare:
-            del manifest["manifest"]
+        own = manifest.pop("manifest")
         inner = manifest
         for key in keys[:-1]:
             inner = inner[key]
         inner[keys[-1]] = value
-        path.write_text(json.dumps(manifest))
+        path.write_text(json.dumps({**manifest, "manifest": digest(manifest) if hashed else own}))
 
     return harm
 
@@ -102,7 +102,7 @@ def without_record(path: str, harm: Callable[[Path], None]) -> Harm:
         of_all = json.loads((folder / "corpus" / "manifest.json").read_text())
         del of_all["manifest"]
         of_all["stages"][path.split("/")[0]] = {name: stage[name] for name in ("counts", "files")}
-        (folder / "corpus" / "manifest.json").write_text(json.dumps(of_all))
+        write_manifest(folder / "corpus" / "manifest.json", of_all)
 
     return both
 
@@ -122,10 +122,10 @@ JSON = {
 EDITS = {
     "another count": edited("counts", "documents", value=7),
     "a dtype": edited("counts", "dtype", value="complex64"),
-    "files that lead outside": edited("files", value={"../../x": "0" * 64}, bare=True),
-    "hashes of another type": edited("files", value={"instances.bin": 3}, bare=True),
-    "counts that are a list": edited("counts", value=[], bare=True),
-    "no counts": edited("counts", value={}, bare=True),
+    "files that lead outside": edited("files", value={"../../x": "0" * 64}, hashed=True),
+    "hashes of another type": edited("files", value={"instances.bin": 3}, hashed=True),
+    "counts that are a list": edited("counts", value=[], hashed=True),
+    "no counts": edited("counts", value={}, hashed=True),
 }
 VALUES = {
     ("dtype", "object"),
@@ -188,7 +188,7 @@ def tables() -> Iterator[Row]:
         yield from rows(f"{path} has", harms, every, r"not a readable manifest|it is not the one that", i)
     values = {
         f"{name}={value}": without_record(
-            "instances/manifest.json", edited("counts", name, value=value, bare=True)
+            "instances/manifest.json", edited("counts", name, value=value, hashed=True)
         )
         for name, value in sorted(VALUES, key=str)
     }
@@ -207,7 +207,7 @@ def tables() -> Iterator[Row]:
     harms = {name: at("embeddings/embeddings.npy", harm) for name, harm in floats.items()}
     line = "embeddings.npy (holds NaN or infinity|is not what was)"
     yield from rows("embeddings.npy", harms, ("inspect", "verify", "json"), line)
-    width = edited("counts", "width", value=math.nan, bare=True)
+    width = edited("counts", "width", value=math.nan, hashed=True)
     harms = {"has a width of NaN": at("embeddings/manifest.json", width)}
     yield from rows("embeddings/manifest.json", harms, ("inspect", "json"), "manifest.*NaN is no JSON")
     header = at("embeddings/embeddings.npy", old_header)

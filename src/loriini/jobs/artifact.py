@@ -197,7 +197,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
     """A manifest without its own hash; None when it is absent.
 
     Raises InputError when it is unreadable, lacks one of `parts`, which are objects, or is not what was
-    written; one without a hash of its own is read.
+    written.
     """
     try:
         manifest = json.loads(path.read_bytes(), parse_constant=_not_finite)
@@ -209,8 +209,7 @@ def read_manifest(path: Path, parts: Sequence[str]) -> dict[str, Any] | None:
         raise _unreadable(path, error) from None
     if not isinstance(manifest, dict):
         raise _unreadable(path, "not an object")
-    written = manifest.pop(OWN_HASH, None)
-    if written is not None and written != digest(manifest):
+    if manifest.pop(OWN_HASH, None) != digest(manifest):
         raise _unreadable(path, "it was changed after it was written")
     for name in parts:
         if not isinstance(manifest.get(name), dict):
