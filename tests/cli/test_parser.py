@@ -60,7 +60,7 @@ def test_every_argument_has_a_help_text(command: str, capsys: pytest.CaptureFixt
 )
 def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
     named = {a.dest: found[1] for a in actions(command) if (found := re.search(r"\(([\w:]+)\)$", a.help))}
-    defaults = {field.name: str(field.default).lower() for field in fields(settings)}
+    defaults = {field.name: str(field.default).lower().removesuffix(".0") for field in fields(settings)}
     assert len(named) >= 3
     assert named.items() <= defaults.items()
 
