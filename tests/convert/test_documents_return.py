@@ -145,7 +145,7 @@ def test_a_long_document_is_measured_in_parts(
     sizes = np.array([3, 0, 10, 1, 4, 0])
     table = pyarrow.table({"input_ids": [[65] * size for size in sizes]})
     pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
-    monkeypatch.setattr(corpus_import, "BLOCK_TOKENS", 4)
+    monkeypatch.setattr(corpus_import, "DECODED_TOKENS", 4)
     longest: list[int] = []
     opened = corpus_import.open_tokenizer
 

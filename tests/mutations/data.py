@@ -97,7 +97,7 @@ DATA = (
     Mutation(
         "an imported document is measured by its pieces",
         "convert/corpus_import.py",
-        "np.arange(starts_N[i], ends_N[i], BLOCK_TOKENS) for i in long_N",
+        "np.arange(starts_N[i], ends_N[i], DECODED_TOKENS) for i in long_N",
         "np.arange(starts_N[i], ends_N[i], 9) for i in range(len(ends_N))",
         "tests/convert/test_documents_return.py",
     ),

@@ -42,6 +42,9 @@ from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
 from loriini.sources.split import SPLIT
 
+DECODED_TOKENS = 1 << 20
+"""Tokens that are decoded at once, of 36 bytes each in a list of integers."""
+
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
     """Create the corpus `out` from tokens of another program, in the order in which they are stored.
@@ -214,18 +217,18 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
     """UTF-8 bytes of the text of each document in a file of tokens, (N,).
 
     Documents are decoded whole, since a piece may begin within a character; only those of more than
-    BLOCK_TOKENS in parts, for the sake of memory.
+    DECODED_TOKENS in parts, for the sake of memory.
     """
     decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
     ends_N = np.cumsum(lengths_N)
     starts_N = ends_N - lengths_N
-    long_N = np.flatnonzero(lengths_N > BLOCK_TOKENS)
-    within = [np.arange(starts_N[i], ends_N[i], BLOCK_TOKENS) for i in long_N]
+    long_N = np.flatnonzero(lengths_N > DECODED_TOKENS)
+    within = [np.arange(starts_N[i], ends_N[i], DECODED_TOKENS) for i in long_N]
     starts_P = np.unique(np.concatenate([starts_N, *within]))
     bounds_P = np.append(starts_P, ends_N[-1])
     sizes: list[int] = []
     with open(path, "rb") as file, progress("text sizes", len(starts_P)) as advance:
-        for first, last in _groups(bounds_P):
+        for first, last in _groups(bounds_P, DECODED_TOKENS):
             inner = bounds_P[first + 1 : last] - bounds_P[first]
             tokens_T = np.fromfile(file, id_dtype(tokenizer), bounds_P[last] - bounds_P[first])
             ids = [part.tolist() for part in np.split(tokens_T, inner)]
@@ -237,9 +240,9 @@ def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -
     return sizes_N
 
 
-def _groups(bounds: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Ranges [first, last) of what lies between bounds, each of about BLOCK_TOKENS tokens."""
-    cuts = np.flatnonzero(np.diff(bounds[:-1] // BLOCK_TOKENS)) + 1
+def _groups(bounds: NDArray[np.integer], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges [first, last) of what lies between bounds, each of about `size` tokens."""
+    cuts = np.flatnonzero(np.diff(bounds[:-1] // size)) + 1
     return pairwise([0, *cuts.tolist(), len(bounds) - 1])
 
 
@@ -260,7 +263,7 @@ def _write_given_order(documents: int, folder: Path) -> dict[str, Any]:
 def _megatron_blocks(prefix: Path) -> Iterator[TokenBlock]:
     """The documents of an indexed data set; their domain is its name."""
     tokens, offsets = read_megatron(prefix)
-    for first, last in _groups(offsets):
+    for first, last in _groups(offsets, BLOCK_TOKENS):
         lengths = np.diff(offsets[first : last + 1]).tolist()
         tokens_T = np.asarray(tokens[offsets[first] : offsets[last]])
         yield TokenBlock(tokens_T, lengths, [prefix.name] * len(lengths), [None] * len(lengths))
