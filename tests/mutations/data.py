@@ -87,4 +87,32 @@ DATA = (
         "return permutation",
         "tests/corpus/test_walks.py tests/corpus/test_order.py",
     ),
+    Mutation(
+        "pieces of imported documents are not joined",
+        "convert/corpus_import.py",
+        "if number is None or number != previous:",
+        "if True:",
+        "tests/convert/test_documents_return.py",
+    ),
+    Mutation(
+        "an imported document is measured by its pieces",
+        "convert/corpus_import.py",
+        "np.arange(starts_N[i], ends_N[i], DECODED_TOKENS) for i in long_N",
+        "np.arange(starts_N[i], ends_N[i], 9) for i in range(len(ends_N))",
+        "tests/convert/test_documents_return.py",
+    ),
+    Mutation(
+        "exported pieces have the domain of their instance",
+        "convert/corpus_export.py",
+        "for i in corpus.tokens.domains[documents_P]]",
+        "for i in np.repeat(instances.domains_I[ids_B], np.diff(starts))]",
+        "tests/convert/test_documents_return.py",
+    ),
+    Mutation(
+        "numbers of documents may be negative",
+        "convert/token_rows.py",
+        "n is not None and n >= 0",
+        "n is not None",
+        "tests/convert/test_documents_return.py",
+    ),
 )
