@@ -84,6 +84,7 @@ def train_recipe(
     out: Path,
     corpora: Sequence[Path],
     overrides: Sequence[str],
+    *,
     heldout: Sequence[str] = (),
     minutes: float = math.inf,
     init: str | None = None,
@@ -134,6 +135,7 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
 
 def resume(
     out: Path,
+    *,
     overrides: Sequence[str] = (),
     minutes: float = math.inf,
     corpora: Sequence[Path] = (),
@@ -169,6 +171,7 @@ def train_longer(
     folder: Path,
     out: Path,
     overrides: Sequence[str],
+    *,
     minutes: float = math.inf,
     corpora: Sequence[Path] = (),
     heldout: Sequence[str] = (),
@@ -232,6 +235,7 @@ def dry_run(
     name: str,
     overrides: Sequence[str],
     cluster: GpuCluster,
+    *,
     vocab_size: int | None = None,
     init: str | None = None,
     heldout: Sequence[str] = (),

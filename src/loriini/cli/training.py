@@ -148,16 +148,35 @@ def train(arguments: argparse.Namespace) -> None:
         raise InputError(f"--out {arguments.out}: holds a corpus; choose another folder")
     from loriini.launch import resume, train_longer, train_recipe
 
-    moved = (arguments.corpus, arguments.heldout)
     if arguments.resume and arguments.out:
-        longer = (arguments.resume, arguments.out, arguments.overrides)
-        print_once(train_longer(*longer, minutes, *moved))
+        model = train_longer(
+            arguments.resume,
+            arguments.out,
+            arguments.overrides,
+            minutes=minutes,
+            corpora=arguments.corpus,
+            heldout=arguments.heldout,
+        )
     elif arguments.resume:
-        print_once(resume(arguments.resume, arguments.overrides, minutes, *moved))
+        model = resume(
+            arguments.resume,
+            overrides=arguments.overrides,
+            minutes=minutes,
+            corpora=arguments.corpus,
+            heldout=arguments.heldout,
+        )
     else:
-        run = (arguments.recipe, arguments.out, arguments.corpus, arguments.overrides)
-        more = (arguments.heldout, minutes, arguments.init, arguments.on_error)
-        print_once(train_recipe(*run, *more))
+        model = train_recipe(
+            arguments.recipe,
+            arguments.out,
+            arguments.corpus,
+            arguments.overrides,
+            heldout=arguments.heldout,
+            minutes=minutes,
+            init=arguments.init,
+            on_error=arguments.on_error,
+        )
+    print_once(model)
 
 
 def _refuse_unused(arguments: argparse.Namespace) -> None:
@@ -185,9 +204,9 @@ def _dry_run(arguments: argparse.Namespace) -> None:
         arguments.recipe,
         arguments.overrides,
         cluster,
-        arguments.vocab_size,
-        arguments.init,
-        arguments.heldout,
+        vocab_size=arguments.vocab_size,
+        init=arguments.init,
+        heldout=arguments.heldout,
     )
     print(json.dumps(estimate.to_dict(), indent=1) if arguments.json else estimate_text(estimate))
 
