@@ -108,7 +108,7 @@ def train_recipe(
         check_trackers(run.watch.trackers)
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
-        run = replace(run, corpus=tuple(path.resolve() for path in corpora))
+        run = with_corpora(run, corpora)
         return train_run(run, out, minutes)
 
 
@@ -119,6 +119,11 @@ def refuse_others(out: Path) -> None:
     others = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.suffix not in LOGS]
     if others:
         raise InputError(f"{out}: exists and holds {min(others)}, but no run; choose another --out")
+
+
+def with_corpora(run: Run, corpora: Sequence[Path]) -> Run:
+    """The run on these corpora, as absolute paths; where none are given, as it is."""
+    return replace(run, corpus=tuple(path.resolve() for path in corpora)) if corpora else run
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:
@@ -146,8 +151,7 @@ def resume(
     InputError for overrides that would change what it trains, or nothing, and for other text.
     """
     before = run_to_resume(out)
-    run = with_heldout(override(before, overrides), heldout)
-    run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
+    run = with_corpora(with_heldout(override(before, overrides), heldout), corpora)
     if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
@@ -182,8 +186,7 @@ def train_longer(
     """
     with process_group():
         on_first_rank(lambda: refuse_others(out))
-        run = with_heldout(replanned(run_to_resume(folder), overrides), heldout)
-        run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
+        run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
         on_first_rank(lambda: extend(folder, run, out))
         return train_run(run, out, minutes)
