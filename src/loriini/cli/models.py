@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loriini.cli.parser import (
     Add,
@@ -15,6 +15,7 @@ from loriini.cli.parser import (
     document_fields,
     document_options,
     given,
+    on_error,
     output_file,
     output_path,
     read_text_file,
@@ -23,9 +24,11 @@ from loriini.cli.parser import (
 )
 from loriini.errors import InputError, printable
 
+if TYPE_CHECKING:
+    from loriini.evaluate.runs import RouterFree
+
 MODEL = "a run's folder, or a Hugging Face model folder"
 DEVICE = "cpu, cuda or cuda:N (the GPU if there is one)"
-ROUTING_CHOICES = ("training", "prompt", "segment")
 
 
 def evaluate_arguments(add: Add) -> None:
@@ -50,13 +53,20 @@ def evaluate_arguments(add: Add) -> None:
     add("--document-mask", action="store_true", help=masked)
     add(
         "--routing",
-        choices=ROUTING_CHOICES,
+        choices=("training", "prompt", "segment"),
         help="how tokens are routed (training for --documents, prompt for --tasks)",
     )
     router_free = "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE"
     add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
     add("--device", metavar="NAME", help=DEVICE)
     add("--out", type=output_file, help="also write the JSON to this file")
+
+
+def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":
+    """What --router-free says; None without it."""
+    from loriini.evaluate.runs import RouterFree
+
+    return None if arguments.router_free is None else RouterFree.parse(arguments.router_free)
 
 
 def evaluate(arguments: argparse.Namespace) -> None:
@@ -92,7 +102,6 @@ def evaluate(arguments: argparse.Namespace) -> None:
 
 
 def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from loriini.evaluate.runs import RouterFree
     from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
 
     settings = TaskSettings(
@@ -103,7 +112,7 @@ def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         routing=arguments.routing or "prompt",
         label=arguments.label,
         device=arguments.device,
-        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,
+        router_free=_router_free(arguments),
     )
     return evaluate_tasks(arguments.runs, settings)
 
@@ -116,19 +125,19 @@ def _tasks_table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
+    from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
 
     settings = EvaluationSettings(
         documents=tuple(arguments.documents),
         fields=document_fields(arguments),
-        on_error=arguments.on_error or "stop",
+        on_error=on_error(arguments),
         length=arguments.length,
         skip=arguments.skip,
         instances=arguments.instances,
         document_mask=arguments.document_mask,
         routing=arguments.routing or "training",
         device=arguments.device,
-        router_free=RouterFree.parse(arguments.router_free) if arguments.router_free is not None else None,
+        router_free=_router_free(arguments),
     )
     return evaluate_runs(arguments.runs, settings)
 
@@ -196,7 +205,7 @@ def analyze(arguments: argparse.Namespace) -> None:
         arguments.out,
         per_document=arguments.per_document,
         device=arguments.device,
-        on_error=arguments.on_error or "stop",
+        on_error=on_error(arguments),
     )
     print(report)
 
