@@ -20,13 +20,13 @@ from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_gr
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
+from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
-from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, rewind
 from loriini.train.optimizer import make_optimizer, steady_steps
