@@ -46,6 +46,27 @@ DATA = (
         "tests/corpus/test_instances.py",
     ),
     Mutation(
+        "a piece belongs to the document that ends where it starts",
+        "corpus/pieces.py",
+        'cuts[:-1], side="right")',
+        "cuts[:-1])",
+        "tests/corpus/test_pieces.py",
+    ),
+    Mutation(
+        "a document that goes on from another task's instances is read from its beginning",
+        "corpus/instances.py",
+        "    begins_D[0] = ends_D[0] - (cut.ends_M[begin] - first)\n",
+        "",
+        "tests/corpus/test_instances.py",
+    ),
+    Mutation(
+        "all instances are cut at once",
+        "corpus/instances.py",
+        "    pieces = cut.block(first, last)\n",
+        "    pieces = cut.block(0, len(cut)).block(first, last)\n",
+        "tests/corpus/test_instances.py",
+    ),
+    Mutation(
         "texts are cut between a sign and a letter",
         "corpus/cached_tokenizer.py",
         r"(?<=[A-Za-z0-9])(?=[{_SIGN}])|\Z",
