@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors
-from loriini.corpus.instances import cut_instances
 from loriini.corpus.neighbors import SearchCell, search_cell, single_cell
 from loriini.corpus.order import window_for
+from loriini.corpus.pieces import cut_instances
 from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.quality import adjacent_cosines, shared_instance_cosine
 from loriini.corpus.settings import PrepareSettings

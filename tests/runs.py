@@ -17,10 +17,10 @@ from loriini import DESIGNS
 from loriini.corpus.prepare import Corpus as Prepared
 from loriini.corpus.prepare import prepare_documents
 from loriini.corpus.settings import PrepareSettings
+from loriini.signals import Interrupted
 from loriini.sources.document import Document
 from loriini.train import loop
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.interrupt import Interrupted
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.optimizer import OptimizerConfig
 from loriini.train.run import ModelShape, Run

@@ -114,11 +114,13 @@ def test_a_recipe_trains_on_a_corpus_and_resumes_from_its_folder_alone(
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
     weights = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("run", "whole")]
     assert weights[0] == weights[1]
-    assert resume(tmp_path / "whole", ["--parallel.shard", "1"]) == whole
+    assert resume(tmp_path / "whole", overrides=["--parallel.shard", "1"]) == whole
     with pytest.raises(InputError, match="a resumed run keeps its seed; leave the override out"):
-        resume(tmp_path / "whole", ["--seed", "7"])
+        resume(tmp_path / "whole", overrides=["--seed", "7"])
     with pytest.raises(InputError, match=r"keeps its optimizer\.learning_rate, optimizer\.warmup; leave"):
-        resume(tmp_path / "whole", ["--optimizer.learning_rate", "1e-3", "--optimizer.warmup", "0.5"])
+        resume(
+            tmp_path / "whole", overrides=["--optimizer.learning_rate", "1e-3", "--optimizer.warmup", "0.5"]
+        )
 
 
 def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_runs_with_the_same_skip_score_the_same_tokens(corpus: Path, heldout: Pa
     for name, skip in skips.items():
         for recipe in ("tiny-dense", "tiny-lory"):
             out = tmp_path / name / recipe
-            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], [str(heldout)])
+            train_recipe(recipe, out, [corpus], [*SMALL, *skip, "--steps", "1"], heldout=[str(heldout)])
             (found[name, recipe],) = results(out)
     assert [found[case]["skip"] for case in found] == [0, 8, 8, 8]
     assert found["same", "tiny-dense"]["tokens"] == found["same", "tiny-lory"]["tokens"]
@@ -187,8 +189,8 @@ def test_held_out_inputs_are_those_of_evaluate_and_found_from_any_folder(
         train_recipe(*run, on_error="skip")
     inputs = ["wiki=flawed.jsonl", f"file://{heldout}"]
     with pytest.raises(InputError, match=r"flawed\.jsonl:2: not valid JSON.*pass --on-error skip"):
-        train_recipe(*run, inputs)
-    train_recipe(*run, inputs, on_error="skip")
+        train_recipe(*run, heldout=inputs)
+    train_recipe(*run, heldout=inputs, on_error="skip")
     assert results(tmp_path / "run")[0]["perplexity"].keys() == {"web", "wiki"}
     settings = json.loads((tmp_path / "run" / "run.json").read_text())
     assert settings["evaluate"]["heldout"] == [f"wiki={flawed}", str(heldout)]
@@ -203,7 +205,7 @@ def test_a_run_whose_text_was_moved_is_resumed(corpus: Path, heldout: Path, tmp_
     shutil.copy(heldout, was)
     out, name = tmp_path / "run", heldout.name
     with pytest.raises(Unfinished):
-        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, [str(was / name)], minutes=0)
+        train_recipe("tiny-dense", out, [was / "corpus"], SMALL, heldout=[str(was / name)], minutes=0)
     was.rename(now)
     with pytest.raises(InputError, match="was"):
         resume(out)
@@ -291,7 +293,7 @@ def test_held_out_text_too_short_for_a_segment_is_refused_before_any_work(
     short = tmp_path / "web.jsonl"
     short.write_text('{"text": "two"}\n')
     with pytest.raises(InputError, match=r"domain 'web' has instances of .* give it more held-out text"):
-        train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, [short])
+        train_recipe("tiny-lory", tmp_path / "run", [corpus], SMALL, heldout=[short])
     assert not (tmp_path / "run").exists()
 
 
@@ -299,7 +301,9 @@ def test_more_skipped_than_an_instance_holds_is_refused_before_any_work(
     corpus: Path, heldout: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"lower --evaluate\.skip below \d+, or raise --length"):
-        train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--evaluate.skip", "999"], [heldout])
+        train_recipe(
+            "tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--evaluate.skip", "999"], heldout=[heldout]
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -18,7 +18,7 @@ LONGEST = 350
 LARGEST_SHARE = 0.25
 """Largest share of all lines in one package."""
 
-SHARED = {"atomic", "errors", "fields", "hardware", "json_file", "progress", "snapshot"}
+SHARED = {"atomic", "errors", "fields", "hardware", "json_file", "progress", "signals", "snapshot"}
 OPENS = {
     "atomic": set(),
     "errors": set(),
@@ -27,6 +27,7 @@ OPENS = {
     "hardware": set(),
     "published": set(),
     "progress": {"errors"},
+    "signals": set(),
     "snapshot": {"errors"},
     "routing": {"fields"},
     "jobs": SHARED,

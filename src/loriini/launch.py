@@ -1,46 +1,31 @@
 """From a recipe or a file, and overrides, to a finished run; resuming a run; estimating one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
 from loriini.estimate.choice import choose, memory_here
 from loriini.estimate.estimate import Estimate, estimate
 from loriini.estimate.memory import GIB, GpuCluster, check_memory
-from loriini.evaluate.perplexity import (
-    HeldOut,
-    check_lengths,
-    evaluate,
-    first_segment,
-    heldout_digest,
-    tokenize_by_domain,
-)
-from loriini.evaluate.samples import Generation, check_room, continue_text
 from loriini.fields import as_argument
-from loriini.hardware import autocast, machine_memory, resolve_precision
-from loriini.model import LoriiniForCausalLM
-from loriini.model.loading import tokenizer_in
+from loriini.hardware import machine_memory, resolve_precision
 from loriini.parallel.mesh import on_first_rank, process_group, world_size
 from loriini.progress import inform, warn
 from loriini.recipes import default_vocabulary, find_recipe, is_tiny
+from loriini.run_measures import measures
 from loriini.snapshot import is_hub_id
-from loriini.sources import OnError, ReadOptions, absolute_input, read_documents
+from loriini.sources import OnError, absolute_input
 from loriini.train.checkpoint_state import checkpoints_in
 from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, small_corpus
 from loriini.train.extend import extend, replanned
 from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
-from loriini.train.measures import Measure
 from loriini.train.override import override, override_pairs
 from loriini.train.run import RUN, Run, read_run
-from loriini.train.training_record import EVALUATION, SAMPLES
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
 
@@ -84,6 +69,7 @@ def train_recipe(
     out: Path,
     corpora: Sequence[Path],
     overrides: Sequence[str],
+    *,
     heldout: Sequence[str] = (),
     minutes: float = math.inf,
     init: str | None = None,
@@ -107,7 +93,7 @@ def train_recipe(
         check_trackers(run.watch.trackers)
         small = out.parent / f"tiny-corpus-{run.length}"
         corpora = corpora or run.corpus or [on_first_rank(lambda: small_corpus(small, run.length))]
-        run = replace(run, corpus=tuple(path.resolve() for path in corpora))
+        run = with_corpora(run, corpora)
         return train_run(run, out, minutes)
 
 
@@ -118,6 +104,11 @@ def refuse_others(out: Path) -> None:
     others = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.suffix not in LOGS]
     if others:
         raise InputError(f"{out}: exists and holds {min(others)}, but no run; choose another --out")
+
+
+def with_corpora(run: Run, corpora: Sequence[Path]) -> Run:
+    """The run on these corpora, as absolute paths; where none are given, as it is."""
+    return replace(run, corpus=tuple(path.resolve() for path in corpora)) if corpora else run
 
 
 def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = None) -> Run:
@@ -134,6 +125,7 @@ def with_heldout(run: Run, inputs: Sequence[str], on_error: OnError | None = Non
 
 def resume(
     out: Path,
+    *,
     overrides: Sequence[str] = (),
     minutes: float = math.inf,
     corpora: Sequence[Path] = (),
@@ -144,8 +136,7 @@ def resume(
     InputError for overrides that would change what it trains, or nothing, and for other text.
     """
     before = run_to_resume(out)
-    run = with_heldout(override(before, overrides), heldout)
-    run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
+    run = with_corpora(with_heldout(override(before, overrides), heldout), corpora)
     if changed := changed_settings(before.to_dict(), run.chosen_as(before).to_dict()):
         raise InputError(
             f"--resume {out}: a resumed run keeps its {changed}; leave the override out, or start a new run "
@@ -169,6 +160,7 @@ def train_longer(
     folder: Path,
     out: Path,
     overrides: Sequence[str],
+    *,
     minutes: float = math.inf,
     corpora: Sequence[Path] = (),
     heldout: Sequence[str] = (),
@@ -179,8 +171,7 @@ def train_longer(
     """
     with process_group():
         on_first_rank(lambda: refuse_others(out))
-        run = with_heldout(replanned(run_to_resume(folder), overrides), heldout)
-        run = replace(run, corpus=tuple(path.resolve() for path in corpora) or run.corpus)
+        run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
         on_first_rank(lambda: extend(folder, run, out))
         return train_run(run, out, minutes)
@@ -232,6 +223,7 @@ def dry_run(
     name: str,
     overrides: Sequence[str],
     cluster: GpuCluster,
+    *,
     vocab_size: int | None = None,
     init: str | None = None,
     heldout: Sequence[str] = (),
@@ -242,52 +234,3 @@ def dry_run(
     if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
         raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
     return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, cluster)
-
-
-def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:
-    """The measurements that a run asks for; InputError for held-out documents that cannot be used."""
-    tokenizer = tokenizer_in(corpus.tokenizer)
-    asked = []
-    if run.evaluate.heldout:
-        asked.append(perplexity_measure(run, corpus, tokenizer))
-    if run.evaluate.sample_every:
-        config = model_config(run, corpus)
-        how = Generation(run.evaluate.sample_tokens, label=next(iter(config.label_names or ()), None))
-        check_room(config, tokenizer, run.evaluate.prompt, how, "--evaluate.sample_tokens")
-        sample = partial(_sample, run, tokenizer, how)
-        asked.append(Measure(SAMPLES, run.evaluate.sample_every, sample))
-    return asked
-
-
-def perplexity_measure(run: Run, corpus: TrainingCorpus, tokenizer: PreTrainedTokenizerBase) -> Measure:
-    """Perplexity of the held-out documents of a run, by domain; its score is the mean over domains."""
-    settings, config = run.evaluate, model_config(run, corpus)
-    documents = read_documents(settings.heldout, ReadOptions(on_error=settings.on_error))
-    texts = tokenize_by_domain(
-        documents, tokenizer, run.length, settings.instances, config.label_names or None
-    )
-    # the dense warm-up skips the mixture's segment 1 too, so that all steps are comparable
-    skip = first_segment(config) if settings.skip is None else settings.skip
-    check_lengths(texts, skip, run.length, "--evaluate.skip", run.document_mask)
-    perplexity = partial(_perplexity, run, texts, skip)
-    return Measure(
-        EVALUATION, settings.every, perplexity, score="mean_perplexity", digest=heldout_digest(texts)
-    )
-
-
-def _perplexity(
-    run: Run, texts: Mapping[str, HeldOut], skip: int, model: LoriiniForCausalLM
-) -> dict[str, Any]:
-    measured = evaluate(
-        model, texts, skip, precision=run.precision, shown=False, document_mask=run.document_mask
-    )
-    by_domain = measured["perplexity"]
-    return {**measured, "mean_perplexity": sum(by_domain.values()) / len(by_domain)}
-
-
-def _sample(
-    run: Run, tokenizer: PreTrainedTokenizerBase, how: Generation, model: LoriiniForCausalLM
-) -> dict[str, Any]:
-    prompt = run.evaluate.prompt
-    with autocast(run.precision):  # shards are gathered in the dtype of computation
-        return {"prompt": prompt, "text": continue_text(model, tokenizer, prompt, how)}

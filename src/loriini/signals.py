@@ -1,12 +1,16 @@
-"""Signals that end a command as Ctrl-C does."""
+"""Signals that end a command: as Ctrl-C does, or once its work is saved."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Work was asked to stop; everything is saved."""
 
 
 @contextmanager
@@ -16,8 +20,8 @@ def ending_signals() -> Iterator[None]:
     def interrupt(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
 
-    main = threading.current_thread() is threading.main_thread()
-    default = [n for n in ENDING if main and signal.getsignal(n) is signal.SIG_DFL]
+    numbers = ENDING if _in_main_thread() else ()
+    default = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
     for number in default:
         signal.signal(number, interrupt)
     try:
@@ -25,3 +29,32 @@ def ending_signals() -> Iterator[None]:
     finally:
         for number in default:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def deferred_interrupts() -> Iterator[Callable[[], bool]]:
+    """While inside, SIGINT, SIGTERM and SIGHUP make the yielded function true; a second SIGINT stops at once.
+
+    A second SIGTERM does not: launchers send one to workers that are still saving. Outside the main
+    thread, where Python handles no signals, it stays false.
+    """
+    received: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    numbers = (signal.SIGINT, *ENDING) if _in_main_thread() else ()
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, handle) for number in heeded}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_main_thread() -> bool:
+    """Whether Python handles signals in this thread."""
+    return threading.current_thread() is threading.main_thread()

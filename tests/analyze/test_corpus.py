@@ -1,6 +1,6 @@
 """A corpus described as a table and as a page, with hostile names and texts.
 
-`tests/cli/test_corpus.py` does the same from a real corpus.
+`tests/cli/test_inspect_corpus.py` does the same from a real corpus.
 """
 
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""A package, because other folders have a test_corpus and a test_estimate too."""
+"""A package, because other folders have tests of the same names."""

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from cli.calls import call
+from cli.calls import Made, assert_refused, call
 from loriini import __version__
 from loriini.cli import COMMANDS
 from loriini.cli.parser import MOST_BYTES, make_parser, output_file, read_text_file
@@ -60,7 +60,7 @@ def test_every_argument_has_a_help_text(command: str, capsys: pytest.CaptureFixt
 )
 def test_help_texts_name_the_defaults(command: str, settings: type) -> None:
     named = {a.dest: found[1] for a in actions(command) if (found := re.search(r"\(([\w:]+)\)$", a.help))}
-    defaults = {field.name: str(field.default).lower() for field in fields(settings)}
+    defaults = {field.name: str(field.default).lower().removesuffix(".0") for field in fields(settings)}
     assert len(named) >= 3
     assert named.items() <= defaults.items()
 
@@ -93,6 +93,24 @@ def refused(path: Path, found: list[str]) -> None:
     with pytest.raises(InputError) as error:
         read_text_file(path)
     found.append(str(error.value))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "--documents"),
+        ("analyze", "--documents"),
+        ("generate", "--prompt"),
+        ("export", "--to", "llama", "--out", "unwritten", "--prompt"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_device_that_is_not_there_is_refused(
+    command: tuple[str, ...], made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = command
+    ended = call(capsys, name, made.run, *options, made.documents, "--device", "cuda:99")
+    assert_refused(ended, "--device cuda:99: this machine has no such device; choose cpu")
 
 
 def test_threads_wait_without_spinning_unless_told(

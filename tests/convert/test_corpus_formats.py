@@ -63,7 +63,7 @@ def test_a_data_set_keeps_documents_apart_and_each_instances_domain(corpus: Corp
 def test_prepare_leaves_an_imported_corpus_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
     folder = export_corpus(corpus, "dataset", tmp_path / "there")
     import_corpus(tmp_path / "back", folder, str(corpus.tokenizer), corpus.instances.length)
-    with pytest.raises(InputError, match=r"back: holds a corpus without documents, .*, an imported one"):
+    with pytest.raises(InputError, match=r"back: holds a corpus without documents, .*, imported or older"):
         prepared(tmp_path / "back")
     assert len(open_corpus(tmp_path / "back").instances) == len(corpus.instances)
     assert not (tmp_path / "back" / "documents").exists()
@@ -81,6 +81,7 @@ def test_a_data_set_names_the_documents_of_an_instance(corpus: Corpus, tmp_path:
         assert row["input_ids"] == instances.tokens_IL[i].tolist()
         assert row["documents"] == pieces.documents_P[held].tolist()
         assert row["piece_lengths"] == pieces.lengths_P[held].tolist()
+        assert row["piece_domains"] == ["sums"] * len(row["documents"])
         assert row["domain"] == instances.domain_names[instances.domains_I[i]]
 
 
@@ -165,6 +166,31 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
         import_corpus(tmp_path / "back", tmp_path / "bad.parquet", tokenizer, 3)
     with pytest.raises(InputError, match="bpe:512: the tokens exist already"):
         import_corpus(tmp_path / "new", tmp_path / "bad.parquet", "bpe:512", 3)
+
+
+def test_a_folder_of_megatron_files_is_refused_by_their_prefix(corpus: Corpus, tmp_path: Path) -> None:
+    tokenizer, length = str(corpus.tokenizer), corpus.instances.length
+    folder = export_corpus(corpus, "megatron", tmp_path / "cv" / "m.1")
+    prefix = folder / "instances"
+    (folder / "manifest.json").write_text('{"of": "another program"}')
+    for given in folder, folder.parent:
+        with pytest.raises(InputError) as refused:
+            import_corpus(tmp_path / "back", given, tokenizer, length)
+        assert (
+            str(refused.value) == f"{given}: holds a Megatron data set; give its prefix, {folder}/instances"
+        )
+    prefix = Path(str(refused.value).split("prefix, ")[1])
+    assert len(import_corpus(tmp_path / "back", prefix, tokenizer, length).instances) == len(corpus.instances)
+    for name in "a.b.bin", "a.b.idx":
+        (folder.parent / name).touch()
+    with pytest.raises(InputError, match=r"cv: holds 2 .*; give the prefix of one, such as .*cv/a\.b$"):
+        import_corpus(tmp_path / "other", folder.parent, tokenizer, length)
+
+
+def test_a_corpus_is_not_imported(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"sums: is a corpus already; train on it as it is"):
+        import_corpus(tmp_path / "back", corpus.folder, str(corpus.tokenizer), 3)
+    assert not (tmp_path / "back").exists()
 
 
 @pytest.mark.parametrize("name", ["tokens/a/set.parquet", "order/set.parquet", "manifest.json"])

@@ -1,13 +1,14 @@
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from loriini.corpus import instances
+from loriini.corpus.pieces import Pieces
 from loriini.errors import InputError
+from loriini.jobs import artifact, tasks
 from loriini.jobs.artifact import Artifact, build_artifact
 
 EOS = 1
@@ -39,36 +40,12 @@ def order_artifact(folder: Path, order: list[int]) -> Artifact:
     return build_artifact(folder, {}, {}, write)
 
 
-def cut_reference(lengths: list[int], order: list[int], size: int) -> list[list[tuple[int, int]]]:
-    """The naive twin: one token at a time; (document, tokens) pieces for each instance."""
-    owners = [document for document in order for _ in range(lengths[document])]
-    chunks = [owners[i : i + size] for i in range(0, len(owners) - size + 1, size)]
-    return [[(d, chunk.count(d)) for d in dict.fromkeys(chunk)] for chunk in chunks]
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.randoms())
-@settings(deadline=None)
-def test_cut_equals_its_naive_twin(lengths: list[int], size: int, random) -> None:  # type: ignore[no-untyped-def]
-    order = random.sample(range(len(lengths)), random.randint(1, len(lengths)))
-    pieces = instances.cut_instances(np.cumsum([0, *lengths]), np.array(order), size)
-    found = [
-        list(zip(pieces.documents_P[a:b].tolist(), pieces.lengths_P[a:b].tolist(), strict=True))
-        for a, b in zip(pieces.starts_I, pieces.starts_I[1:], strict=False)
-    ]
-    assert found == cut_reference(lengths, order, size)
-
-
-def test_positions_begin_again_at_each_piece() -> None:
-    pieces = instances.cut_instances(np.cumsum([0, 3, 7, 1, 4]), np.array([1, 0, 3, 2]), 5)
-    assert [pieces.positions(i).tolist() for i in range(3)] == [
-        [0, 1, 2, 3, 4],
-        [0, 1, 0, 1, 2],
-        [0, 1, 2, 3, 0],
-    ]
-
-
-def test_every_token_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instances, "TOKENS_PER_TASK", 16)
+@pytest.mark.parametrize("tokens_per_task", [1, 40, 1 << 24])
+def test_every_token_is_accounted_for(
+    tokens_per_task: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In tasks of one instance, of two, and in one task."""
+    monkeypatch.setattr(instances, "TOKENS_PER_TASK", tokens_per_task)
     rng = np.random.default_rng(0)
     documents = [[*rng.integers(2, 1000, rng.integers(1, 40)).tolist(), EOS] for _ in range(50)]
     domains = rng.integers(0, 3, 50).tolist()
@@ -83,6 +60,7 @@ def test_every_token_is_accounted_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert artifact.counts["tokens_in"] == len(stream) == len(made) * 16 + artifact.counts["tokens_left_out"]
     assert artifact.counts["tokens_left_out"] < 16
     assert artifact.counts["documents_in"] == 45
+    assert artifact.counts["documents"] == len(np.unique(made.pieces.documents_P))
     assert (made.length, made.vocab_size, made.eos_token_id) == (15, 1000, EOS)
     assert made.domain_names == ("birds", "code", "prose")
     assert made.read(np.array([2, 0])).dtype == np.int64
@@ -103,6 +81,36 @@ def test_one_document_longer_than_many_instances(tmp_path: Path) -> None:
     assert made.pieces.documents_P.tolist() == [0] * 10
 
 
+def test_files_do_not_depend_on_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of no token, of a few, and of many instances."""
+    lengths = [1, 0, 95, 3, 10, 0, 40, 2, 200, 7]
+    tokens = tokens_artifact(
+        tmp_path / "tokens", [[i * 7 + j for j in range(n)] for i, n in enumerate(lengths)], [0, 1] * 5
+    )
+    order = order_artifact(tmp_path / "order", [5, 8, 0, 1, 2, 9, 6, 4])
+    manifests = set()
+    for tokens_per_task in (20, 70, 1 << 24):
+        monkeypatch.setattr(instances, "TOKENS_PER_TASK", tokens_per_task)
+        made = instances.write_instances(tmp_path / str(tokens_per_task), tokens, order, length=9)
+        manifests.add((made.folder / "manifest.json").read_text())
+    assert len(manifests) == 1
+
+
+def test_memory_does_not_grow_with_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, size in ((instances, "TOKENS_PER_TASK"), (tasks, "COPY_BYTES"), (artifact, "BYTES_AT_ONCE")):
+        monkeypatch.setattr(module, size, 1 << 14)
+    tokens = tokens_artifact(tmp_path / "tokens", [[5] * 100_000] * 10, [0] * 10)
+    order = order_artifact(tmp_path / "order", list(range(10)))
+    tracemalloc.start()
+    try:
+        made = instances.write_instances(tmp_path / "instances", tokens, order, length=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made.counts["instances"] == 500_000
+    assert peak < 4_000_000, "a number of 8 bytes for every instance"
+
+
 def test_too_short_a_corpus_says_what_to_do(tmp_path: Path) -> None:
     tokens = tokens_artifact(tmp_path / "tokens", [[5, EOS], [6, EOS]], [0, 0])
     order = order_artifact(tmp_path / "order", [1, 0])
@@ -121,7 +129,7 @@ def test_a_document_in_the_order_twice_is_an_error(tmp_path: Path) -> None:
 
 
 def test_ids_outside_the_vocabulary_are_refused() -> None:
-    nothing = instances.Pieces(np.zeros(3, int), np.zeros(0, int), np.zeros(0, np.int32))
+    nothing = Pieces(np.zeros(3, int), np.zeros(0, int), np.zeros(0, np.int32))
     ids = np.array([[1, 2, 3], [4, 5, 6]], np.uint16)
     domains = np.zeros(2, np.uint16)
     opened = instances.Instances(Path("stage"), ids, nothing, domains, ("a",), vocab_size=6, eos_token_id=0)

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from loriini.corpus import quality
-from loriini.corpus.instances import Pieces, cut_instances
+from loriini.corpus.pieces import Pieces, cut_instances
 
 
 def unit_vectors(count: int, width: int = 8) -> NDArray[np.float16]:
@@ -84,11 +84,13 @@ def test_shared_instance_cosine_equals_its_naive_twin(
     monkeypatch.setattr(quality, "INSTANCES_AT_ONCE", instances)
     rng = np.random.default_rng(0)
     vectors = unit_vectors(40)
-    pieces = cut_instances(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
+    cut = cut_instances(np.cumsum([0, *rng.integers(1, 30, 40)]), rng.permutation(40), 20)
+    pieces = cut.block(0, len(cut))
     at_once = quality.shared_instance_cosine(pieces, vectors)
     monkeypatch.setattr(quality, "FLOAT32_ROWS", rows)
     counted = CountedRows(vectors)
     assert quality.shared_instance_cosine(pieces, counted) == at_once
+    assert quality.shared_instance_cosine(cut, counted) == at_once
     assert at_once == pytest.approx(cosine_reference(pieces, vectors), abs=1e-5)
     assert counted.most <= max(rows, np.diff(pieces.starts_I).max())
 

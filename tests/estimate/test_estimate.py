@@ -7,7 +7,7 @@ import pytest
 
 from covering import one_of_each
 from loriini import DESIGNS
-from loriini.cli.estimate import estimate_text
+from loriini.cli.estimate_table import estimate_text
 from loriini.errors import InputError
 from loriini.estimate.estimate import Estimate, by_parallelism, estimate, rank_step
 from loriini.estimate.memory import (

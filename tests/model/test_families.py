@@ -114,6 +114,16 @@ def saved(folder: Path, family: str = "llama", **changes: Any) -> Path:
     return folder
 
 
+def test_a_model_ends_at_the_tokens_of_its_generation_settings(tmp_path: Path) -> None:
+    """Models for chats name more of them there than in their configuration."""
+    folder = saved(tmp_path)
+    theirs = {"eos_token_id": [EOS, 3], "temperature": 0.3, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(theirs))
+    settings = load_model(folder)[0].generation_config
+    assert settings.eos_token_id == [EOS, 3]
+    assert settings.temperature != 0.3
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_folder_of_every_family_loads(family: str, tmp_path: Path) -> None:
     folder, ids = saved(tmp_path, family), random_ids()

@@ -1,5 +1,7 @@
 """Fused heads and losses, and losses in parts, are the naive ones without all logits."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -44,6 +46,13 @@ def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     fused, actual = trained_once(model, targets, skip_logits=True)
     torch.testing.assert_close(fused, naive, rtol=1e-6, atol=0)
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_that_skips_segment_1_needs_all_positions() -> None:
+    model, ids = tiny_model("lory").train(), random_ids()
+    model.config.routing = replace(model.config.routing, first_segment="skip_loss")
+    with pytest.raises(ValueError, match="logits_to_keep: with first_segment=skip_loss the loss needs all"):
+        model(ids, shift_labels=ids[:, -4:], logits_to_keep=4)
 
 
 def test_segment_1_is_left_out_where_the_design_says_so() -> None:

@@ -48,6 +48,22 @@ def test_a_device_map_loads_layers_to_disk(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
 
 
+def test_an_adapter_of_the_output_head_is_trained_by_the_fused_loss_too() -> None:
+    model, ids = tiny_model("lory"), random_ids()
+    adapted = get_peft_model(model, LoraConfig(target_modules=["lm_head"], init_lora_weights=False)).train()
+    losses = [adapted(input_ids=ids, labels=ids, skip_logits=skip).loss for skip in (False, True)]
+    torch.testing.assert_close(losses[1], losses[0])
+    losses[1].backward()
+    assert all(p.grad is not None for name, p in adapted.named_parameters() if "lora" in name)
+
+
+def test_an_offloaded_output_head_computes_the_fused_loss() -> None:
+    model, ids = tiny_model("lory"), random_ids()
+    expected = model(ids, labels=ids, skip_logits=True).loss
+    cpu_offload(model.lm_head, execution_device="cpu")
+    torch.testing.assert_close(model(ids, labels=ids, skip_logits=True).loss, expected)
+
+
 WEIGHTS = {"llama": ["gate_proj", "up_proj", "down_proj"], "gpt2": ["up_proj", "down_proj"]}
 
 

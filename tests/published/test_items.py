@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from loriini import DESIGNS
-from loriini.cli import COMMANDS, models
+from loriini.cli import COMMANDS, evaluate
 from loriini.cli.parser import make_parser
 from loriini.published import ITEMS, SETUP, TABLES, published_values
 from loriini.recipes import RECIPES
@@ -57,7 +57,7 @@ def test_the_runs_of_an_item_exist(name: str) -> None:
         assert not run.overrides or trained != RECIPES[run.recipe]
     for options in {item.evaluate, *(run.evaluate for run in item.runs.values())}:
         arguments, unknown = make_parser(COMMANDS).parse_known_args(["evaluate", "run", *options])
-        assert arguments.run is models.evaluate
+        assert arguments.run is evaluate.evaluate
         assert not unknown
 
 

@@ -30,6 +30,14 @@ def test_the_one_of_lowest_score_is_kept_too(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == ["step-00000001", "step-00000003"]
 
 
+def test_milestones_and_the_last_before_the_rate_falls_are_kept_too(tmp_path: Path) -> None:
+    state = stepped()
+    with CheckpointWriter(tmp_path, keep=1, keep_every=4, steady=6) as checkpoints:
+        for step in range(1, 11):
+            checkpoints.save(*state, RunProgress(step))
+    assert steps_in(tmp_path) == [f"step-{step:08d}" for step in (4, 6, 8, 10)]
+
+
 def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
     state = stepped()
     with CheckpointWriter(tmp_path, keep=1) as checkpoints:

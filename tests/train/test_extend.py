@@ -65,6 +65,18 @@ def test_it_equals_a_run_planned_so(
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_finished_run_keeps_a_checkpoint_to_go_on_from(
+    every: int, corpus: TrainingCorpus, tmp_path: Path
+) -> None:
+    """Though only the newest is kept, and the rate has fallen since."""
+    run = stable_run(checkpoint=CheckpointConfig(every=every, keep=1))
+    train(run, corpus, tmp_path / "ten")
+    extend(tmp_path / "ten", replanned(run, ["--steps", "14"]), tmp_path / "more")
+    (kept,) = checkpoints_in(tmp_path / "more" / "checkpoints")
+    assert step_of(kept) == 7 // every * every
+
+
 def test_shared_steps_equal_those_counted_one_by_one() -> None:
     """The naive twin, over plans that differ in one thing or in several."""
     plans = [

@@ -12,7 +12,7 @@ from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.folder import check_pool, warn_of_order
+from loriini.train.folder import check_pool, report_reading, warn_of_order
 from loriini.train.guard import GuardConfig
 from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import EvaluateConfig, Measure
@@ -138,6 +138,18 @@ def test_a_corpus_in_another_order_than_the_recipes_is_warned_of(
 ) -> None:
     warn_of_order(tiny_run(order=order), TrainingCorpus(Pattern(), VOCABULARY, EOS, "", Path(), methods))
     assert ("prepare it with --order" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize(("length", "share"), [(32, None), (8, "8 of every 32 tokens, 25%")])
+@pytest.mark.parametrize(("steps", "times"), [(12, None), (18, "1.5 times, 48 instances")])
+def test_what_is_left_out_and_read_again_is_said(
+    length: int, share: str | None, steps: int, times: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny_run(length=length, steps=steps)
+    report_reading(run, TrainingCorpus(Pattern(), VOCABULARY, EOS, "", Path()))
+    said = " ".join(capsys.readouterr().err.split())
+    assert [share is None, times is None] == ["of every" not in said, "reads the corpus" not in said]
+    assert all(text in said for text in (share, times) if text)
 
 
 def test_reading_a_checkpoint_leaves_the_records_after_it(corpus: TrainingCorpus, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from loriini import DESIGNS
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
+from loriini.signals import Interrupted
 from loriini.train import loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.interrupt import Interrupted
 from loriini.train.loop import start_or_resume, train
 from loriini.train.metrics import METRICS
 from loriini.train.run import Run

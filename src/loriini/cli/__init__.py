@@ -1,4 +1,4 @@
-"""The command line: one function a command, with a second that adds its arguments.
+"""The command line: one module a command, with its function and a second that adds its arguments.
 
 It imports every other package, inside the functions, so that `--help` answers at once; none imports it.
 """
@@ -7,7 +7,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from loriini.cli import compare, corpus, export, models, reproduce, training
+from loriini.cli import (
+    analyze,
+    bench,
+    compare,
+    convert,
+    designs,
+    evaluate,
+    export,
+    generate,
+    inspect_corpus,
+    lens,
+    prepare,
+    quickstart,
+    reproduce,
+    train,
+)
 from loriini.cli.machine import RESUME, one_line, prepare_process
 from loriini.cli.output import print_once
 from loriini.cli.parser import Arguments, Command, make_parser
@@ -16,21 +31,21 @@ from loriini.errors import InputError, Unfinished, WorkerDied
 WRONG_INPUT, INTERRUPTED, BUG_STATUS = 2, 130, 1
 
 COMMANDS: dict[Command, Arguments] = {
-    training.quickstart: training.quickstart_arguments,
-    training.designs: training.designs_arguments,
-    training.recipes: training.recipes_arguments,
-    corpus.prepare: corpus.prepare_arguments,
-    corpus.convert: corpus.convert_arguments,
-    corpus.inspect: corpus.inspect_arguments,
-    training.train: training.train_arguments,
-    models.evaluate: models.evaluate_arguments,
+    quickstart.quickstart: quickstart.quickstart_arguments,
+    designs.designs: designs.designs_arguments,
+    designs.recipes: designs.recipes_arguments,
+    prepare.prepare: prepare.prepare_arguments,
+    convert.convert: convert.convert_arguments,
+    inspect_corpus.inspect: inspect_corpus.inspect_arguments,
+    train.train: train.train_arguments,
+    evaluate.evaluate: evaluate.evaluate_arguments,
     compare.compare: compare.compare_arguments,
     reproduce.reproduce: reproduce.reproduce_arguments,
-    models.analyze: models.analyze_arguments,
-    models.lens: models.lens_arguments,
-    models.generate: models.generate_arguments,
+    analyze.analyze: analyze.analyze_arguments,
+    lens.lens: lens.lens_arguments,
+    generate.generate: generate.generate_arguments,
     export.export: export.export_arguments,
-    training.bench: training.bench_arguments,
+    bench.bench: bench.bench_arguments,
 }
 
 
@@ -66,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(argv: Sequence[str]) -> None:
     arguments, overrides = make_parser(COMMANDS).parse_known_args(argv)
-    if overrides and arguments.run not in (training.train, compare.compare):
+    if overrides and arguments.run not in (train.train, compare.compare):
         arguments.parser.refuse(overrides[0])
     arguments.overrides = overrides
     arguments.run(arguments)

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loriini.cli.output import format_table, print_rows
-from loriini.cli.parser import Add, document_fields, document_options, given, output_path, refuse_given
+from loriini.cli.parser import (
+    Add,
+    document_fields,
+    document_options,
+    given,
+    on_error,
+    output_path,
+    refuse_given,
+)
 from loriini.errors import InputError
 from loriini.json_file import read_object
 
@@ -91,7 +99,7 @@ def _evaluation(arguments: argparse.Namespace) -> "EvaluationSettings":
     return EvaluationSettings(
         documents=tuple(arguments.heldout),
         fields=document_fields(arguments),
-        on_error=arguments.on_error or "stop",
+        on_error=on_error(arguments),
         skip=arguments.skip,
         instances=arguments.instances,
         document_mask=arguments.document_mask,

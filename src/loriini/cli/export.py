@@ -3,15 +3,14 @@
 import argparse
 from pathlib import Path
 
-from loriini.cli.models import DEVICE, MODEL
-from loriini.cli.parser import Add, output_path, read_text_file, text_argument
+from loriini.cli.parser import Add, device_option, model_argument, output_path, read_text_file, text_argument
 from loriini.errors import InputError
 from loriini.export.formats import DTYPES, FORMATS
 
 
 def export_arguments(add: Add) -> None:
     """Arguments of `loriini export`."""
-    add("model", type=Path, metavar="RUN", help=MODEL)
+    model_argument(add)
     formats = "; ".join(f"{name}: {each.help}" for name, each in FORMATS.items())
     add("--to", choices=FORMATS, required=True, metavar="FORMAT", help=formats)
     add(
@@ -26,7 +25,7 @@ def export_arguments(add: Add) -> None:
     add("--step", type=int, metavar="N", help="export the checkpoint of this step (the final model)")
     add("--top-k", type=int, metavar="K", help="first make a soft mixture a top-K one")
     add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")
-    add("--device", metavar="NAME", help=DEVICE)
+    device_option(add)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
 
 

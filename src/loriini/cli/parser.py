@@ -12,7 +12,7 @@ from loriini.errors import InputError
 from loriini.snapshot import is_hub_id, model_folder
 
 if TYPE_CHECKING:
-    from loriini.sources import Fields
+    from loriini.sources import Fields, OnError
 
 Add = Callable[..., Any]
 """`ArgumentParser.add_argument`."""
@@ -115,9 +115,25 @@ def read_text_file(path: Path) -> str:
         raise InputError(f"{path}: not a readable text file ({reason}); check the path") from error
 
 
+def model_argument(add: Add) -> None:
+    """The argument of commands that use one trained model."""
+    add("model", type=Path, metavar="RUN", help="a run's folder, or a Hugging Face model folder")
+
+
+def device_option(add: Add) -> None:
+    """The option of commands that run a model."""
+    add("--device", metavar="NAME", help="cpu, cuda or cuda:N (the GPU if there is one)")
+
+
 def on_error_option(add: Add, of: str = "") -> None:
     """The option that says what a malformed record (of an option, ` of --text`) does."""
     add("--on-error", choices=("stop", "skip"), help=f"what to do with a malformed record{of} (stop)")
+
+
+def on_error(arguments: argparse.Namespace) -> "OnError":
+    """What the option of `on_error_option` says, or its default."""
+    said: OnError | None = arguments.on_error
+    return said or "stop"
 
 
 def document_options(add: Add) -> None:

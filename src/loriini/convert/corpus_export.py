@@ -32,8 +32,8 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
     - `megatron`: `instances.bin` and `.idx`. Every instance is a document, since Megatron shuffles documents
       before it packs them and would otherwise undo the order.
     - `dataset`: parquet files, which `datasets.load_dataset(FOLDER)` opens, with the columns `input_ids`
-      (length + 1), `domain` (of most of them), and `documents` and `piece_lengths`, the documents that the
-      instance consists of and the number of tokens from each.
+      (length + 1), `domain` (of most of them), and for each piece of a document in the instance: `documents`
+      (the document's number), `piece_lengths` (its tokens here) and `piece_domains` (the document's domain).
 
     Raises InputError when `out` exists.
     """
@@ -46,7 +46,7 @@ def export_corpus(corpus: Corpus, form: CorpusFormat, out: Path) -> Path:
         if form == "megatron":
             _write_megatron(corpus.instances, folder / "instances")
         else:
-            _write_dataset(corpus.instances, folder)
+            _write_dataset(corpus, folder)
         shutil.copytree(corpus.tokenizer, folder / "tokenizer", ignore=shutil.ignore_patterns(MANIFEST))
     return out
 
@@ -67,8 +67,9 @@ def _write_megatron(instances: Instances, prefix: Path) -> None:
         write_megatron(prefix, blocks(), lengths_I, dtype)
 
 
-def _write_dataset(instances: Instances, folder: Path) -> None:
+def _write_dataset(corpus: Corpus, folder: Path) -> None:
     """Write the instances as parquet files of at most ROWS_PER_FILE rows."""
+    instances = corpus.instances
     starts = range(0, len(instances), ROWS_PER_FILE)
     with progress("export", len(instances)) as advance:
         for number, start in enumerate(starts):
@@ -76,7 +77,7 @@ def _write_dataset(instances: Instances, folder: Path) -> None:
             path = folder / f"train-{number:05}-of-{len(starts):05}.parquet"
             with pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd") as file:
                 for ids_B in np.split(ids_I, range(ROWS_PER_BATCH, len(ids_I), ROWS_PER_BATCH)):
-                    file.write_batch(_rows(instances, ids_B))
+                    file.write_batch(_rows(corpus, ids_B))
                     advance(len(ids_B))
 
 
@@ -86,22 +87,25 @@ SCHEMA = pyarrow.schema(
         "domain": pyarrow.string(),
         "documents": pyarrow.list_(pyarrow.int64()),
         "piece_lengths": pyarrow.list_(pyarrow.int32()),
+        "piece_domains": pyarrow.list_(pyarrow.string()),
     }
 )
 
 
-def _rows(instances: Instances, ids_B: NDArray[np.int64]) -> pyarrow.RecordBatch:
+def _rows(corpus: Corpus, ids_B: NDArray[np.int64]) -> pyarrow.RecordBatch:
     """Consecutive instances as rows of a table."""
-    pieces = instances.pieces
+    instances, pieces = corpus.instances, corpus.instances.pieces
     starts = pieces.starts_I[ids_B[0] : ids_B[-1] + 2]
     held = slice(starts[0], starts[-1])
-    ends = np.arange(len(ids_B) + 1, dtype=np.int32)
+    documents_P = np.asarray(pieces.documents_P[held], np.int64)
+    ends, piece_ends = np.arange(len(ids_B) + 1, dtype=np.int32), (starts - starts[0]).astype(np.int32)
     lists = pyarrow.ListArray.from_arrays
     tokens = instances.read(ids_B).astype(np.int32)
     columns = [
         lists(ends * tokens.shape[1], tokens.ravel()),
         pyarrow.array([instances.domain_names[i] for i in instances.domains_I[ids_B]]),
-        lists((starts - starts[0]).astype(np.int32), np.asarray(pieces.documents_P[held], np.int64)),
-        lists((starts - starts[0]).astype(np.int32), np.asarray(pieces.lengths_P[held], np.int32)),
+        lists(piece_ends, documents_P),
+        lists(piece_ends, np.asarray(pieces.lengths_P[held], np.int32)),
+        lists(piece_ends, [corpus.tokens.domain_names[i] for i in corpus.tokens.domains[documents_P]]),
     ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=SCHEMA)

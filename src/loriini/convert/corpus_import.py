@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 from numpy.typing import NDArray
 
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
 from loriini.convert.megatron import read_megatron
+from loriini.convert.token_rows import TokenBlock, read_rows
 from loriini.corpus.documents import limit_domains
 from loriini.corpus.instances import check_enough, write_instances
 from loriini.corpus.prepare import Corpus, manifest_of, open_corpus
@@ -28,16 +29,21 @@ from loriini.corpus.tokenizer import (
 from loriini.corpus.tokens import TOKEN_FILE, id_dtype, write_document_arrays
 from loriini.corpus.verify import check_stages
 from loriini.errors import InputError
-from loriini.jobs.artifact import MANIFEST, Artifact, build_artifact, file_hashes, write_manifest
+from loriini.jobs.artifact import (
+    MANIFEST,
+    Artifact,
+    build_artifact,
+    file_hashes,
+    read_manifest,
+    write_manifest,
+)
 from loriini.jobs.lock import folder_lock
 from loriini.progress import progress, warn
 from loriini.snapshot import holds_tokenizer
-from loriini.sources.columns import open_columns
-from loriini.sources.records import TOO_LONG, BadRecord
 from loriini.sources.split import SPLIT
 
-TokenBlock = tuple[NDArray[np.integer], NDArray[np.integer], list[str]]
-"""Consecutive documents: their tokens (T,), lengths (N,) and domains."""
+DECODED_TOKENS = 1 << 20
+"""Tokens that are decoded at once, of 36 bytes each in a list of integers."""
 
 
 def import_corpus(out: Path, source: Path, tokenizer: str, length: int = PrepareSettings.length) -> Corpus:
@@ -47,7 +53,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
         out: the corpus's folder. Finished stages are not run again.
         source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
             of parquet files, of which the split `train` is read, or one such file. They have a column
-            `input_ids` and optionally `domain` and `piece_lengths`, the tokens of each document in a row.
+            `input_ids` and optionally `domain` and `piece_lengths`, the tokens of each piece of a document in
+            a row, then also `documents` and `piece_domains`, the number and domain of each piece's document.
         tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
             `tokenizer` beside them, if there is one, as `export_corpus` writes it.
         length: tokens predicted in an instance. Exported instances of `length` + 1 tokens are restored.
@@ -91,7 +98,7 @@ class TokenFiles:
         return file_hashes(self.root, names)
 
     def blocks(self) -> Iterator[TokenBlock]:
-        return _megatron_blocks(_prefix(self.source)) if self.form == "megatron" else _rows(self.files)
+        return _megatron_blocks(_prefix(self.source)) if self.form == "megatron" else read_rows(self.files)
 
 
 def find_token_files(source: Path) -> TokenFiles:
@@ -99,9 +106,7 @@ def find_token_files(source: Path) -> TokenFiles:
     if source.is_dir():
         found = sorted(source.rglob("*.parquet"))
         if not found:
-            raise InputError(
-                f"{source}: no parquet files here; give a data set's folder, or a Megatron prefix"
-            )
+            raise InputError(f"{source}: {_without_parquet(source)}")
         return TokenFiles(source, "dataset", _training_split(source, found))
     if source.suffix == ".parquet" and source.exists():
         return TokenFiles(source, "dataset", (source,))
@@ -109,6 +114,19 @@ def find_token_files(source: Path) -> TokenFiles:
     read_megatron(prefix)  # raises InputError
     files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
     return TokenFiles(source, "megatron", files)
+
+
+def _without_parquet(folder: Path) -> str:
+    """What a folder without parquet files is, and the remedy."""
+    with suppress(InputError):  # a manifest.json of another program
+        if read_manifest(folder / MANIFEST, ("stages",)):
+            return "is a corpus already; train on it as it is"
+    prefixes = [_prefix(path) for path in sorted(folder.rglob("*.idx"))]
+    if len(prefixes) == 1:
+        return f"holds a Megatron data set; give its prefix, {prefixes[0]}"
+    if prefixes:
+        return f"holds {len(prefixes)} Megatron data sets; give the prefix of one, such as {prefixes[0]}"
+    return "no parquet files here; give a data set's folder, or a Megatron prefix"
 
 
 def _training_split(folder: Path, found: Sequence[Path]) -> tuple[Path, ...]:
@@ -157,26 +175,34 @@ def _import_stages(out: Path, files: TokenFiles, tokenizer: str, length: int) ->
 def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[str, Any]:
     """Write the files of a `tokens` artifact; returns its counts."""
     vocab_size, dtype = tokenizer.counts["vocab_size"], id_dtype(tokenizer)
-    decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
     names: dict[str, int] = {}
-    lengths, domains, sizes = array("q"), array("H"), array("q")
+    lengths, domains = array("q"), array("H")
+    previous: int | None = None
+    longest = 0
     with open(folder / TOKEN_FILE, "wb") as file, progress("tokens") as advance:
-        for tokens_T, lengths_N, named in files.blocks():
-            _check_ids(tokens_T, vocab_size, files.source)
-            file.write(tokens_T.astype(dtype).tobytes())
-            ids = [document.tolist() for document in np.split(tokens_T, np.cumsum(lengths_N))[:-1]]
-            lengths.extend(lengths_N.tolist())
-            sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
-            indices = [names.setdefault(name, len(names)) for name in named]
+        for block in files.blocks():
+            _check_ids(block.tokens_T, vocab_size, files.source)
+            file.write(block.tokens_T.astype(dtype).tobytes())
+            indices = [names.setdefault(name, len(names)) for name in block.domains_P]
             limit_domains(len(names), files.source)
-            domains.extend(indices)
-            advance(len(lengths_N))
+            for number, length, domain in zip(block.documents_P, block.lengths_P, indices, strict=True):
+                if number is None or number != previous:
+                    lengths.append(length)
+                    domains.append(domain)
+                    longest = length
+                else:
+                    lengths[-1] += length
+                    if length > longest:  # pieces disagree where only the domains of rows are known
+                        domains[-1], longest = domain, length
+                previous = number
+            advance(len(indices))
     if not sum(lengths):
         raise InputError(f"{files.source}: holds no tokens; check the path")
     ordered = sorted(names)  # as `prepare` numbers them, so that corpora can be joined
-    number = {name: i for i, name in enumerate(ordered)}
-    numbers = np.array([number[name] for name in names], np.uint16)
-    write_document_arrays(folder, lengths, numbers[np.asarray(domains)], sizes)
+    place = {name: i for i, name in enumerate(ordered)}
+    places = np.array([place[name] for name in names], np.uint16)
+    sizes = _text_sizes(folder / TOKEN_FILE, np.asarray(lengths), tokenizer)
+    write_document_arrays(folder, lengths, places[np.asarray(domains)], sizes)
     return {
         "documents": len(lengths),
         "tokens": sum(lengths),
@@ -185,6 +211,39 @@ def _write_tokens(files: TokenFiles, tokenizer: Artifact, folder: Path) -> dict[
         "eos_token_id": tokenizer.counts["eos_token_id"],
         "domains": ordered,
     }
+
+
+def _text_sizes(path: Path, lengths_N: NDArray[np.int64], tokenizer: Artifact) -> NDArray[np.int64]:
+    """UTF-8 bytes of the text of each document in a file of tokens, (N,).
+
+    Documents are decoded whole, since a piece may begin within a character; only those of more than
+    DECODED_TOKENS in parts, for the sake of memory.
+    """
+    decode = open_tokenizer(tokenizer).backend_tokenizer.decode_batch
+    ends_N = np.cumsum(lengths_N)
+    starts_N = ends_N - lengths_N
+    long_N = np.flatnonzero(lengths_N > DECODED_TOKENS)
+    within = [np.arange(starts_N[i], ends_N[i], DECODED_TOKENS) for i in long_N]
+    starts_P = np.unique(np.concatenate([starts_N, *within]))
+    bounds_P = np.append(starts_P, ends_N[-1])
+    sizes: list[int] = []
+    with open(path, "rb") as file, progress("text sizes", len(starts_P)) as advance:
+        for first, last in _groups(bounds_P, DECODED_TOKENS):
+            inner = bounds_P[first + 1 : last] - bounds_P[first]
+            tokens_T = np.fromfile(file, id_dtype(tokenizer), bounds_P[last] - bounds_P[first])
+            ids = [part.tolist() for part in np.split(tokens_T, inner)]
+            sizes.extend(len(text.encode()) for text in decode(ids, skip_special_tokens=True))
+            advance(last - first)
+    sizes_N = np.zeros_like(lengths_N)
+    # "right": of documents that start at one place, all but the last are empty
+    np.add.at(sizes_N, np.searchsorted(starts_N, starts_P, side="right") - 1, sizes)
+    return sizes_N
+
+
+def _groups(bounds: NDArray[np.integer], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges [first, last) of what lies between bounds, each of about `size` tokens."""
+    cuts = np.flatnonzero(np.diff(bounds[:-1] // size)) + 1
+    return pairwise([0, *cuts.tolist(), len(bounds) - 1])
 
 
 def _check_ids(tokens_T: NDArray[np.integer], vocab_size: int, source: Path) -> None:
@@ -204,61 +263,7 @@ def _write_given_order(documents: int, folder: Path) -> dict[str, Any]:
 def _megatron_blocks(prefix: Path) -> Iterator[TokenBlock]:
     """The documents of an indexed data set; their domain is its name."""
     tokens, offsets = read_megatron(prefix)
-    groups = np.flatnonzero(np.diff(offsets[:-1] // BLOCK_TOKENS)) + 1
-    bounds = [0, *groups.tolist(), len(offsets) - 1]
-    for first, last in pairwise(bounds):
-        if last > first:
-            tokens_T = np.asarray(tokens[offsets[first] : offsets[last]])
-            yield tokens_T, np.diff(offsets[first : last + 1]), [prefix.name] * (last - first)
-
-
-def _rows(files: tuple[Path, ...]) -> Iterator[TokenBlock]:
-    """The rows of parquet files, or the pieces of rows that name them.
-
-    The default domain is a file's name up to its first `-` or `.`.
-    """
-    for path in files:
-        try:
-            with open_columns(str(path), "parquet", ("input_ids", "domain", "piece_lengths")) as table:
-                if "input_ids" not in table.names:
-                    raise InputError(
-                        f"{path}: no column input_ids (there are {', '.join(table.names)}); give a data set "
-                        "of tokens, or run `loriini prepare` on one of texts"
-                    )
-                for batch in table.batches:
-                    if batch is None:
-                        raise InputError(f"{path}: a row is {TOO_LONG}; cut it into several")
-                    yield _block(batch, path)
-        except (BadRecord, OSError) as error:
-            raise InputError(f"{path}: {error}; write it again") from error
-
-
-def _block(batch: pyarrow.RecordBatch, path: Path) -> TokenBlock:
-    """The rows of a batch, or their pieces; InputError for a row whose input_ids are null."""
-    column = batch.column("input_ids")
-    if column.null_count:
-        raise InputError(f"{path}: a row has no input_ids; leave such rows out")
-    if not isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
-        raise InputError(f"{path}: its input_ids are {column.type}; write lists of integers")
-    tokens_T = column.flatten().to_numpy(zero_copy_only=False)
-    if not np.issubdtype(tokens_T.dtype, np.integer):
-        raise InputError(f"{path}: its input_ids are {tokens_T.dtype}, not integers; write lists of integers")
-    named = batch.column("domain").to_pylist() if "domain" in batch.schema.names else [None] * len(batch)
-    default = path.name.replace("-", ".").split(".", 1)[0]
-    lengths_N = column.value_lengths().to_numpy(zero_copy_only=False)
-    domains = [default if name is None else str(name) for name in named]
-    if "piece_lengths" not in batch.schema.names:
-        return tokens_T, lengths_N, domains
-    pieces_N = _piece_lengths(batch.column("piece_lengths"), lengths_N, path)
-    lengths_P = np.array([length for row in pieces_N for length in row], np.int64)
-    return tokens_T, lengths_P, [name for name, row in zip(domains, pieces_N, strict=True) for _ in row]
-
-
-def _piece_lengths(column: pyarrow.Array, lengths_N: NDArray[np.integer], path: Path) -> list[list[int]]:
-    """The tokens of each piece of each row; InputError where they are not those of the row."""
-    lists = isinstance(column, pyarrow.ListArray | pyarrow.LargeListArray)
-    known = lists and pyarrow.types.is_integer(column.type.value_type) and not column.values.null_count
-    rows = [row or [] for row in column.to_pylist()] if known else []
-    if [sum(row) for row in rows] != lengths_N.tolist() or any(length < 0 for row in rows for length in row):
-        raise InputError(f"{path}: the piece_lengths of a row are not its tokens; leave this column out")
-    return rows
+    for first, last in _groups(offsets, BLOCK_TOKENS):
+        lengths = np.diff(offsets[first : last + 1]).tolist()
+        tokens_T = np.asarray(tokens[offsets[first] : offsets[last]])
+        yield TokenBlock(tokens_T, lengths, [prefix.name] * len(lengths), [None] * len(lengths))

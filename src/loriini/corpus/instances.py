@@ -8,7 +8,7 @@ L = length + 1 tokens.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,43 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.tokens import TOKEN_FILE, map_ids, open_tokens
+from loriini.corpus.pieces import Cut, Pieces, cut_instances, majority_domains
+from loriini.corpus.tokens import TOKEN_FILE, Tokens, map_ids, open_tokens
 from loriini.errors import InputError
-from loriini.jobs.artifact import Artifact, build_artifact, link_or_copy, load_artifact, parts_folder
+from loriini.jobs.arrays import new_array
+from loriini.jobs.artifact import Artifact, build_artifact, load_artifact, parts_folder
 from loriini.jobs.tasks import SERIAL, Executor, Task, concatenate_files, run_tasks
 from loriini.progress import Advance
 
 INSTANCE_FILE, MAJORITY_FILE = "instances.bin", "domains.npy"
 PIECES = ("piece_starts.npy", "piece_documents.npy", "piece_lengths.npy")
-BEGINS = "piece_begins.npy"
+ENDS = "ends.npy"
 TOKENS_PER_TASK = 1 << 24
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Which documents each instance holds, in reading order.
-
-    Instance i holds the pieces starts_I[i] … starts_I[i+1]-1; piece p is `lengths_P[p]` tokens of document
-    `documents_P[p]`. An instance holds at most one piece of a document.
-    """
-
-    starts_I: Ids
-    """(I + 1,), one more than instances."""
-    documents_P: Ids
-    lengths_P: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.starts_I) - 1
-
-    @property
-    def instances_P(self) -> Ids:
-        """The instance of each piece, (P,)."""
-        return np.repeat(np.arange(len(self)), np.diff(self.starts_I))
-
-    def positions(self, instance: int) -> NDArray[np.int64]:
-        """Each token's position in its piece of an instance, int64 (L,)."""
-        lengths = self.lengths_P[self.starts_I[instance] : self.starts_I[instance + 1]].astype(np.int64)
-        return np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
 
 
 @dataclass(frozen=True)
@@ -157,125 +132,120 @@ def _reopen(folder: Path) -> Instances:
     return open_instances(load_artifact(folder))
 
 
-def cut_instances(offsets: Ids, order_M: Ids, size: int) -> Pieces:
-    """Cut the documents, concatenated in the given order, into instances of `size` tokens.
-
-    Args:
-        offsets: where each document begins, and the end of the last, (N + 1,).
-        order_M: ids of documents, each at most once.
-        size: tokens of an instance, `length` + 1.
-    """
-    ends_M = np.cumsum(offsets[order_M + 1] - offsets[order_M])
-    instances = int(ends_M[-1]) // size if len(ends_M) else 0
-    bounds = np.arange(instances + 1) * size
-    cuts = np.union1d(bounds, ends_M[ends_M < bounds[-1]])
-    starts_P = cuts[:-1]
-    return Pieces(
-        np.searchsorted(cuts, bounds),
-        # "right": a document that ends where the piece starts is not the one it belongs to
-        order_M[np.searchsorted(ends_M, starts_P, side="right")],
-        np.diff(cuts).astype(np.int32),
-    )
-
-
-def majority_domains(pieces: Pieces, domains_N: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """The domain of most of each instance's tokens, uint16 (I,); in a tie the first."""
-    domains_P = domains_N[pieces.documents_P].astype(np.int64)
-    width = int(domains_N.max()) + 1
-    pairs, pair_P = np.unique(pieces.instances_P * width + domains_P, return_inverse=True)
-    tokens = np.bincount(pair_P, weights=pieces.lengths_P)
-    instances, domains = np.divmod(pairs, width)
-    best_first = np.lexsort((domains, -tokens, instances))
-    first_of_each = np.unique(instances[best_first], return_index=True)[1]
-    return domains[best_first[first_of_each]].astype(np.uint16)
-
-
 def _write(tokens: Artifact, order: Artifact, length: int, execute: Executor, folder: Path) -> dict[str, Any]:
     parts, size = parts_folder(folder), length + 1
-    (planned,) = run_tasks("cut", [Task("plan", partial(_plan, tokens, order, size))], folder, execute)
+    (planned,) = run_tasks("cut", [Task("ends", partial(_write_ends, tokens, order, size))], folder, execute)
     count, total = planned["instances"], planned["tokens_in"]
     check_enough(tokens, total, length)
     bounds = pairwise([*range(0, count, max(1, TOKENS_PER_TASK // size)), count])
+    ends = parts / "ends" / ENDS
     tasks = [
-        Task(f"fill-{i:05d}", partial(_fill, tokens, parts / "plan", first, last), (last - first) * size)
+        Task(f"cut-{i:05d}", partial(_cut, tokens, order, ends, size, first, last), (last - first) * size)
         for i, (first, last) in enumerate(bounds)
     ]
-    written = sum(counts["tokens"] for counts in run_tasks("instances", tasks, folder, execute))
-    for name in PIECES:
-        link_or_copy(parts / "plan" / name, folder / name)
-    concatenate_files((parts / task.name / INSTANCE_FILE for task in tasks), folder / INSTANCE_FILE)
-    domains = [np.load(parts / task.name / MAJORITY_FILE) for task in tasks]
-    np.save(folder / MAJORITY_FILE, np.concatenate(domains))
+    done = run_tasks("instances", tasks, folder, execute)
+    _join([parts / task.name for task in tasks], count, sum(counts["pieces"] for counts in done), folder)
     return {
         **planned,
-        "tokens": written,
+        "tokens": sum(counts["tokens"] for counts in done),
         "tokens_left_out": total - count * size,
         **{key: tokens.counts[key] for key in ("dtype", "vocab_size", "eos_token_id", "domains")},
     }
 
 
-def _plan(tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance) -> dict[str, int]:
-    """Write what every instance holds, and where in `tokens` each of its pieces begins.
+def _write_ends(
+    tokens: Artifact, order: Artifact, size: int, folder: Path, advance: Advance
+) -> dict[str, int]:
+    """Write where each document ends in the order, and count.
 
-    Memory: about 80 bytes per document.
+    Memory: at most 24 bytes per document.
     """
     offsets = open_tokens(tokens).offsets
-    order_M = np.load(order.path("order.npy"))
-    distinct = len(np.unique(order_M))
+    order_M = _open_order(order)
+    used_N = np.zeros(len(offsets) - 1, bool)
+    used_N[order_M] = True
+    distinct = int(used_N.sum())
     if distinct != len(order_M):
         raise ValueError(f"the order holds {len(order_M)} documents, {distinct} of them distinct")
-    pieces = cut_instances(offsets, order_M, size)
-    for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
-        np.save(folder / name, np.asarray(array))
-    np.save(folder / BEGINS, _begins(pieces, offsets))
+    cut = cut_instances(offsets, order_M, size)
+    np.save(folder / ENDS, cut.ends_M)
+    begins_M = np.append(0, cut.ends_M)[:-1]
+    in_instances_M = (begins_M < cut.ends_M) & (begins_M < len(cut) * size)
     return {
-        "instances": len(pieces),
+        "instances": len(cut),
         "documents_in": len(order_M),
-        "documents": int(_starts_document(pieces).sum()),
-        "tokens_in": int((offsets[order_M + 1] - offsets[order_M]).sum()),
+        "documents": int(in_instances_M.sum()),
+        "tokens_in": int(cut.ends_M[-1]) if len(order_M) else 0,
     }
 
 
-def _fill(
-    tokens: Artifact, plan: Path, first: int, last: int, folder: Path, advance: Advance
+def _cut(
+    tokens: Artifact,
+    order: Artifact,
+    ends: Path,
+    size: int,
+    first: int,
+    last: int,
+    folder: Path,
+    advance: Advance,
 ) -> dict[str, int]:
-    """Write the tokens and majority domains of the instances `first` … `last` - 1."""
+    """Write the tokens, pieces and majority domains of the instances `first` … `last` - 1."""
     source = open_tokens(tokens)
-    starts, *arrays = (np.load(plan / name, mmap_mode="r") for name in (*PIECES, BEGINS))
-    starts_I = starts[first : last + 1]
-    documents_P, lengths_P, begins_P = (array[starts_I[0] : starts_I[-1]] for array in arrays)
-    filled = _read_pieces(tokens.path(TOKEN_FILE), source.tokens.dtype, begins_P, lengths_P)
+    cut = Cut(_open_order(order), np.load(ends, mmap_mode="r"), size)
+    filled = _read_documents(tokens.path(TOKEN_FILE), source, cut, first * size, last * size)
     filled.tofile(folder / INSTANCE_FILE)
-    pieces = Pieces(starts_I - starts_I[0], documents_P, lengths_P)
+    pieces = cut.block(first, last)
+    for name, array in zip(PIECES, (pieces.starts_I, pieces.documents_P, pieces.lengths_P), strict=True):
+        np.save(folder / name, np.asarray(array))
     np.save(folder / MAJORITY_FILE, majority_domains(pieces, source.domains))
     advance(len(filled))
-    return {"tokens": len(filled)}
+    return {"tokens": len(filled), "pieces": len(pieces.lengths_P)}
 
 
-def _read_pieces(
-    path: Path, dtype: np.dtype[Any], begins_P: Ids, lengths_P: NDArray[np.integer]
-) -> NDArray[Any]:
-    """Read pieces of a file of tokens, end to end; not mapped, since mapped pages count as memory held."""
-    read = np.empty(lengths_P.sum(), dtype)
+def _open_order(order: Artifact) -> Ids:
+    """Map the order, read-only."""
+    order_M: Ids = np.load(order.path("order.npy"), mmap_mode="r")
+    return order_M
+
+
+def _read_documents(path: Path, source: Tokens, cut: Cut, first: int, last: int) -> NDArray[Any]:
+    """Read the tokens `first` … `last` - 1 of the concatenated documents from the file of all tokens.
+
+    It is not mapped, since mapped pages count as memory held.
+    """
+    begin, end = np.searchsorted(cut.ends_M, [first, last - 1], side="right")
+    documents_D = cut.order_M[begin : end + 1]
+    begins_D, ends_D = source.offsets[documents_D], source.offsets[documents_D + 1]
+    begins_D[0] = ends_D[0] - (cut.ends_M[begin] - first)
+    ends_D[-1] -= cut.ends_M[end] - last
+    dtype = source.tokens.dtype
+    read = np.empty(last - first, dtype)
     buffer, place = read.data.cast("B"), 0
     with open(path, "rb", buffering=0) as file:
-        for begin, size in (np.stack([begins_P, lengths_P], 1) * dtype.itemsize).tolist():
-            file.seek(begin)
+        for here, size in (np.stack([begins_D, ends_D - begins_D], 1) * dtype.itemsize).tolist():
+            file.seek(here)
             if file.readinto(buffer[place : place + size]) != size:
-                raise EOFError(f"{path}: shorter than {begin + size} bytes")
+                raise EOFError(f"{path}: shorter than {here + size} bytes")
             place += size
     return read
 
 
-def _starts_document(pieces: Pieces) -> NDArray[np.bool_]:
-    """Whether each piece is the first of its document, (P,); a document's pieces follow each other."""
-    documents_P = pieces.documents_P
-    return np.append(True, documents_P[1:] != documents_P[:-1])[: len(documents_P)]
-
-
-def _begins(pieces: Pieces, offsets: Ids) -> Ids:
-    """Where each piece begins among all tokens as they are stored, (P,)."""
-    places_P = np.cumsum(pieces.lengths_P, dtype=np.int64) - pieces.lengths_P
-    first_P = np.flatnonzero(_starts_document(pieces))
-    runs = np.diff(np.append(first_P, len(places_P)))
-    return offsets[pieces.documents_P] + places_P - np.repeat(places_P[first_P], runs)
+def _join(parts: Sequence[Path], instances: int, pieces: int, folder: Path) -> None:
+    """Write the tasks' files one after another, with the pieces numbered from the first to the last."""
+    concatenate_files((part / INSTANCE_FILE for part in parts), folder / INSTANCE_FILE)
+    counts = (instances + 1, pieces, pieces, instances)
+    names = (*PIECES, MAJORITY_FILE)
+    starts_I, documents_P, lengths_P, domains_I = (
+        new_array(folder / name, dtype, (count,))
+        for name, dtype, count in zip(names, (np.int64, np.int64, np.int32, np.uint16), counts, strict=True)
+    )
+    instance = piece = 0
+    for part in parts:
+        starts, documents, lengths, domains = (np.load(part / name) for name in names)
+        # a task's last start is where the next one's first instance begins
+        starts_I[instance : instance + len(starts)] = piece + starts
+        documents_P[piece : piece + len(documents)] = documents
+        lengths_P[piece : piece + len(lengths)] = lengths
+        domains_I[instance : instance + len(domains)] = domains
+        instance += len(domains)
+        piece += len(lengths)

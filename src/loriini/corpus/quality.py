@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from loriini.corpus.array_types import Ids, Neighbors, Vectors
 from loriini.corpus.heldout import left_out
-from loriini.corpus.instances import Pieces, cut_instances, open_instances
+from loriini.corpus.instances import open_instances
+from loriini.corpus.pieces import Cut, Pieces, cut_instances
 from loriini.corpus.tokens import open_tokens
 from loriini.corpus.walks import random_order
 from loriini.jobs.artifact import Artifact
@@ -22,7 +23,7 @@ NEAREST = 10
 FLOAT32_ROWS = 1 << 16
 """Vectors held as float32 at once."""
 INSTANCES_AT_ONCE = 4096
-"""Instances whose means are added before they are added to the total."""
+"""Instances whose pieces are held, and whose means are added before they are added to the total."""
 
 
 def recall(neighbors_NK: Neighbors, vectors_ND: Vectors, sample: int = 1000) -> float:
@@ -71,7 +72,10 @@ def adjacent_cosines(order_M: Ids, vectors_ND: Vectors, sample: int = 1 << 20) -
 
 
 def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> dict[str, float | None]:
-    """`shared_instance_cosine` of a corpus in its order, `method`, and in random order; None for NaN."""
+    """`shared_instance_cosine` of a corpus in its order, `method`, and in random order; None for NaN.
+
+    Memory: at most 32 bytes per document.
+    """
     vectors_ND: NDArray[np.float16] = np.load(stages["embeddings"].path("embeddings.npy"), mmap_mode="r")
     without = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
@@ -83,17 +87,21 @@ def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> 
     return {order: None if math.isnan(cosine) else cosine for order, cosine in cosines.items()}
 
 
-def shared_instance_cosine(pieces: Pieces, vectors_ND: Vectors) -> float:
+def shared_instance_cosine(instances: Cut | Pieces, vectors_ND: Vectors) -> float:
     """Mean cosine between documents that share an instance.
 
     For each instance with m ≥ 2 documents, the mean over its pairs of distinct documents; then the mean over
     those instances (NaN when there are none). Documents count equally, however many of their tokens the
     instance holds. With unit vectors v the sum over ordered pairs is |Σv|² − Σ|v|².
+
+    Memory: the pieces of INSTANCES_AT_ONCE instances, beside the arguments.
     """
     total, count = 0.0, 0
-    for first in range(0, len(pieces), INSTANCES_AT_ONCE):
-        starts_I = pieces.starts_I[first : first + INSTANCES_AT_ONCE + 1]
-        means = [_mean_cosines(block_I, pieces.documents_P, vectors_ND) for block_I in _blocks(starts_I)]
+    for first in range(0, len(instances), INSTANCES_AT_ONCE):
+        pieces = instances.block(first, min(first + INSTANCES_AT_ONCE, len(instances)))
+        means = [
+            _mean_cosines(block_I, pieces.documents_P, vectors_ND) for block_I in _blocks(pieces.starts_I)
+        ]
         total += float(np.concatenate(means).sum(dtype=np.float64))
         count += sum(map(len, means))
     return total / count if count else float("nan")

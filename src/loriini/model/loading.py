@@ -48,11 +48,13 @@ def read_model(folder: Path, length: int | None = None) -> LoriiniForCausalLM:
     """
     kind = _model_type(folder)
     if kind in FAMILIES:
-        model = from_transformers(read_complete(FAMILIES[kind].model, folder), length)
+        theirs = read_complete(FAMILIES[kind].model, folder)
+        model, settings = from_transformers(theirs, length), theirs.generation_config
     else:
         model = read_complete(LoriiniForCausalLM, folder)
+        settings = model.generation_config
     check_weights(model)
-    model.generation_config = _special_tokens(model.generation_config)
+    model.generation_config = _special_tokens(settings)
     return model
 
 

@@ -26,12 +26,17 @@ def skipped_positions(config: LoriiniConfig) -> int:
     return design.segment_length if skips else 0
 
 
+def reads_weights_alone(head: nn.Module) -> bool:
+    """Whether an output head is nothing but its weights, as `fused_loss` takes it: no adapter, no hook."""
+    return type(head) is nn.Linear and not hasattr(head, "_hf_hook")
+
+
 def counted_targets(
     targets_BL: Tensor, states_BLD: Tensor, context: RoutingContext, config: LoriiniConfig, training: bool
 ) -> Tensor:
     """The targets of a call; in training with `skip_loss`, those of segment 1 ignored, which routed it.
 
-    ValueError for targets that are not one for each state.
+    ValueError for targets that are not one for each state, and where not all states are given.
 
     A prompt routes in its place: of its call, only targets inside it were seen.
     """
@@ -41,6 +46,8 @@ def counted_targets(
     seen: Tensor | int = skipped_positions(config) if training else 0
     if not seen:
         return targets_BL
+    if targets_BL.shape != context.new_positions().shape:
+        raise ValueError("logits_to_keep: with first_segment=skip_loss the loss needs all positions; give 0")
     if (lengths_B := context.prompt_lengths_B) is not None:
         lengths_B = lengths_B if context.prompt_routed else lengths_B.clamp(max=seen)
         seen = lengths_B[:, None] - 1

@@ -20,6 +20,7 @@ from loriini.model.loss import (
     counted_targets,
     fused_loss,
     next_tokens,
+    reads_weights_alone,
     share_of_batch,
     token_losses,
 )
@@ -265,7 +266,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         - `cache`, or `past_key_values`, as transformers before 5.24 calls it: an empty `DynamicCache`, or one
           that this model filled.
         - `inference_routing`: `prompt`, or `segment` to decide again whenever a segment is full.
-        - `skip_logits`: where there are labels, compute the loss without holding all logits; return none.
+        - `skip_logits`: where there are labels, compute the loss without holding all logits, and return none;
+          not where something is wrapped around the output head, such as an adapter.
         - `reduction`: with `none` the loss is each target's (B, L), without auxiliary losses and without
           holding all logits, which are not returned.
         - `average`: takes statistics of this call's routing to their mean over processes, for auxiliary
@@ -296,8 +298,8 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             states = states[:, -logits_to_keep:]
         if shift_labels is None and labels is not None:
             shift_labels = next_tokens(labels)
-        skips = (skip_logits or reduction == "none") and shift_labels is not None
-        logits = None if skips else self.lm_head(states)
+        skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
+        logits = None if skips and shift_labels is not None else self.lm_head(states)
         loss = cross_entropy = auxiliary = None
         if shift_labels is not None:
             if self.config.num_experts > 1:

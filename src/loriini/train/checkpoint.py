@@ -37,7 +37,10 @@ class CheckpointConfig:
     every: CountOrZero = 200
     """Steps between checkpoints, the last step included; 0: only when interrupted, and after evaluations."""
     keep: Count = 2
-    """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too."""
+    """How many of the newest checkpoints are kept; if the run is evaluated, the best is kept too, and with
+    warmup_stable_decay the newest from before the rate falls, so that a longer run can go on from it."""
+    keep_every: CountOrZero = 0
+    """Keep also the checkpoints of every so many steps; 0: none of these."""
 
     def __post_init__(self) -> None:
         check_fields(self, "checkpoint.")
@@ -49,7 +52,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class CheckpointWriter:
     """Writes checkpoints into `folder` in the background, one at a time; a context manager.
 
-    Keeps the last `keep` and the one of lowest score. Each records the `settings` of the run that wrote it.
+    Keeps the last `keep`, the one of lowest score, those of every `keep_every` steps, and the newest of up to
+    `steady` steps (0: none of these). Each records the `settings` of the run that wrote it.
     Entering the context removes what killed writes left: only one job at a time may write there. Leaving it
     waits for the last checkpoint.
     """
@@ -60,8 +64,11 @@ class CheckpointWriter:
         keep: int,
         parallel: Parallel = SINGLE_PROCESS,
         settings: Mapping[str, Any] | None = None,
+        keep_every: int = 0,
+        steady: int = 0,
     ) -> None:
         self.folder, self.keep, self.parallel, self.settings = folder, keep, parallel, settings
+        self.keep_every, self.steady = keep_every, steady
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
 
@@ -116,7 +123,7 @@ class CheckpointWriter:
         write_json(temporary / STATE, {**state, "sha256": hashes})
         shutil.rmtree(final, ignore_errors=True)
         commit(temporary, final)
-        for old in superseded(final, self.keep):
+        for old in superseded(final, self.keep, self.keep_every, self.steady):
             shutil.rmtree(old)
 
 

@@ -61,10 +61,11 @@ def read_state(path: Path) -> dict[str, Any]:
     return state if isinstance(state, dict) else {}
 
 
-def superseded(written: Path, keep: int) -> list[Path]:
-    """The checkpoints to drop: all but the last `keep` up to the one just written, and the best-scored one.
+def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -> list[Path]:
+    """The checkpoints to drop, of those up to the one just written.
 
-    Later ones do not count: they are damaged, or the run would have been resumed from them.
+    Kept are the last `keep`, the best-scored one, those of every `keep_every` steps, and the newest of up to
+    `steady` steps. Later ones do not count: they are damaged, or the run would have been resumed from them.
     """
     found = [path for path in checkpoints_in(written.parent) if step_of(path) <= step_of(written)]
     scores = {path: read_state(path).get("score") for path in found}
@@ -72,7 +73,9 @@ def superseded(written: Path, keep: int) -> list[Path]:
         (score, path) for path, score in scores.items() if isinstance(score, float) and math.isfinite(score)
     ]
     best = min(scored)[1] if scored else None
-    return [path for path in found[:-keep] if path != best]
+    kept = {best, *[path for path in found if 0 < step_of(path) <= steady][-1:]}
+    kept |= {path for path in found if keep_every and step_of(path) % keep_every == 0}
+    return [path for path in found[:-keep] if path not in kept]
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:

@@ -11,7 +11,7 @@ from loriini.model.card import model_card
 from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
-from loriini.progress import warn
+from loriini.progress import inform, warn
 from loriini.train.checkpoint_state import STATE, RunProgress, newest_checkpoint, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
@@ -62,6 +62,7 @@ def make_folder(run: Run, corpus: TrainingCorpus, out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; choose another --out")
     check_length(run, corpus)
+    report_reading(run, corpus)
     warn_of_order(run, corpus)
     out.mkdir(parents=True, exist_ok=True)
 
@@ -75,6 +76,18 @@ def check_length(run: Run, corpus: TrainingCorpus) -> None:
             f"the context is {run.length} tokens, but {folders} was cut into instances of {length}; "
             f"train with --length {length}, or prepare with --length {run.length}"
         )
+
+
+def report_reading(run: Run, corpus: TrainingCorpus) -> None:
+    """Say how much of each instance a run leaves out, and how often it reads the same text."""
+    length, epochs = corpus.instances.length, run.steps * run.batch_size / len(corpus.instances)
+    if run.length < length:
+        warn(
+            f"reads the first {run.length} of every {length} tokens, {run.length / length:.0%} of the "
+            f"corpus; to train on all of it, prepare it with --length {run.length}"
+        )
+    if epochs > 1:
+        inform(f"{run.name}: reads the corpus {epochs:,.1f} times, {len(corpus.instances):,} instances")
 
 
 def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:

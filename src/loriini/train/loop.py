@@ -16,20 +16,20 @@ from loriini.errors import Unfinished
 from loriini.hardware import keep_freed_memory, pick_device, resolve_precision
 from loriini.jobs.lock import folder_lock
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.parallel.mesh import join_mesh, on_first_rank, process_group
+from loriini.parallel.mesh import Parallel, join_mesh, on_first_rank, process_group
 from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
+from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
-from loriini.train.interrupt import Interrupted, deferred_interrupts
 from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, rewind
-from loriini.train.optimizer import make_optimizer
+from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.run import RUN, Run
 from loriini.train.speed import check_compiler, speed_up
 from loriini.train.step import TrainingState, read_batch, training_step
@@ -91,7 +91,7 @@ def train_to_end(
         deferred_interrupts() as interrupted,
         recording(run.watch, run.name, run.to_dict(), files, state.progress.step) as record,
         progress(run.name, run.steps, shown=parallel.first) as advance,
-        CheckpointWriter(out / "checkpoints", run.checkpoint.keep, parallel, run.to_dict()) as checkpoints,
+        checkpoint_writer(run, out, parallel) as checkpoints,
         ReadAhead(partial(read_batch, run, batches, pick_device())) as read,
     ):
         advance(state.progress.step)
@@ -127,6 +127,13 @@ def train_to_end(
             if interrupted():
                 raise Interrupted(f"{out}: the run is finished")
     return out / "model"
+
+
+def checkpoint_writer(run: Run, out: Path, parallel: Parallel) -> CheckpointWriter:
+    """The writer of a run's checkpoints."""
+    kept, steady = run.checkpoint, steady_steps(run.optimizer, run.steps)
+    folder = out / "checkpoints"
+    return CheckpointWriter(folder, kept.keep, parallel, run.to_dict(), kept.keep_every, steady)
 
 
 def loss_and_speed(metrics: dict[str, Any]) -> str:

@@ -59,6 +59,12 @@ def warmup_steps(config: OptimizerConfig, steps: int) -> int:
     return max(1, round(config.warmup * steps))
 
 
+def steady_steps(config: OptimizerConfig, steps: int) -> int:
+    """Steps before the rate of `warmup_stable_decay` falls; 0 with other schedules."""
+    falling = max(1, round(config.decay * steps))
+    return steps - falling if config.schedule == "warmup_stable_decay" else 0
+
+
 def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of `step` (counted from 0) of `steps`, as a fraction of the peak."""
     warmup = warmup_steps(config, steps)

@@ -1,17 +1,14 @@
-"""The commands that make, convert and show a corpus."""
+"""A corpus from documents."""
 
-import errno
 import json
 import re
-import shutil
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from cli.calls import Ended, Made, assert_refused, call
+from cli.calls import Made, assert_refused, call
 from loriini.corpus.settings import PrepareSettings
-from loriini.corpus.stages import STAGES
 from loriini.jobs.artifact import load_artifact
 
 
@@ -80,60 +77,3 @@ def test_prepare_prints_what_it_held_out_and_did_not_sample(
     assert first.startswith(f"{tmp_path / 'c'}: {sampled} documents, ")
     assert held == f"held out: {written} documents, in {path}"
     assert unsampled == f"outside the samples: {200 - sampled} documents"
-
-
-def test_inspect_prints_numbers_and_writes_a_page(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = call(capsys, "inspect", made.corpus)
-    assert ended.code == 0
-    table = dict(line.split("  ", 1) for line in ended.out.splitlines())
-    assert table["domain birds"].strip().startswith("120 documents")
-    assert table["page"].strip() == str(made.corpus / "inspect.html")
-    page = made.corpus / "inspect.html"
-    assert "Documents and their nearest" in page.read_text()
-    page.unlink()
-    found = json.loads(call(capsys, "inspect", made.corpus, "--json").out)
-    assert not page.exists()
-    assert found["domains"]["tools"]["documents"] == 120
-
-
-def test_a_corpus_that_may_only_be_read_is_inspected(
-    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("loriini.analyze.corpus.write_corpus_page", refuse)
-    ended = call(capsys, "inspect", made.corpus)
-    assert ended.code == 0
-    assert "domain birds" in ended.out
-    assert "page" not in dict(line.split("  ", 1) for line in ended.out.splitlines())
-    assert ended.err == f"warning: {made.corpus}: Read-only file system, so no page is written there\n"
-
-
-def test_inspect_verifies_the_files(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus = tmp_path / "corpus"
-    shutil.copytree(made.corpus, corpus)
-    files = sum(len(load_artifact(made.corpus / stage.name).files) for stage in STAGES)
-    assert call(capsys, "inspect", corpus, "--verify").out.splitlines()[-1].endswith(f"  all {files}")
-    (corpus / "instances" / "instances.bin").write_bytes(b"half")
-    assert_refused(call(capsys, "inspect", corpus, "--verify"), "instances.bin is not what was written")
-
-
-@pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])
-def test_a_corpus_goes_to_other_formats_and_back(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str
-) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
-    assert ended == Ended(0, f"{there}\n", "")
-    for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
-        unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
-        assert_refused(unused, f"{option[0]}: has no effect with --to {form}; leave it out")
-    to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
-    assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
-    assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0
-    names = [folder / "instances" / "instances.bin" for folder in (made.corpus, back)]
-    assert names[0].read_bytes() == names[1].read_bytes()
-    train = ("train", "tiny-dense", "--out", tmp_path / "run", "--corpus", made.corpus, back)
-    ended = call(capsys, *train, "--corpus-weights", "2,0.5", "--steps", 1, "--length", 64)
-    assert (ended.code, ended.err) == (0, "")

@@ -1,12 +1,10 @@
-"""Commands that make, convert and show corpora."""
+"""The command that makes a corpus."""
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 
-from loriini.cli.output import print_rows
-from loriini.cli.parser import Add, given, on_error_option, output_path, refuse_given
+from loriini.cli.parser import Add, given, on_error_option, output_path
 from loriini.errors import InputError
 
 
@@ -82,61 +80,3 @@ def prepare(arguments: argparse.Namespace) -> None:
         print(f"outside the samples: {unsampled:,} documents")
     if renamed := counts["documents"]["renamed_ids"]:
         print(f"renamed: {renamed:,} documents that had the id of an earlier one")
-
-
-def convert_arguments(add: Add) -> None:
-    """Arguments of `loriini convert`."""
-    add("source", type=Path, help="a corpus, a Megatron prefix, or parquet files with input_ids")
-    add("--to", choices=("megatron", "dataset", "corpus"), required=True, help="the format to write")
-    add("--out", type=output_path, required=True, help="folder to write")
-    option = partial(add, default=argparse.SUPPRESS)
-    option("--tokenizer", metavar="PATH", help="the tokenizer that made the tokens, for --to corpus")
-    option("--length", type=int, metavar="TOKENS", help="context of an instance, for --to corpus (1024)")
-
-
-def convert(arguments: argparse.Namespace) -> None:
-    """Convert a corpus to another program's format, or another program's tokens to a corpus."""
-    from loriini.convert.corpus_export import CORPUS_FORMATS, export_corpus
-    from loriini.convert.corpus_import import import_corpus
-    from loriini.corpus.prepare import open_corpus
-    from loriini.corpus.verify import explained_damage
-
-    of_import = given(arguments, ("tokenizer", "length"))
-    if arguments.to in CORPUS_FORMATS:
-        why = f"has no effect with --to {arguments.to}; leave it out"
-        refuse_given(arguments, ("--tokenizer", "--length"), why)
-        with explained_damage(arguments.source):
-            print(export_corpus(open_corpus(arguments.source), arguments.to, arguments.out))
-    elif not of_import.get("tokenizer"):
-        raise InputError("--to corpus needs --tokenizer PATH, the one that made the tokens")
-    else:
-        corpus = import_corpus(arguments.out, arguments.source, **of_import)
-        print(f"{corpus.folder}: {len(corpus.instances):,} instances of {corpus.instances.length:,}")
-
-
-def inspect_arguments(add: Add) -> None:
-    """Arguments of `loriini inspect`."""
-    add("corpus", type=Path, help="the corpus's folder")
-    add("--json", action="store_true", help="print statistics and histograms as JSON, and write no page")
-    add("--verify", action="store_true", help="first compare every file with its SHA-256")
-
-
-def inspect(arguments: argparse.Namespace) -> None:
-    """Print a corpus's statistics, and write a page that shows documents with their neighbours."""
-    from loriini.analyze.corpus import inspect_and_write, summary
-    from loriini.corpus.inspection import inspect_corpus
-    from loriini.corpus.prepare import open_corpus
-    from loriini.corpus.verify import explained_damage, verify
-
-    verified = verify(arguments.corpus) if arguments.verify else None
-    with explained_damage(arguments.corpus):
-        corpus = open_corpus(arguments.corpus)
-        if arguments.json:
-            print(json.dumps(inspect_corpus(corpus), indent=1))
-            return
-        numbers, page = inspect_and_write(corpus)
-    values = {**summary(numbers), **({} if page is None else {"page": str(page)})}
-    if verified is not None:
-        values["verified files"] = f"all {verified:,}"
-    rows = [{"what": what, "value": value} for what, value in values.items()]
-    print_rows(rows, ("what", "value"), as_json=False)

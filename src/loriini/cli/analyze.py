@@ -1,0 +1,46 @@
+"""The command that measures which experts text is routed to."""
+
+import argparse
+
+from loriini.cli.parser import (
+    Add,
+    check_models,
+    device_option,
+    document_fields,
+    document_options,
+    model_argument,
+    on_error,
+    output_path,
+)
+
+
+def analyze_arguments(add: Add) -> None:
+    """Arguments of `loriini analyze`."""
+    model_argument(add)
+    add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
+    document_options(add)
+    add("--per-document", action="store_true", help="route each document by itself, cut to the context")
+    device_option(add)
+    add(
+        "--out",
+        type=output_path,
+        metavar="DIR",
+        help="folder of routes.npz, routes.json and report.html (RUN)",
+    )
+
+
+def analyze(arguments: argparse.Namespace) -> None:
+    """Measure which experts each domain's text is routed to, and write a report."""
+    check_models(arguments.model)
+    from loriini.analyze.command import analyze_run
+
+    report = analyze_run(
+        arguments.model,
+        arguments.documents,
+        document_fields(arguments),
+        arguments.out,
+        per_document=arguments.per_document,
+        device=arguments.device,
+        on_error=on_error(arguments),
+    )
+    print(report)

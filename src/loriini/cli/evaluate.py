@@ -1,0 +1,168 @@
+"""The command that measures perplexity, or runs downstream tasks."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loriini.cli.output import format_table
+from loriini.cli.parser import (
+    Add,
+    check_models,
+    device_option,
+    document_fields,
+    document_options,
+    on_error,
+    output_file,
+    refuse_given,
+)
+from loriini.errors import InputError, printable
+
+if TYPE_CHECKING:
+    from loriini.evaluate.runs import RouterFree
+
+
+def evaluate_arguments(add: Add) -> None:
+    """Arguments of `loriini evaluate`."""
+    add("runs", type=Path, nargs="+", metavar="RUN", help="runs or model folders; several are compared")
+    add("--documents", nargs="+", metavar="PATH", help="held-out text")
+    document_options(add)
+    add("--tasks", nargs="+", metavar="NAME", help="downstream tasks, or groups of them: see docs/tasks.md")
+    add("--tasks-data", type=Path, metavar="DIR", help="local files of the tasks, in place of the Hub's data")
+    add("--limit", type=int, metavar="N", help="questions of each task, at most (all)")
+    add(
+        "--num-fewshot",
+        type=int,
+        metavar="K",
+        help="examples before each question (as the task or group says)",
+    )
+    add("--label", metavar="NAME", help="domain whose expert answers, for a model that routes by label")
+    add("--length", type=int, metavar="TOKENS", help="tokens in an instance (the smallest context)")
+    add("--skip", type=int, metavar="N", help="tokens left out of each instance (the longest first segment)")
+    add("--instances", type=int, metavar="N", help="instances of each domain, at most (all)")
+    masked = "keep the documents of an instance apart; --skip is of each document"
+    add("--document-mask", action="store_true", help=masked)
+    add(
+        "--routing",
+        choices=("training", "prompt", "segment"),
+        help="how tokens are routed (training for --documents, prompt for --tasks)",
+    )
+    router_free = "replace the routers: select experts by the norm (1, 2 or inf) of their activations at NODE"
+    add("--router-free", metavar="NODE[:NORM[:GATES]]", help=router_free)
+    device_option(add)
+    add("--out", type=output_file, help="also write the JSON to this file")
+
+
+def _router_free(arguments: argparse.Namespace) -> "RouterFree | None":
+    """What --router-free says; None without it."""
+    from loriini.evaluate.runs import RouterFree
+
+    return None if arguments.router_free is None else RouterFree.parse(arguments.router_free)
+
+
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Measure perplexity on held-out text, by domain, or run downstream tasks."""
+    if bool(arguments.documents) == bool(arguments.tasks):
+        raise InputError("give --documents PATH… or --tasks NAME…, one of them")
+    if arguments.documents:
+        of_tasks = ("--tasks-data", "--limit", "--num-fewshot", "--label")
+        refuse_given(arguments, of_tasks, "is for --tasks; leave it out")
+    else:
+        of_documents = (
+            "--length",
+            "--skip",
+            "--instances",
+            "--document-mask",
+            "--domain-field",
+            "--text-field",
+            "--on-error",
+        )
+        refuse_given(arguments, of_documents, "is for --documents; leave it out")
+    check_models(*arguments.runs)
+    results = _run_tasks(arguments) if arguments.tasks else _perplexities(arguments)
+    written = results if len(results) > 1 else results[0]
+    if arguments.out:
+        from loriini.atomic import write_json
+
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(arguments.out, written)
+    print(json.dumps(written, indent=1))
+    print(_tasks_table(results) if arguments.tasks else _perplexity_table(results), file=sys.stderr)
+    for line in () if arguments.tasks else _differences(results):
+        print(line, file=sys.stderr)
+
+
+def _run_tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from loriini.evaluate.tasks import TaskSettings, evaluate_tasks
+
+    settings = TaskSettings(
+        tasks=tuple(arguments.tasks),
+        data=arguments.tasks_data,
+        limit=arguments.limit,
+        num_fewshot=arguments.num_fewshot,
+        routing=arguments.routing or "prompt",
+        label=arguments.label,
+        device=arguments.device,
+        router_free=_router_free(arguments),
+    )
+    return evaluate_tasks(arguments.runs, settings)
+
+
+def _tasks_table(results: Sequence[dict[str, Any]]) -> str:
+    from loriini.evaluate.tasks import table_of
+
+    return format_table(*table_of(results), align_right=True)
+
+
+def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+
+    settings = EvaluationSettings(
+        documents=tuple(arguments.documents),
+        fields=document_fields(arguments),
+        on_error=on_error(arguments),
+        length=arguments.length,
+        skip=arguments.skip,
+        instances=arguments.instances,
+        document_mask=arguments.document_mask,
+        routing=arguments.routing or "training",
+        device=arguments.device,
+        router_free=_router_free(arguments),
+    )
+    return evaluate_runs(arguments.runs, settings)
+
+
+def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Perplexity by domain: of one run with its bits per byte, of several beside each other."""
+    first, *others = results
+    columns = {"perplexity": first["perplexity"], "bits per byte": first["bits_per_byte"]}
+    if others:
+        columns = {result["run"]: result["perplexity"] for result in results}
+    rows = [
+        [domain, f"{tokens:,}", *(f"{values[domain]:,.3f}" for values in columns.values())]
+        for domain, tokens in first["tokens"].items()
+    ]
+    each = "document" if first.get("document_mask") else "instance"
+    left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""
+    table = format_table(("domain", "tokens", *columns), rows, align_right=True)
+    return f"perplexity of held-out text{left_out}\n{table}"
+
+
+def _differences(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The differences from the first run as lines of text."""
+    from loriini.analyze.wording import interval, percent
+    from loriini.evaluate.intervals import Difference
+
+    if len(results) == 1:
+        return
+    yield (
+        f"perplexity relative to {results[0]['run']}, with the 95 % interval over held-out documents "
+        "(it does not cover the seed: another training of the same model differs, too)"
+    )
+    for result in results[1:]:
+        for domain, values in result["difference"].items():
+            difference = Difference.from_dict(values)
+            name = f"{printable(result['run'])}  {printable(domain)}"
+            yield f"  {name}: {percent(difference.change)} ({interval(difference)})"

@@ -1,0 +1,38 @@
+"""Routes and their report."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.calls import Ended, Made, assert_refused, call
+
+
+def test_analyze_writes_routes_and_a_report(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = ("--documents", made.documents, "--domain-field", "topic")
+    ended = call(capsys, "analyze", made.run, *documents, "--out", tmp_path / "new")
+    assert ended == Ended(0, f"{tmp_path / 'new' / 'report.html'}\n", "")
+    page = (tmp_path / "new" / "report.html").read_text()
+    assert all(part in page for part in ("Who routes where", "birds", "tools"))
+    with np.load(tmp_path / "new" / "routes.npz") as routes:
+        assert routes["domains"].tolist() == ["birds", "tools"]
+        np.testing.assert_allclose(routes["mean_gates"].sum(-1), 1, rtol=1e-5)
+    fields = ("--domain-field", "topic", "--text-field", "topic", "--per-document", "--device", "cpu")
+    ended = call(capsys, "analyze", made.run, "--documents", made.documents, *fields)
+    assert ended.out == f"{made.run / 'report.html'}\n"
+    routes = json.loads((made.run / "routes.json").read_text())
+    assert routes["field"] == "topic"
+    assert routes["sequences"] == {"birds": 120, "tools": 120}  # every document by itself
+
+
+def test_a_dense_model_has_no_routes_to_analyze(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train: Sequence[object] = ("train", "tiny-dense", "--out", tmp_path / "dense", "--corpus", made.corpus)
+    assert call(capsys, *train, "--steps", 1, "--length", 64).code == 0
+    ended = call(capsys, "analyze", tmp_path / "dense", "--documents", made.documents)
+    assert_refused(ended, "dense: a dense model, so there is nothing to route")

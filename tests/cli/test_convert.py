@@ -1,0 +1,27 @@
+"""A corpus in other programs' formats."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.calls import Ended, Made, assert_refused, call
+
+
+@pytest.mark.parametrize(("form", "source"), [("megatron", "instances"), ("dataset", ".")])
+def test_a_corpus_goes_to_other_formats_and_back(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, source: str
+) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    ended = call(capsys, "convert", made.corpus, "--to", form, "--out", there)
+    assert ended == Ended(0, f"{there}\n", "")
+    for option in ("--length", 64), ("--tokenizer", made.corpus / "tokenizer"):
+        unused = call(capsys, "convert", made.corpus, "--to", form, "--out", tmp_path / "x", *option)
+        assert_refused(unused, f"{option[0]}: has no effect with --to {form}; leave it out")
+    to_corpus = ("convert", there / source, "--to", "corpus", "--length", 64, "--out", back)
+    assert_refused(call(capsys, *to_corpus), "--to corpus needs --tokenizer PATH")
+    assert call(capsys, *to_corpus, "--tokenizer", there / "tokenizer").code == 0
+    names = [folder / "instances" / "instances.bin" for folder in (made.corpus, back)]
+    assert names[0].read_bytes() == names[1].read_bytes()
+    train = ("train", "tiny-dense", "--out", tmp_path / "run", "--corpus", made.corpus, back)
+    ended = call(capsys, *train, "--corpus-weights", "2,0.5", "--steps", 1, "--length", 64)
+    assert (ended.code, ended.err) == (0, "")
