@@ -13,8 +13,8 @@ DATA = (
     Mutation(
         "edited manifests are believed",
         "jobs/artifact.py",
-        "if written is not None and written != digest(manifest):",
-        "if False:",
+        "if manifest.pop(OWN_HASH, None) != digest(manifest):",
+        "if manifest.pop(OWN_HASH, None) is False:",
         "tests/corpus/test_verify.py",
     ),
     Mutation(
