@@ -95,7 +95,7 @@ def write_instances(
 
     Raises:
         InputError: `length` is not positive, or the corpus is shorter than one instance.
-        ValueError: a document is in the order twice (our fault, or damage).
+        ValueError: a document is in the order twice (a bug, or damage).
     """
     if length < 1:
         raise InputError(f"length {length} is not positive; choose for example 1024")
