@@ -49,7 +49,7 @@ def measure(
 ) -> Iterator[list[Row]]:
     """Measure the parts in `only` (DEFAULT_PARTS without any); yields all rows so far after every round.
 
-    Every row has the keys of the contract and `part`, its own seconds and the baseline's by round, threads,
+    Every row has COLUMNS and `part`, its own seconds and the baseline's by round, threads,
     tokens a second, MFU of the measured peak, and the machine.
     """
     keep_freed_memory()

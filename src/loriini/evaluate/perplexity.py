@@ -211,7 +211,7 @@ def evaluate(
     title: str = "evaluation",
     shown: bool = True,
 ) -> dict[str, Any]:
-    """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
+    """Measures as {measure: {domain: value}}, and the settings that they depend on.
 
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
@@ -250,18 +250,31 @@ def evaluate(
                 evaluated += len(ids_BL)
                 advance(len(ids_BL), domain)
             losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
-            results["perplexity"][domain] = losses_NL[counted_NL].mean().exp().item()
-            results["perplexity_all"][domain] = losses_NL.mean().exp().item()
-            results["bits_per_byte"][domain] = losses_NL.mean().item() / text.bytes_per_token / math.log(2)
-            results["tokens"][domain] = int(counted_NL.sum())
+            measured = _measures(losses_NL, counted_NL, text.bytes_per_token)
             if per_instance:
-                counts_N = counted_NL.sum(1)
-                results["instance_losses"][domain] = ((losses_NL * counted_NL).sum(1) / counts_N).tolist()
-                if document_mask:
-                    results["instance_tokens"][domain] = counts_N.tolist()
+                measured |= _of_instances(losses_NL, counted_NL, document_mask)
+            for name, value in measured.items():
+                results[name][domain] = value
     settings = {"document_mask": True} if document_mask else {}
     causality = _causality(model.config, routing)
     return {**results, "skip": skip, "routing": routing, "causality": causality, **settings}
+
+
+def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> dict[str, Any]:
+    """What `evaluate` reports of a domain, from the losses of its predictions and which of them count."""
+    return {
+        "perplexity": losses_NL[counted_NL].mean().exp().item(),
+        "perplexity_all": losses_NL.mean().exp().item(),
+        "bits_per_byte": losses_NL.mean().item() / bytes_per_token / math.log(2),
+        "tokens": int(counted_NL.sum()),
+    }
+
+
+def _of_instances(losses_NL: Tensor, counted_NL: Tensor, document_mask: bool) -> dict[str, Any]:
+    """The mean loss of each instance, and with `document_mask` how many predictions count."""
+    counts_N = counted_NL.sum(1)
+    means = {"instance_losses": ((losses_NL * counted_NL).sum(1) / counts_N).tolist()}
+    return {**means, "instance_tokens": counts_N.tolist()} if document_mask else means
 
 
 def score_tokens(

@@ -177,7 +177,7 @@ def _same_tokens(
         if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
             raise InputError(
                 f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
-                "evaluate each by itself and compare bits_per_byte"
+                "evaluate each by itself and compare bits_per_byte, which counts segment 1 too"
             )
     return heldout
 
