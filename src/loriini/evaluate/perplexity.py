@@ -211,7 +211,7 @@ def evaluate(
     title: str = "evaluation",
     shown: bool = True,
 ) -> dict[str, Any]:
-    """The contract's evaluation: domain → value for each of its measures, and the settings they depend on.
+    """Each measure by domain, and the settings that they depend on.
 
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
