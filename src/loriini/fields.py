@@ -39,6 +39,8 @@ class Bounds:
 
 LARGEST = 10**15
 """Of counts and of numbers without a bound of their own: far above any model, text or machine."""
+LARGEST_COUNT = 1 << 20
+"""Of tokens of an instance or a continuation, and of instances of a domain, where text is evaluated."""
 Count = Annotated[int, Bounds(least=1, most=LARGEST)]
 CountOrZero = Annotated[int, Bounds(least=0, most=LARGEST)]
 Positive = Annotated[float, Bounds(above=0, most=LARGEST)]

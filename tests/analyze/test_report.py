@@ -14,7 +14,7 @@ from loriini.analyze.comparison import Comparison
 from loriini.analyze.page import Html, table
 from loriini.analyze.report import write_report, write_run_report
 from loriini.analyze.routes import Routes
-from loriini.analyze.sections import use_of_experts, who_routes_where
+from loriini.analyze.sections import expert_use_plots, who_routes_where
 from loriini.errors import InputError
 
 HOSTILE = "<script>alert('1')</script>"
@@ -256,7 +256,7 @@ def steps_of(job: Path) -> list[dict[str, Any]]:
 
 
 def test_only_a_soft_design_has_a_threshold_of_activity(job: Path) -> None:
-    soft, sparse = (text_of(use_of_experts(steps_of(job), soft)) for soft in (True, False))
+    soft, sparse = (text_of(expert_use_plots(steps_of(job), soft)) for soft in (True, False))
     assert "38 % of the experts get more than twice the even weight" in soft
     assert "a weight above 2/4" in soft
     assert "active" not in sparse

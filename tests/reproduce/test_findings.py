@@ -16,7 +16,7 @@ from loriini.errors import InputError
 from loriini.reproduce.findings import (
     MOST_CLAIMS,
     MOST_PICTURES,
-    digest,
+    chart_digest,
     findings_page,
     rates,
     read_scales,
@@ -194,4 +194,4 @@ def test_the_published_page_is_made_from_the_committed_results(
     charts = dict(shown_charts(scales))
     assert {path.stem for path in (ROOT / "docs" / "findings").glob("*")} == charts.keys()
     for name, chart in charts.items():  # bytes depend on Matplotlib's version
-        assert digest(chart) in (ROOT / "docs" / "findings" / f"{name}.svg").read_text(encoding="utf-8")
+        assert chart_digest(chart) in (ROOT / "docs" / "findings" / f"{name}.svg").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.analyze.curves import Floats
-from loriini.analyze.routes import Routes, shares_of_sum
+from loriini.analyze.routes import Routes, shares
 from loriini.routing import RoutingConfig
 
 DECIMALS = 4
@@ -46,7 +46,7 @@ class Reading:
     def choice_shares(self, soft: bool) -> Floats:
         """The share of the choices that falls on each expert (L, E); of the weights, if `soft`."""
         chosen_LUE = self.gates_LUE if soft else (self.gates_LUE > 0).astype(np.float64)
-        return shares_of_sum(chosen_LUE.sum(1))
+        return shares(chosen_LUE.sum(1))
 
     def to_dict(self, dense_losses_N: Floats | None = None) -> dict[str, Any]:
         """The numbers as JSON; `weights[layer][unit]` is [[expert, weight], …] of the selected experts."""

@@ -10,7 +10,7 @@ from loriini.analyze.comparison import Comparison
 from loriini.analyze.next_commands import what_next
 from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
-from loriini.analyze.sections import learning, training_cards, use_of_experts, who_routes_where
+from loriini.analyze.sections import expert_use_plots, learning, training_cards, who_routes_where
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
@@ -35,7 +35,7 @@ def write_report(folder: Path) -> Path:
         "What was trained, on what": comparison.setup(c),
         "Learning": learning(metrics),
         "Perplexity by domain": comparison.perplexity(c),
-        "Use of experts": use_of_experts(metrics[c.design], _is_soft(runs[c.design])),
+        "Use of experts": expert_use_plots(metrics[c.design], _is_soft(runs[c.design])),
         "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
         "Similar documents": comparison.similar_documents(c, read_json(folder / "neighbors.json", [])),
         "Samples": comparison.samples(c, read_json(folder / "samples.json", [])),
@@ -67,7 +67,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     )
     sections = {
         "Learning": learning({name: metrics}),
-        "Use of experts": use_of_experts(metrics, _is_soft(run)),
+        "Use of experts": expert_use_plots(metrics, _is_soft(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,
     }

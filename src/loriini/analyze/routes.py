@@ -58,12 +58,12 @@ class Routes:
     @property
     def choice_shares(self) -> Floats:
         """The share of a domain's choices that falls on each expert (L, D, E), Σ_E = 1."""
-        return shares_of_sum(self.choices)
+        return shares(self.choices)
 
     @property
     def expert_load(self) -> Floats:
         """The share of all choices that falls on each expert (L, E), Σ = 1 (AoE section 4.2)."""
-        return shares_of_sum(self.choices.sum(1))
+        return shares(self.choices.sum(1))
 
     @property
     def load_entropy(self) -> Floats:
@@ -182,7 +182,7 @@ def routes_of_sequences(
     totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
     units_D = totals_LDX[0, :, -1]
     document_of = [(documents or {}).get(domain) or range(len(ids)) for domain, ids in sequences.items()]
-    bits_L, chance_L = _information(shares_of_sum(per_sequence[..., :E]), document_of)
+    bits_L, chance_L = _information(shares(per_sequence[..., :E]), document_of)
     return Routes(
         choices=totals_LDX[..., :E],
         mean_gates=totals_LDX[..., E : 2 * E] / units_D[:, None],
@@ -284,7 +284,7 @@ def mutual_information(counts: ArrayLike) -> Floats:
     return np.maximum((joint * np.log2(ratio)).sum((-2, -1)), 0)
 
 
-def shares_of_sum(amounts: Floats) -> Floats:
+def shares(amounts: Floats) -> Floats:
     """Amounts (…, E) as shares of their sum; zeros stay."""
     return amounts / np.maximum(amounts.sum(-1, keepdims=True), np.finfo(np.float64).tiny)
 

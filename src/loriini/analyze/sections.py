@@ -55,7 +55,7 @@ def learning(runs: Mapping[str, Metrics]) -> Html | None:
     return p.pair(curves, p.figure(plots.loss_difference(dense, mixture), caption))
 
 
-def use_of_experts(metrics: Metrics, soft: bool) -> Html | None:
+def expert_use_plots(metrics: Metrics, soft: bool) -> Html | None:
     """How the experts were used over training; `soft`: the design gives every unit every expert."""
     routed = routed_steps(metrics)
     if not routed:

@@ -49,8 +49,8 @@ def measure(
 ) -> Iterator[list[Row]]:
     """Measure the parts in `only` (DEFAULT_PARTS without any); yields all rows so far after every round.
 
-    Every row has COLUMNS and `part`, its own seconds and the baseline's by round, threads,
-    tokens a second, MFU of the measured peak, and the machine.
+    Every row has the columns of docs/speed.md and `part`, its own seconds and the baseline's by round,
+    threads, tokens a second, MFU of the measured peak, and the machine.
     """
     keep_freed_memory()
     size = size or bench_size(quick)

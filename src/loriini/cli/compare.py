@@ -87,9 +87,9 @@ def compare(arguments: argparse.Namespace) -> None:
 
 def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
-    from loriini.compare.report import COLUMNS, summary
+    from loriini.compare.report import COLUMNS, headline_and_rows
 
-    found, rows = summary(read_object(report.with_name("results.json"), "run the command again"))
+    found, rows = headline_and_rows(read_object(report.with_name("results.json"), "run the command again"))
     print(found, *([format_table(COLUMNS, rows)] if rows else []), report, sep="\n")
 
 

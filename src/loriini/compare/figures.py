@@ -16,16 +16,11 @@ from matplotlib.ticker import (
     NullLocator,
     StrMethodFormatter,
 )
-from numpy.typing import NDArray
 
 from loriini.analyze.curves import running_mean
-from loriini.analyze.plots import DENSE_COLOR, FIGURE_WIDTH, INK, picture
+from loriini.analyze.plots import FIGURE_WIDTH, INK, picture
+from loriini.analyze.series import COLORS, DASHES, legend, limit_to
 from loriini.evaluate.intervals import OVERALL
-
-COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
-"""Colours of the variants, in order; each is legible on white and on black."""
-DASHES = ("-", "--", "-.", ":")
-"""Line styles, so that colour alone distinguishes nothing: every variant of four has another."""
 
 AXIS_TITLES = {
     "tokens": "tokens of training",
@@ -172,18 +167,3 @@ def _interval(
 def _wrapped(name: str) -> str:
     """A variant's name with a line for each setting."""
     return name.replace(" ", "\n")
-
-
-def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
-    """Limits of the vertical axis that show some finite values, with a margin."""
-    finite = np.concatenate([values[np.isfinite(values)] for values in shown])
-    if len(finite):
-        margin = 0.05 * np.ptp(finite) + 0.005
-        axes.set_ylim(finite.min() - margin, finite.max() + margin)
-
-
-def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
-    """Names below the plot, in columns that fit them into a `width` in characters."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **style)

@@ -73,7 +73,7 @@ def training_measures(trial: Trial) -> dict[str, Any]:
         "training_loss": mean_or_none(m["loss"] for m in last_part(metrics)),
         "skipped_steps": sum(m["skipped"] for m in metrics),
         "curve": learning_curve(column(metrics, "loss"), spent),
-        **use_of_experts(metrics),
+        **expert_use_measures(metrics),
     }
 
 
@@ -108,7 +108,7 @@ def learning_curve(loss: Floats, spent: Mapping[str, Floats]) -> dict[str, list[
     return {"loss": means, **{axis: values[ends].tolist() for axis, values in spent.items()}}
 
 
-def use_of_experts(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def expert_use_measures(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Means over layers and the last tenth of the mixture's steps; empty for a dense model.
 
     - `experts_in_use`: exp of the load's entropy, E where the load is even.
@@ -164,6 +164,6 @@ def by_variant(cells: Cells) -> dict[str, list[Mapping[str, Any]]]:
     return dict(found)
 
 
-def is_finite(value: float | None) -> bool:
+def is_number(value: float | None) -> bool:
     """Whether a number is there, not NaN or infinite."""
     return value is not None and math.isfinite(value)

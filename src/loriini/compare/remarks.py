@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import listing
-from loriini.compare.measures import Cells, by_variant, is_finite
+from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
 
 EQUAL_ACTIVE = 1.05
@@ -112,5 +112,5 @@ def unfinished(cells: Cells) -> Iterator[str]:
             state = {"started": "is not finished"}.get(cell["state"], cell["state"])
             reason = f": {cell['error']}" if "error" in cell else f" after {cell['steps']} steps"
             yield f"{cell['name']}, seed {cell['seed']} {state}{reason}."
-        elif not is_finite(cell.get("mean_perplexity", 0.0)):
+        elif not is_number(cell.get("mean_perplexity", 0.0)):
             yield f"{cell['name']}, seed {cell['seed']}: its loss on held-out text is not finite; left out."

@@ -17,12 +17,12 @@ from loriini.compare.sections import (
     Variant,
     cells,
     difference_texts,
+    expert_use_section,
     grid,
     how,
     learning,
     mean_text,
     not_causal_section,
-    use_of_experts,
 )
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL, Difference
@@ -38,7 +38,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
         "Perplexity": perplexity(results, shown),
         "By domain": by_domain(results, shown),
         "Learning": learning(results, shown),
-        "Use of experts": use_of_experts(shown),
+        "Use of experts": expert_use_section(shown),
         "Not causal": not_causal_section(shown),
         "Grid": grid(results),
         "Cells": cells(results),
@@ -48,7 +48,7 @@ def write_comparison(results: Mapping[str, Any], out: Path) -> Path:
     return write_page(out / REPORT, title, opening(results, shown), sections.items())
 
 
-def summary(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
+def headline_and_rows(results: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
     """The headline, and a row of COLUMNS for each causal variant that was scored."""
     shown = shown_variants(results)
     return headline(results, shown), perplexity_rows(scored_causal(shown))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loriini.compare.laws import measure_ladder, settings_of
-from loriini.compare.measures import AXES, LAST_SHARE, Cells, by_variant, is_finite, training_measures
+from loriini.compare.measures import AXES, LAST_SHARE, Cells, by_variant, is_number, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric, mean_losses, over_seeds, paired_by_seed
@@ -143,7 +143,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
     """A variant: means and intervals over the seeds that finished."""
     finished = [cell for cell in cells if cell.get("state") == "finished"]
     first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
-    scored = [cell for cell in finished if is_finite(cell.get("mean_perplexity"))]
+    scored = [cell for cell in finished if is_number(cell.get("mean_perplexity"))]
     same = ("name", "design", "settings", "width", "causality", "training_causality")
     unlike = ("experts_vary", "loss_skips")
     use = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
@@ -159,7 +159,7 @@ def summarize(cells: Cells) -> dict[str, Any]:
             if key in first and finished
         },
     }
-    trained = [cell["training_loss"] for cell in finished if is_finite(cell["training_loss"])]
+    trained = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
     if trained:
         variant["training_loss"] = over_seeds(trained).to_dict()
     if scored:
@@ -215,7 +215,7 @@ def add_differences(
 ) -> None:
     """Add `difference` to the baseline, by domain and over all, with an interval for each uncertainty."""
     scores, other = (
-        {cell["seed"]: cell for cell in cells[v["name"]] if is_finite(cell.get("mean_perplexity"))}
+        {cell["seed"]: cell for cell in cells[v["name"]] if is_number(cell.get("mean_perplexity"))}
         for v in (variant, baseline)
     )
     seeds = sorted(scores.keys() & other.keys())

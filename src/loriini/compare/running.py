@@ -189,7 +189,7 @@ class _Processes:
         if reason := self.failures.get(trial.folder):
             warn(f"{trial.name} failed, {left}: {reason}")
         else:
-            inform(f"{trial.name}: {summary(trial.folder)} ({left})")
+            inform(f"{trial.name}: {training_state(trial.folder)} ({left})")
         if self.on_end is not None:
             self.on_end(trial)
 
@@ -214,7 +214,7 @@ def start_training(trial: Trial, threads: int) -> "subprocess.Popen[bytes]":
         )
 
 
-def summary(folder: Path) -> str:
+def training_state(folder: Path) -> str:
     """How a run ended: its last loss and its seconds of training."""
     metrics = read_metrics(folder / METRICS)
     if run_state(folder) == "diverged":

@@ -130,7 +130,7 @@ def signed(found: Mapping[str, float | None]) -> str:
     return text if text.startswith(("−", NO_VALUE)) else f"+{text}"
 
 
-def use_of_experts(shown: Sequence[Variant]) -> Html | None:
+def expert_use_section(shown: Sequence[Variant]) -> Html | None:
     """How the variants used their experts at the end of training."""
     routed = [v for v in shown if "utilisation" in v]
     if not routed:

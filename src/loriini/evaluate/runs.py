@@ -24,6 +24,7 @@ from loriini.evaluate.perplexity import (
     first_segment,
     tokenize_by_domain,
 )
+from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.conversion import router_free
 from loriini.model.loading import (
@@ -44,8 +45,6 @@ from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
-MOST = 1 << 20
-"""Largest number of tokens of an instance, and of instances of a domain, that is accepted."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("skip", 0), ("instances", 1)):
             value = getattr(self, name)
-            if value is not None and not least <= value <= MOST:
-                raise InputError(f"--{name} {value}: give at least {least} and at most {MOST:,}")
+            if value is not None and not least <= value <= LARGEST_COUNT:
+                raise InputError(f"--{name} {value}: give at least {least} and at most {LARGEST_COUNT:,}")
         if twice := next((path for path, n in Counter(self.documents).items() if n > 1), None):
             raise InputError(f"--documents {twice}: given twice, it would count twice; leave one out")
         find_device(self.device)

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase, TextStreamer
 
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import check_routing
+from loriini.fields import LARGEST_COUNT
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.labels import labels_of
 from loriini.model.loading import check_finite, check_ids
@@ -17,9 +18,6 @@ from loriini.model.mode import undisturbed
 
 Write = Callable[[str], object]
 """Takes the next part of a text that is being generated."""
-
-MOST = 1 << 20
-"""Largest number of tokens of a continuation that is accepted."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,11 @@ class Generation:
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (
-            ("max_new_tokens", 1 <= self.max_new_tokens <= MOST, f"give at least 1 and at most {MOST:,}"),
+            (
+                "max_new_tokens",
+                1 <= self.max_new_tokens <= LARGEST_COUNT,
+                f"give at least 1 and at most {LARGEST_COUNT:,}",
+            ),
             (
                 "temperature",
                 1e-5 <= self.temperature <= 1e5,

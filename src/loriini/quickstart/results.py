@@ -47,7 +47,7 @@ def write_results(
     differences: Mapping[str, Difference],
     costs: Costs,
 ) -> None:
-    """Write `results.json` (docs/files.md), and `settings.json`, what the report needs besides."""
+    """Write `results.json` (keys: docs/files.md) and `settings.json`, what the report needs besides."""
     design, run = settings.design, settings.runs[settings.design]
     folders = {name: out / "runs" / name for name in settings.runs}
     configs = {name: load_config(folder) for name, folder in folders.items()}

@@ -226,7 +226,7 @@ def load_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 
 def load_charts(m: Measured) -> Iterator[Chart]:
-    """Both entropies by layer."""
+    """Entropies of the load and of the scores, by layer."""
     rows = m.finished(list(m.rows))
     yield c.route_chart(m, rows, {"load_entropy": "entropy of the load, nats"})
     found = {row: confidence_by_layer(m, row) for row in rows}

@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
-from loriini.compare.figures import COLORS, DASHES, legend, limit_to
+from loriini.analyze.series import COLORS, DASHES, legend, limit_to
 from loriini.reproduce.quantities import Values, rounded, rounded_interval
 
 Chart = dict[str, Any]

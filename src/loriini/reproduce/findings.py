@@ -156,7 +156,7 @@ def charts_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Chart]]:
 def picture(chart: Chart) -> str:
     """A chart as a file of its own, which ends with the digest of what it is drawn from."""
     svg = re.sub(r"<[^>]*>", shortened, draw(chart)).replace("currentColor", GREY)
-    return f"{svg.rstrip()}\n<!-- {digest(chart)} -->\n"
+    return f"{svg.rstrip()}\n<!-- {chart_digest(chart)} -->\n"
 
 
 def shortened(tag: re.Match[str]) -> str:
@@ -164,7 +164,7 @@ def shortened(tag: re.Match[str]) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", tag.group())
 
 
-def digest(chart: Chart) -> str:
+def chart_digest(chart: Chart) -> str:
     """A hash of a chart's contents."""
     return sha256(json.dumps(chart, sort_keys=True).encode()).hexdigest()
 

@@ -146,6 +146,6 @@ def active_columns(m: Measured, row: str) -> Mapping[str, Values]:
 
 
 def loss_and_activity(m: Measured) -> Iterator[Chart]:
-    """Both curves."""
+    """Curves of the loss and of the share of active experts."""
     yield from c.losses(m)
     yield c.active_chart(m, list(m.rows))

@@ -64,7 +64,7 @@ def item_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
 
 
 def further_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
-    """The same of an item's reasons."""
+    """The runs of an item's reasons, for the texts that the scale uses."""
     for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
         for reason in experiment.reasons:
             if i == 0 or reason.instead.keys().isdisjoint(experiment.only_first_text):

@@ -13,7 +13,7 @@ from loriini.reproduce.quantities import Values
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.toy import MAIN, MODELS, STUDIES, train_classifier
 
-MOST = 0.9
+TAKEN = 0.9
 """Share of a class's inputs from which on an expert is said to have taken the class."""
 EVENLY = 0.4
 """The smaller of two experts' shares of a class from which on both are said to share it evenly."""
@@ -80,7 +80,7 @@ def who_classifies_what(m: Measured) -> Iterator[Claim]:
     says nothing, are measured beside them and decide nothing.
     """
     main = who_takes_what(m, MAIN)
-    for what, low in ((FAVOURITE, MOST), (OTHER, MOST), (SPLIT, MOST), (SPREAD, EVENLY)):
+    for what, low in ((FAVOURITE, TAKEN), (OTHER, TAKEN), (SPLIT, TAKEN), (SPREAD, EVENLY)):
         yield Claim(what, main[what], low=low)
     for name in MODELS:
         yield Claim(LOWEST.format(name), main[LOWEST.format(name)], low=LEARNED)

@@ -1,0 +1,31 @@
+"""How plots of several lines tell them apart: colours, line styles, limits and a legend."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from loriini.analyze.plots import DENSE_COLOR
+
+COLORS = (DENSE_COLOR, "#e5484d", "#3b7dd8", "#2f9e6e", "#c77d0a", "#9a63e0", "#0e9aa7", "#d4569c")
+"""Colours of the lines, in order; each is legible on white and on black."""
+DASHES = ("-", "--", "-.", ":")
+"""Line styles, so that colour alone distinguishes nothing: every line of four has another."""
+
+
+def limit_to(axes: Axes, shown: Sequence[NDArray[np.float64]]) -> None:
+    """Limits of the vertical axis that show some finite values, with a margin."""
+    finite = np.concatenate([values[np.isfinite(values)] for values in shown])
+    if len(finite):
+        margin = 0.05 * np.ptp(finite) + 0.005
+        axes.set_ylim(finite.min() - margin, finite.max() + margin)
+
+
+def legend(figure: Figure, axes: Axes, width: int = 48, **style: Any) -> None:
+    """Names below the plot, in columns that fit them into a `width` in characters."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, min(3, width // (max(map(len, labels)) + 6)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, **style)
