@@ -143,7 +143,7 @@ def slowdown(m: Measured, row: str, less: float = 0.0) -> Values:
 
 
 def overhead_columns(m: Measured, row: str) -> Mapping[str, Values]:
-    """The share of a step that merging takes, and the slowdown of training, both in per cent."""
+    """FLOPs of merging in per cent of the FFN's, and how much slower training is, in per cent."""
     if row not in m.extra["merging"]:
         return {}
     return {"merging": {0: m.extra["merging"][row]}, "training": slowdown(m, row)}
