@@ -77,7 +77,8 @@ ROWS = [
         }.items()
     ),
     Row("convert an absent data set", IMPORT.format("absent"), "no such file"),
-    Row("convert a folder of nothing", IMPORT.format("corpus"), "no parquet files"),
+    Row("convert a corpus", IMPORT.format("corpus"), "is a corpus already"),
+    Row("convert a folder of nothing", IMPORT.format("corpus/tokens"), "no parquet files"),
     Row("convert without a tokenizer", "convert t.parquet --to corpus --out back", "needs --tokenizer"),
     Row(
         "convert with a trained tokenizer", IMPORT.format("m").replace("corpus/tokenizer", "bpe:300"), "path"
