@@ -24,7 +24,7 @@ from loriini.train.extend import extend, replanned
 from loriini.train.folder import changed_settings, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
-from loriini.train.override import override, override_pairs
+from loriini.train.override import override, overrides_of
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.unused import refuse_unused
 from loriini.train.watch import check_trackers
@@ -47,8 +47,9 @@ def recipe(name: str, overrides: Sequence[str], init: str | None = None, out: Pa
     if (recorded := recorded_run(out)) and recorded.init == init:
         names = ("model", "routing", "warmup", "init", "init_digest")
         return override(replace(base, **{each: getattr(recorded, each) for each in names}), overrides)
-    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--length"]
-    length = override(base, lengths).length  # the others are of the design that the model has
+    length = override(
+        base, overrides_of("--length", overrides)
+    ).length  # the others are of the design that the model has
     return start_from(replace(base, length=length), init, overrides, keep_design=init != own)
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from loriini.cli.output import format_table, print_rows
 from loriini.cli.parser import (
     Add,
-    document_fields,
     document_options,
+    evaluation_settings,
     given,
-    on_error,
     output_path,
     refuse_given,
 )
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
     from loriini.compare.running import Trial
     from loriini.compare.sizes import Ladder
-    from loriini.evaluate.runs import EvaluationSettings
 
 
 OF_A_TRAINING = (
@@ -65,7 +63,7 @@ def compare(arguments: argparse.Namespace) -> None:
     """Train designs on the same text with several seeds and compare them, or compare existing runs."""
     from loriini.compare.job import compare_designs, compare_runs, describe_cells, place_designs
 
-    evaluation = _evaluation(arguments)
+    evaluation = evaluation_settings(arguments, arguments.heldout)
     if runs := _runs(arguments.names):
         _check_runs(arguments, runs)
         _print_summary(compare_runs(runs, evaluation if arguments.heldout else None, arguments.out))
@@ -91,19 +89,6 @@ def _print_summary(report: Path) -> None:
 
     found, rows = headline_and_rows(read_object(report.with_name("results.json"), "run the command again"))
     print(found, *([format_table(COLUMNS, rows)] if rows else []), report, sep="\n")
-
-
-def _evaluation(arguments: argparse.Namespace) -> "EvaluationSettings":
-    from loriini.evaluate.runs import EvaluationSettings
-
-    return EvaluationSettings(
-        documents=tuple(arguments.heldout),
-        fields=document_fields(arguments),
-        on_error=on_error(arguments),
-        skip=arguments.skip,
-        instances=arguments.instances,
-        document_mask=arguments.document_mask,
-    )
 
 
 def _runs(names: Iterable[str]) -> list[Path]:

@@ -12,9 +12,8 @@ from loriini.cli.parser import (
     Add,
     check_models,
     device_option,
-    document_fields,
     document_options,
-    on_error,
+    evaluation_settings,
     output_file,
     refuse_given,
 )
@@ -117,16 +116,12 @@ def _tasks_table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
+    from loriini.evaluate.runs import evaluate_runs
 
-    settings = EvaluationSettings(
-        documents=tuple(arguments.documents),
-        fields=document_fields(arguments),
-        on_error=on_error(arguments),
+    settings = evaluation_settings(
+        arguments,
+        arguments.documents,
         length=arguments.length,
-        skip=arguments.skip,
-        instances=arguments.instances,
-        document_mask=arguments.document_mask,
         routing=arguments.routing or "training",
         device=arguments.device,
         router_free=_router_free(arguments),

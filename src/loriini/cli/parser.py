@@ -12,6 +12,7 @@ from loriini.errors import InputError
 from loriini.snapshot import is_hub_id, model_folder
 
 if TYPE_CHECKING:
+    from loriini.evaluate.runs import EvaluationSettings
     from loriini.sources import Fields, OnError
 
 Add = Callable[..., Any]
@@ -134,6 +135,23 @@ def on_error(arguments: argparse.Namespace) -> "OnError":
     """What the option of `on_error_option` says, or its default."""
     said: OnError | None = arguments.on_error
     return said or "stop"
+
+
+def evaluation_settings(
+    arguments: argparse.Namespace, documents: Sequence[str], **others: Any
+) -> "EvaluationSettings":
+    """How `documents` are scored: what the commands that score them share, and `others`."""
+    from loriini.evaluate.runs import EvaluationSettings
+
+    return EvaluationSettings(
+        documents=tuple(documents),
+        fields=document_fields(arguments),
+        on_error=on_error(arguments),
+        skip=arguments.skip,
+        instances=arguments.instances,
+        document_mask=arguments.document_mask,
+        **others,
+    )
 
 
 def document_options(add: Add) -> None:

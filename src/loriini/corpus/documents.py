@@ -161,7 +161,9 @@ def _write(
     ]
     shards = list(_shards(streams, chunks))
     if not shards:
-        raise no_documents(first_few([str(path) for path in inputs or [folder]]), _total(read, "skipped"))
+        raise no_documents(
+            first_few([str(path) for path in inputs or [folder]]), total_counter(read, "skipped")
+        )
     # With what was read: a task that dropped flaws may be done again, and then finds other documents.
     all_read = digest([[task.name, counts] for task, counts in zip(reads, read, strict=True)])
     plan = Task(f"plan-{all_read}", partial(_compare, list(chain(*chunks))))
@@ -171,7 +173,7 @@ def _write(
         for i, shard in enumerate(shards)
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
-    limit_domains(len(_total(kept, "domains")), first_few([str(path) for path in inputs or [folder]]))
+    limit_domains(len(total_counter(kept, "domains")), first_few([str(path) for path in inputs or [folder]]))
     filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
@@ -313,15 +315,15 @@ def _rewrite(shard: _Shard, plan: Path, folder: Path, advance: Advance) -> dict[
 
 
 def _counts(read: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    tally = _total(kept, "tally")
+    tally = total_counter(kept, "tally")
     return {
         "documents_in": sum(sum(counts["documents"]) for counts in read),
         "duplicates": tally["duplicates"],
         "documents": tally["kept"],
         "characters": tally["characters"],
-        "domains": _total(kept, "domains"),
+        "domains": total_counter(kept, "domains"),
         "renamed_ids": tally["renamed_ids"],
-        "skipped": _total(read, "skipped"),
+        "skipped": total_counter(read, "skipped"),
         "shards": [size for counts in kept if (size := counts["tally"].get("kept", 0))],
     }
 
@@ -332,7 +334,7 @@ def limit_domains(count: int, where: object) -> None:
         raise InputError(f"{where}: more than {DOMAIN_LIMIT:,} domains; give a coarser --domain-field")
 
 
-def _total(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
+def total_counter(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
     """Sum the counters called `name` of several tasks."""
     return sum((Counter(of_one[name]) for of_one in counts), Counter[str]())
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from loriini.corpus.array_types import Ids
-from loriini.corpus.documents import document_line
+from loriini.corpus.documents import document_line, total_counter
 from loriini.corpus.stored import Slice, slice_documents, whole_shards
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, first_few, parts_folder
@@ -97,7 +97,7 @@ def _choose(
 
 
 def _counts(chosen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    domains = sum((Counter(of_one["domains"]) for of_one in chosen), Counter[str]())
+    domains = total_counter(chosen, "domains")
     return {
         "documents": domains.total(),
         "characters": sum(of_one["characters"] for of_one in chosen),

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loriini.atomic import atomic, write_json
+from loriini.atomic import write_json
 from loriini.errors import InputError
-from loriini.jobs.artifact import link_or_copy
+from loriini.jobs.artifact import link_files
 from loriini.train.checkpoint_state import checkpoints_in, damage_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import warmup_steps
-from loriini.train.override import override, override_pairs
+from loriini.train.override import override, overrides_of
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.training_record import EVALUATION, SAMPLES
 
@@ -26,8 +26,7 @@ def replanned(run: Run, overrides: Sequence[str]) -> Run:
 
     InputError for overrides that change what the steps so far were, and without `--steps`.
     """
-    lengths = [f"{flag}={value}" for flag, value in override_pairs(overrides) if flag == "--steps"]
-    steps = override(run, lengths).steps
+    steps = override(run, overrides_of("--steps", overrides)).steps
     if steps == run.steps:
         raise InputError(f"--resume with --out is for another number of steps than {steps}; give --steps")
     rising = min(1.0, warmup_steps(run.optimizer, run.steps) / steps)
@@ -64,10 +63,7 @@ def extend(folder: Path, run: Run, out: Path) -> None:
         )
     target = out / "checkpoints" / found.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(target) as temporary:
-        temporary.mkdir()
-        for file in found.iterdir():
-            link_or_copy(file, temporary / file.name)
+    link_files(list(found.iterdir()), target)
     for name in (METRICS, EVALUATION, SAMPLES):  # training drops the records of later steps
         if (folder / name).exists():
             shutil.copyfile(folder / name, out / name)

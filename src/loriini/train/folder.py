@@ -188,8 +188,10 @@ def own_checkpoint(run: Run, out: Path) -> tuple[Path, RunProgress] | None:
     if found:
         written = run_of_json(read_state(found[0]).get("run"), found[0] / STATE)
         settings = written.chosen_as(run).to_dict(), run.chosen_as(written).to_dict()
-        as_planned = found[1].step <= shared_steps(written, run)
-        if changed := changed_settings(*settings, PLAN if as_planned else ()):
+        changed = changed_settings(*settings)
+        if changed and found[1].step <= shared_steps(written, run):
+            changed = changed_settings(*settings, PLAN)
+        if changed:
             raise InputError(
                 f"{out / RUN}: not the run of {found[0].name} (different: {changed}); "
                 "undo the change, or start another run"

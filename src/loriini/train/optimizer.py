@@ -61,8 +61,12 @@ def warmup_steps(config: OptimizerConfig, steps: int) -> int:
 
 def steady_steps(config: OptimizerConfig, steps: int) -> int:
     """Steps before the rate of `warmup_stable_decay` falls; 0 with other schedules."""
-    falling = max(1, round(config.decay * steps))
-    return steps - falling if config.schedule == "warmup_stable_decay" else 0
+    return steps - falling_steps(config, steps) if config.schedule == "warmup_stable_decay" else 0
+
+
+def falling_steps(config: OptimizerConfig, steps: int) -> int:
+    """Steps at the end over which the rate of `warmup_stable_decay` falls, at least one."""
+    return max(1, round(config.decay * steps))
 
 
 def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> float:
@@ -76,7 +80,7 @@ def learning_rate_factor(config: OptimizerConfig, step: int, steps: int) -> floa
         progress = (step - warmup) / max(1, steps - warmup)
         falling = 0.5 * (1 + math.cos(math.pi * progress))
     else:
-        falling = min(1.0, (steps - 1 - step) / max(1, round(config.decay * steps)))
+        falling = min(1.0, (steps - 1 - step) / falling_steps(config, steps))
     return config.final_rate + (1 - config.final_rate) * falling
 
 

@@ -123,6 +123,11 @@ def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield flag, value
 
 
+def overrides_of(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Those of the overrides that are of one setting, `--name`."""
+    return [f"{flag}={value}" for found, value in override_pairs(arguments) if found == flag]
+
+
 def _check_name(kind: type, name: str, flag: str) -> None:
     """InputError for a setting that a dataclass does not have; it names the nearest."""
     names = [known for known in setting_names(kind) if known not in OPTIONS]
