@@ -47,14 +47,14 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) 
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
     batches = partial(read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu"))
-    training_step(state, run, batches)
+    norm = training_step(state, run, batches)["gradient_norm"]
     weight = state.model.lm_head.weight
     hook = weight.register_hook(lambda gradient: gradient * math.inf)
     before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
     record = training_step(state, run, batches)
     assert record["skipped"]
     assert record["gradient_norm"] is None
-    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
+    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1, norms=(norm,))
     assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
     hook.remove()
     assert not training_step(state, run, batches)["skipped"]

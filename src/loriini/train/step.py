@@ -24,6 +24,7 @@ from loriini.parallel.sharding import reduce_gradients
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.run import Run
 from loriini.train.watch import throughput
@@ -90,33 +91,35 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     state.model.model.begin_step()
     with experts_cast_once(state.model, autocast_dtype(run.precision)):
         loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
-    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel)
+    largest = largest_norm(run.guard.spike, state.progress.norms)
+    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel, largest)
     update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)
     scalars = torch.stack([loss, auxiliary, norm.double(), taken.double()])
     values = torch.cat([scalars, use.flat()]).cpu()
-    (loss_here, auxiliary_here, norm_here, finite), use = values[:4].tolist(), use.like(values[4:])
+    (loss_here, auxiliary_here, norm_here, was_taken), use = values[:4].tolist(), use.like(values[4:])
     tokens = run.batch_size * run.length
     speed = tokens / (time.perf_counter() - started)
     before, step = state.progress.amounts, state.progress.step + 1
-    amounts = add_amounts(before, use, run.routing) if finite else before
+    amounts = add_amounts(before, use, run.routing) if was_taken else before
     recorded = step % run.per_expert_every == 0
     state.progress = RunProgress(
         step=step,
         consumed=position.consumed,
         tokens=state.progress.tokens + tokens,
-        skips=0 if finite else state.progress.skips + 1,
+        skips=0 if was_taken else state.progress.skips + 1,
         amounts=() if recorded else amounts,
+        norms=with_norm(state.progress.norms, norm_here),
     )
     return {
         "step": step,
         "loss": loss_here if math.isfinite(loss_here) else None,
         "tokens": state.progress.tokens,
         "auxiliary_loss": auxiliary_here if math.isfinite(auxiliary_here) else None,
-        "gradient_norm": norm_here if finite else None,
+        "gradient_norm": norm_here if math.isfinite(norm_here) else None,
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
-        "skipped": not finite,
+        "skipped": not was_taken,
         **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
         **expert_metrics(use, run.routing, amounts if recorded else ()),
     }
