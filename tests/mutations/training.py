@@ -18,6 +18,13 @@ TRAINING = (
         "tests/train/test_guard.py",
     ),
     Mutation(
+        "the z-loss of the output has no gradient in the fused loss",
+        "model/loss.py",
+        "d_logits *= 1 + 2 * z * log_z",
+        "pass",
+        "tests/model/test_loss.py",
+    ),
+    Mutation(
         "gradients within the limit are scaled up to it",
         "train/optimizer.py",
         "/ limit).clamp(min=1.0)",
