@@ -152,9 +152,8 @@ def _training(record: TrainingRecord) -> dict[str, str]:
     finished = record.step == record.steps
     facts = {"steps": f"{record.step:,}" if finished else f"{record.step:,} of {record.steps:,}"}
     if record.averaged:
-        facts["weights"] = (
-            f"the mean of those after steps {', '.join(f'{step:,}' for step in record.averaged)}"
-        )
+        steps = ", ".join(f"{step:,}" for step in record.averaged)
+        facts["weights"] = f"the mean of those after steps {steps}"
     if record.tokens is not None:
         facts["training tokens"] = f"{record.tokens:,}"
     if record.loss is not None:

@@ -162,7 +162,7 @@ def accumulate_gradients(
         added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        beyond = share - weight  # of auxiliary losses, which are in the loss
+        beyond = share - weight  # auxiliary losses, in the loss already, weigh as instances
         (loss * (weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
         losses = losses + torch.stack([weight * cross_entropy, share * added.detach(), weight * z_loss])
         uses.append(expert_use(routings))
