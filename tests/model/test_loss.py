@@ -48,6 +48,34 @@ def test_the_bias_of_the_head_counts_and_is_trained(block: str) -> None:
     assert_same_gradients(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("items", [None, 20])
+@pytest.mark.parametrize("skip_logits", [False, True])
+def test_the_z_loss_of_the_output_is_added_in_training_only(skip_logits: bool, items: int | None) -> None:
+    """Over targets that count, as the cross-entropy, which is reported without it."""
+    model = tiny_model("mixtral", output_z=0.3).train()
+    ids, targets = random_ids(), random_ids()
+    targets[0, :3] = targets[-1, -1] = IGNORE_INDEX
+    arguments = {"shift_labels": targets, "skip_logits": skip_logits, "num_items_in_batch": items}
+    plain = tiny_model("mixtral").train()
+    plain.load_state_dict(model.state_dict())
+    expected = plain(ids, **{**arguments, "skip_logits": False})
+    log_z = expected.logits.logsumexp(-1)[targets != IGNORE_INDEX]
+    z_loss = 0.3 * log_z.square().sum() / (items or len(log_z))
+    (expected.loss + z_loss).backward()
+    out = model(ids, **arguments)
+    out.loss.backward()
+    torch.testing.assert_close(out.loss, expected.loss + z_loss)
+    torch.testing.assert_close(out.output_z_loss, z_loss.detach())
+    torch.testing.assert_close(out.cross_entropy, expected.cross_entropy.detach())
+    assert not out.cross_entropy.requires_grad
+    assert_same_gradients(gradients(model), gradients(plain), rtol=1e-4, atol=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids, **arguments).loss, out.loss.detach())
+        evaluated = model.eval()(ids, **arguments)
+        assert evaluated.output_z_loss is None
+        torch.testing.assert_close(evaluated.loss, plain.eval()(ids, **arguments).loss)
+
+
 def test_a_loss_that_skips_segment_1_needs_all_positions() -> None:
     model, ids = tiny_model("lory").train(), random_ids()
     model.config.routing = replace(model.config.routing, first_segment="skip_loss")
@@ -71,8 +99,8 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
     bias = torch.randn(61) if biased else None
     targets = torch.randint(61, (2, 40))
     with torch.autocast("cpu", torch.bfloat16):
-        loss = fused_loss(states, head, targets, targets.numel(), bias)
-    expected = fused_loss(states, head, targets, targets.numel(), bias)
+        loss, _ = fused_loss(states, head, targets, targets.numel(), bias)
+    expected, _ = fused_loss(states, head, targets, targets.numel(), bias)
     assert loss.dtype == torch.float32
     assert loss.item() != expected.item()
     torch.testing.assert_close(loss, expected, rtol=2e-3, atol=0)
@@ -80,15 +108,21 @@ def test_under_autocast_products_are_in_bfloat16_and_the_sum_in_float32(biased: 
 
 @pytest.mark.parametrize("most_logits", [1, 61 * 7, 61 * 80])
 @pytest.mark.parametrize("biased", [False, True])
-def test_gradients_of_the_fused_loss_are_exact(most_logits: int, biased: bool) -> None:
+@pytest.mark.parametrize("z", [0.0, 0.3])
+def test_gradients_of_the_fused_loss_are_exact(z: float, biased: bool, most_logits: int) -> None:
     states, head, bias = (torch.randn(*s, dtype=torch.double) for s in ((2, 40, 16), (61, 16), (61,)))
     targets = torch.randint(61, (2, 40))
     targets[0, 3:9] = IGNORE_INDEX
     inputs = [each.requires_grad_() for each in (states, head, *([bias] if biased else []))]
     logits = torch.nn.functional.linear(states, head, bias if biased else None)
     naive = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="sum") / 7
-    fused = fused_loss(states, head, targets, 7, bias if biased else None, most_logits)
+    expected_z = z * logits.logsumexp(-1)[targets != IGNORE_INDEX].square().sum() / 7
+    naive = naive + expected_z
+    fused, z_loss = fused_loss(states, head, targets, 7, bias if biased else None, most_logits, z)
     torch.testing.assert_close(fused, naive)
+    if z:
+        torch.testing.assert_close(z_loss, expected_z.detach())
+    assert (z_loss is None) == (z == 0)
     actual = torch.autograd.grad(3 * fused, inputs, retain_graph=True)
     assert all(map(torch.equal, actual, torch.autograd.grad(3 * fused, inputs)))
     for one, other in zip(actual, torch.autograd.grad(3 * naive, inputs), strict=True):
@@ -104,7 +138,9 @@ def test_without_gradients_the_fused_loss_is_the_same() -> None:
 
 def test_a_given_number_of_items_divides_the_sum() -> None:
     states, head, targets = torch.randn(1, 8, 16), torch.randn(61, 16), torch.randint(61, (1, 8))
-    torch.testing.assert_close(fused_loss(states, head, targets, 4), 2 * fused_loss(states, head, targets, 8))
+    four, eight = (fused_loss(states, head, targets, items, z=0.3) for items in (4, 8))
+    for one, other in zip(four, eight, strict=True):
+        torch.testing.assert_close(one, 2 * other)
 
 
 @pytest.mark.parametrize("skip_logits", [False, True])

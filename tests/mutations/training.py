@@ -6,9 +6,23 @@ TRAINING = (
     Mutation(
         "a step that is not finite is taken",
         "train/optimizer.py",
-        "optimizer.found_inf = (~finite).float()",
+        "optimizer.found_inf = (~taken).float()",
         "optimizer.found_inf = torch.zeros_like(norm)",
         "tests/train/test_optimizer.py",
+    ),
+    Mutation(
+        "a resumed run forgets the norms by which it knows a spike",
+        "train/checkpoint_state.py",
+        "amounts=amounts, norms=norms)",
+        "amounts=amounts)",
+        "tests/train/test_guard.py",
+    ),
+    Mutation(
+        "the z-loss of the output has no gradient in the fused loss",
+        "model/loss.py",
+        "d_logits *= 1 + 2 * z * log_z",
+        "pass",
+        "tests/model/test_loss.py",
     ),
     Mutation(
         "gradients within the limit are scaled up to it",

@@ -13,7 +13,9 @@ from loriini.train import checkpoint
 from loriini.train.checkpoint import CheckpointWriter, restore
 from loriini.train.checkpoint_state import RunProgress, newest_checkpoint
 
-AT = RunProgress(step=3, consumed=24, tokens=999, skips=1, amounts=((1.5, 0.1), (0.0, 1.6)))
+AT = RunProgress(
+    step=3, consumed=24, tokens=999, skips=1, amounts=((1.5, 0.1), (0.0, 1.6)), norms=(0.1, 3e20)
+)
 
 
 @pytest.mark.parametrize("design", ["lory", "frozen", "random", "aoe"])
@@ -114,4 +116,5 @@ def test_the_state_is_json(tmp_path: Path) -> None:
         "tokens": 999,
         "skips": 1,
         "amounts": [[1.5, 0.1], [0.0, 1.6]],
+        "norms": [0.1, 3e20],
     }

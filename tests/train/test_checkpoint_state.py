@@ -81,12 +81,12 @@ def test_there_is_none_in_a_folder_that_is_absent_or_holds_an_unfinished_one(tmp
     assert newest_checkpoint(tmp_path) is None
 
 
-def set_amounts(folder: Path, amounts: Any) -> None:
-    """Write amounts into a checkpoint's state, or leave them out."""
+def set_count(folder: Path, name: str, value: Any) -> None:
+    """Write a count into a checkpoint's state, or leave it out."""
     state = json.loads((folder / "state.json").read_text())
-    state["progress"]["amounts"] = amounts
-    if amounts is None:
-        del state["progress"]["amounts"]
+    state["progress"][name] = value
+    if value is None:
+        del state["progress"][name]
     (folder / "state.json").write_text(json.dumps(state))
 
 
@@ -107,14 +107,17 @@ def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lambda folder: (folder / "state.json").write_text("{"),
         lambda folder: (folder / "state.json").write_text("{}"),
         lambda folder: (folder / "state.json").write_text("[]"),
-        lambda folder: set_amounts(folder, [[1.0, "x"]]),
-        lambda folder: set_amounts(folder, [[1.0, 2.0], [3.0]]),
-        lambda folder: set_amounts(folder, 7),
+        lambda folder: set_count(folder, "amounts", [[1.0, "x"]]),
+        lambda folder: set_count(folder, "amounts", [[1.0, 2.0], [3.0]]),
+        lambda folder: set_count(folder, "amounts", 7),
+        lambda folder: set_count(folder, "norms", [1.0, None]),
+        lambda folder: set_count(folder, "skips", None),
         lambda folder: flip_a_bit(tensors_in(folder)),
     ],
     ids=[
         *("no tensors", "short tensors", "no state", "half a state", "empty state", "a list"),
-        *("amounts of words", "ragged amounts", "no list of amounts", "one bit"),
+        *("amounts of words", "ragged amounts", "no list of amounts", "a norm of null"),
+        *("no skips", "one bit"),
     ],
 )
 def test_a_damaged_one_is_named_and_the_one_before_is_used(
@@ -128,6 +131,14 @@ def test_a_damaged_one_is_named_and_the_one_before_is_used(
     warning = capsys.readouterr().err
     assert warning.count("warning:") == 1
     assert "step-00000003: damaged checkpoint passed over" in warning
+
+
+def test_one_of_an_earlier_version_has_no_norms(two_steps: Path, tmp_path: Path) -> None:
+    shutil.copytree(two_steps, tmp_path, dirs_exist_ok=True)
+    set_count(tmp_path / "step-00000003", "norms", None)
+    found = newest_checkpoint(tmp_path)
+    assert found is not None
+    assert found[1] == RunProgress(3)
 
 
 def test_none_intact_is_refused(two_steps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,7 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
 SKIPPING = replace(
     tiny_run("lory", document_mask=True, batch_size=6, length=20),
     routing=RoutingConfig(segment_length=8, first_segment="skip_loss", router_z=0.1),
+    model=replace(tiny_run().model, output_z=0.1),
 )
 """Instances have different numbers of targets, since segment 1 of every document has none."""
 
@@ -76,8 +77,9 @@ def part_of(batch: Batch, part: slice) -> Batch:
     return Batch(batch.tokens_BL[part], positions_BL=batch.positions_BL[part])
 
 
-def step_of_one_process(micro_batch_size: int) -> tuple[float, float, dict[str, Tensor]]:
-    """The mean loss of all targets, the mean auxiliary loss of micro-batches, and their gradients."""
+def step_of_one_process(micro_batch_size: int) -> tuple[list[float], dict[str, Tensor]]:
+    """The mean loss of all targets, the mean auxiliary loss of micro-batches, the mean z-loss of all targets,
+    and their gradients."""
     model, batch = skipping_model(), skipping_batch()
     inputs_BL, positions_BL = batch.tokens_BL[:, :-1], batch.positions_BL[:, :-1]
     targets_BL = batch.tokens_BL[:, 1:].masked_fill(positions_BL < 8, -100)
@@ -88,10 +90,12 @@ def step_of_one_process(micro_batch_size: int) -> tuple[float, float, dict[str, 
             inputs_BL.split(micro_batch_size), positions_BL.split(micro_batch_size), strict=True
         )
     ]
-    loss = cross_entropy(torch.cat([out.logits for out in outs]).flatten(0, 1), targets_BL.flatten())
+    logits_BLV = torch.cat([out.logits for out in outs])
+    loss = cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten())
     added = torch.stack([out.auxiliary_loss for out in outs]).mean()
-    (loss + added).backward()
-    return loss.item(), added.item(), gradients(model)
+    z_loss = 0.1 * logits_BLV.logsumexp(-1)[targets_BL >= 0].square().mean()
+    (loss + added + z_loss).backward()
+    return [loss.item(), added.item(), z_loss.item()], gradients(model)
 
 
 def skipping_model() -> LoriiniForCausalLM:
@@ -101,28 +105,28 @@ def skipping_model() -> LoriiniForCausalLM:
 
 @pytest.mark.parametrize("micro_batch_size", [1, 3])
 def test_targets_weigh_the_same_where_instances_have_different_numbers(micro_batch_size: int) -> None:
-    expected, auxiliary, wanted = step_of_one_process(micro_batch_size)
+    expected, wanted = step_of_one_process(micro_batch_size)
     model, run = skipping_model(), replace(SKIPPING, micro_batch_size=micro_batch_size)
-    loss, added, _ = accumulate_gradients(model, skipping_batch(), run)
-    assert (loss.item(), added.item()) == pytest.approx((expected, auxiliary), rel=1e-5)
+    losses, _ = accumulate_gradients(model, skipping_batch(), run)
+    assert losses.tolist() == pytest.approx(expected, rel=1e-5)
     assert_same_gradients(gradients(model), wanted, rtol=1e-3, atol=1e-6)
 
 
-def step_of_this_process() -> tuple[float, float, dict[str, Any]]:
+def step_of_this_process() -> tuple[list[float], dict[str, Any]]:
     """The losses of a step, and this process's gradients, all of them gathered."""
     parallel = join_mesh(ParallelConfig())
     model = build_model(SKIPPING.config(VOCABULARY, EOS), parallel, "fp32", lambda config: skipping_model())
     share = SKIPPING.batch_size // parallel.world_size
     own = part_of(skipping_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
-    loss, added, _ = accumulate_gradients(model, own, SKIPPING, parallel)
+    losses, _ = accumulate_gradients(model, own, SKIPPING, parallel)
     found = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None}
-    return loss.item(), added.item(), found
+    return losses.tolist(), found
 
 
 def test_so_do_they_in_several_processes() -> None:
-    expected, auxiliary, wanted = step_of_one_process(3)
-    for ((loss, added, found),) in job(2, in_one_group, [(step_of_this_process,)]):
-        assert (loss, added) == pytest.approx((expected, auxiliary), rel=1e-5)
+    expected, wanted = step_of_one_process(3)
+    for ((losses, found),) in job(2, in_one_group, [(step_of_this_process,)]):
+        assert losses == pytest.approx(expected, rel=1e-5)
         actual = {name: torch.from_numpy(gradient) for name, gradient in found.items()}
         assert_same_gradients(actual, wanted, rtol=1e-3, atol=1e-6)
 

@@ -1,4 +1,4 @@
-"""Steps that are not finite are skipped, counted and saved, and can be replayed."""
+"""Steps that are not finite, or spikes, are skipped, counted and saved, and can be replayed."""
 
 import math
 from dataclasses import replace
@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 
 from loriini import LoriiniForCausalLM
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
-from loriini.train import loop
+from loriini.train import guard, loop
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.guard import GuardConfig, replay
+from loriini.train.guard import WINDOW, GuardConfig, largest_norm, replay, with_norm
 from loriini.train.run import Run
 from loriini.train.step import accumulate_gradients, read_batch
 from loriini.train.upcycle import WarmupConfig
-from runs import EOS, VOCABULARY, Pattern, metrics, stop, tiny_corpus, tiny_run
+from runs import EOS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
 from together import job
 
 
@@ -31,8 +32,8 @@ def corpus(tmp_path: Path) -> TrainingCorpus:
     return tiny_corpus(tmp_path / "tokenizer")
 
 
-def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
-    """Let the loss of some steps, counted from 1, be infinite."""
+def spoil(patch: pytest.MonkeyPatch, *steps: int, factor: float = math.inf) -> None:
+    """Let the loss of some steps, counted from 1, be infinite, or of a gradient so many times as large."""
     training_step, forward = loop.training_step, LoriiniForCausalLM.forward
     now = [0]
 
@@ -43,7 +44,7 @@ def spoil(patch: pytest.MonkeyPatch, *steps: int) -> None:
     def spoiled(self: Any, *arguments: Any, **named: Any) -> Any:
         out = forward(self, *arguments, **named)
         if now[0] in steps:
-            out.cross_entropy = out.cross_entropy * math.inf
+            out.loss, out.cross_entropy = (each * factor for each in (out.loss, out.cross_entropy))
         return out
 
     patch.setattr(loop, "training_step", counted)
@@ -80,17 +81,18 @@ def test_a_skipped_batch_is_saved_and_the_run_continues(
         assert batch["labels"].tolist() == (instances % 3).tolist()
 
 
-def train_spoiled_in_the_last(run: Run, folder: Path) -> None:
-    """Train with a step that is infinite in the last process only."""
+def train_spoiled_in_the_last(run: Run, folder: Path, step: int, factor: float = math.inf) -> None:
+    """Train with a step that is infinite, or a spike, in the last process only; the window is short."""
     with process_group(), pytest.MonkeyPatch.context() as patch:
         corpus = on_first_rank(lambda: tiny_corpus(folder / "tokenizer"))
+        patch.setattr(guard, "WINDOW", 6)
         if dist.get_rank() == dist.get_world_size() - 1:
-            spoil(patch, 3)
+            spoil(patch, step, factor=factor)
         loop.train(run, corpus, folder / "run")
 
 
 def test_what_is_not_finite_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
-    job(2, train_spoiled_in_the_last, tiny_run(), tmp_path)
+    job(2, train_spoiled_in_the_last, tiny_run(), tmp_path, 3)
     assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [3]
     names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
     assert names == ["step-00000003.rank-0.npz", "step-00000003.rank-1.npz"]
@@ -103,7 +105,7 @@ def test_too_many_in_a_row_stop_the_run_and_say_where(
 ) -> None:
     spoil(monkeypatch, 2, 4, 5, 6)
     run = tiny_run(guard=GuardConfig(max_skips=3))
-    with pytest.raises(InputError, match=r"run: no finite gradient in steps 4 to 6; .*run/skipped\. Lower"):
+    with pytest.raises(InputError, match=r"run: steps 4 to 6 were skipped, .*run/skipped\. Lower"):
         loop.train(run, corpus, tmp_path / "run")
     assert len(metrics(tmp_path / "run")) == 6
     assert len(list((tmp_path / "run" / "skipped").iterdir())) == 4
@@ -122,6 +124,60 @@ def test_skips_in_a_row_are_counted_over_an_interruption(
         loop.train(run, corpus, tmp_path / "run")
 
 
+def test_the_largest_norm_is_so_many_deviations_above_the_mean_of_the_window() -> None:
+    norms = tuple(1.0 + 0.1 * (i % 2) for i in range(WINDOW // 2))
+    assert largest_norm(6.0, norms) == pytest.approx(np.mean(norms) + 6 * np.std(norms, ddof=1))
+    assert largest_norm(6.0, norms[1:]) == math.inf
+    assert largest_norm(0.0, norms) == math.inf
+    for i in range(WINDOW):
+        norms = with_norm(with_norm(norms, math.inf), float(i))
+    assert norms == tuple(map(float, range(WINDOW)))
+
+
+SPIKING = tiny_run(guard=GuardConfig(spike=6.0), checkpoint=CheckpointConfig(every=4))
+
+
+def train_with_a_spike(
+    corpus: TrainingCorpus, out: Path, run: Run = SPIKING, killed_after: int = 0
+) -> list[dict[str, Any]]:
+    """Train with a spike in step 7 and a short window, and resume after a kill; the metrics."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guard, "WINDOW", 6)
+        spoil(patch, 7, factor=1e4)
+        if killed_after:
+            stop(run, corpus, out, killed_after, kill)
+        loop.train(run, corpus, out)
+    return metrics(out)
+
+
+def test_a_spike_of_the_gradient_is_skipped_and_recorded(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    records = train_with_a_spike(corpus, tmp_path / "run")
+    assert [m["step"] for m in records if m["skipped"]] == [7]
+    assert records[6]["gradient_norm"] > 1000 * records[5]["gradient_norm"]
+    (path,) = (tmp_path / "run" / "skipped").iterdir()
+    assert path.name == "step-00000007.rank-0.npz"
+    unguarded = train_with_a_spike(corpus, tmp_path / "other", replace(SPIKING, guard=GuardConfig()))
+    assert not any(m["skipped"] for m in unguarded)
+    assert unguarded[:6] == records[:6]
+
+
+def test_a_kill_within_the_window_changes_nothing(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    whole = train_with_a_spike(corpus, tmp_path / "whole")
+    assert train_with_a_spike(corpus, tmp_path / "killed", killed_after=6) == whole
+    assert whole[6]["skipped"]
+    weights, expected = (
+        load_file(tmp_path / name / "model/model.safetensors") for name in ("killed", "whole")
+    )
+    assert all(torch.equal(weights[name], weight) for name, weight in expected.items())
+
+
+def test_a_spike_in_one_process_is_skipped_in_all(tmp_path: Path) -> None:
+    job(2, train_spoiled_in_the_last, SPIKING, tmp_path, 7, 1e4)
+    assert [m["step"] for m in metrics(tmp_path / "run") if m["skipped"]] == [7]
+    names = sorted(path.name for path in (tmp_path / "run" / "skipped").iterdir())
+    assert names == ["step-00000007.rank-0.npz", "step-00000007.rank-1.npz"]
+
+
 @pytest.mark.parametrize("document_mask", [False, True])
 def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_path: Path) -> None:
     """Of as many as its length, whatever the corpus's and the longest that the model is configured for."""
@@ -130,9 +186,9 @@ def test_a_replay_is_of_the_tokens_that_the_run_read(document_mask: bool, tmp_pa
     path = loop.write_skipped(tmp_path, 7, batches, Position(8), run.length, document_mask)
     model = LoriiniForCausalLM(replace(run, length=64).config(VOCABULARY, EOS)).train()
     batch, _ = read_batch(run, batches, torch.device("cpu"), Position(8))
-    expected, _, _ = accumulate_gradients(model, batch, run)
+    expected, _ = accumulate_gradients(model, batch, run)
     losses = [found.loss for found in replay(model, path)]
-    assert sum(losses) / len(losses) == pytest.approx(expected.item(), rel=1e-5)
+    assert sum(losses) / len(losses) == pytest.approx(expected[0].item(), rel=1e-5)
 
 
 def test_a_replay_names_the_instance_and_the_parameters(corpus: TrainingCorpus, tmp_path: Path) -> None:

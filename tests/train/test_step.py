@@ -32,14 +32,33 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(
     run = tiny_run(batch_size=8)
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     ids, _, _ = BatchLoader(corpus.instances, run.batch_size).at(Position())
-    loss, _, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
+    losses, _ = accumulate_gradients(model, Batch(torch.from_numpy(ids)), run)
     whole = gradients(model)
     model.zero_grad()
-    parts, _, _ = accumulate_gradients(
+    parts, _ = accumulate_gradients(
         model, Batch(torch.from_numpy(ids)), replace(run, micro_batch_size=micro_batch_size)
     )
-    assert parts.item() == pytest.approx(loss.item(), abs=1e-6)
+    assert parts.tolist() == pytest.approx(losses.tolist(), abs=1e-6)
     assert_same_gradients(gradients(model), whole, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("output_z", [0.0, 0.1])
+def test_the_z_loss_is_recorded_beside_the_cross_entropy(output_z: float, corpus: TrainingCorpus) -> None:
+    run = tiny_run("dense")
+    run = replace(run, model=replace(run.model, output_z=output_z), micro_batch_size=3)
+    model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
+    ids = torch.from_numpy(BatchLoader(corpus.instances, run.batch_size).at(Position())[0])
+    with torch.no_grad():
+        out = model(ids[:, :-1], shift_labels=ids[:, 1:])
+    state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
+    batches = BatchLoader(corpus.instances, run.batch_size)
+    record = training_step(state, run, partial(read_batch, run, batches, torch.device("cpu")))
+    assert record["loss"] == pytest.approx(out.cross_entropy.item(), rel=1e-6)
+    assert record["auxiliary_loss"] == 0.0
+    if output_z:
+        expected = output_z * out.logits.logsumexp(-1).square().mean().item()
+        assert record["output_z_loss"] == pytest.approx(expected, rel=1e-5)
+    assert ("output_z_loss" in record) == bool(output_z)
 
 
 def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) -> None:
@@ -47,14 +66,14 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped(corpus: TrainingCorpus) 
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
     state = TrainingState(model, make_optimizer(model, run.optimizer), RunProgress())
     batches = partial(read_batch, run, BatchLoader(corpus.instances, run.batch_size), torch.device("cpu"))
-    training_step(state, run, batches)
+    norm = training_step(state, run, batches)["gradient_norm"]
     weight = state.model.lm_head.weight
     hook = weight.register_hook(lambda gradient: gradient * math.inf)
     before = {name: p.detach().clone() for name, p in state.model.named_parameters()}
     record = training_step(state, run, batches)
     assert record["skipped"]
     assert record["gradient_norm"] is None
-    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1)
+    assert state.progress == RunProgress(step=2, consumed=2 * 4, tokens=2 * 4 * 32, skips=1, norms=(norm,))
     assert all(torch.equal(p, before[name]) for name, p in state.model.named_parameters())
     hook.remove()
     assert not training_step(state, run, batches)["skipped"]

@@ -22,11 +22,22 @@ def export_arguments(add: Add) -> None:
     add("--prompt-file", type=Path, metavar="PATH", help="the same, from a file")
     add("--label", metavar="NAME", help="domain whose expert is exported, for a model that routes by label")
     add("--dtype", choices=DTYPES, help="type of the weights (as trained)")
-    add("--step", type=int, metavar="N", help="export the checkpoint of this step (the final model)")
+    add(
+        "--step",
+        type=steps,
+        default=(),
+        metavar="N[,N…]",
+        help="export the checkpoint of this step, or the mean of several (the final model)",
+    )
     add("--top-k", type=int, metavar="K", help="first make a soft mixture a top-K one")
     add("--combination", choices=("parameters", "outputs"), help="how to combine the K experts (parameters)")
     device_option(add)
     add("--out", type=output_path, required=True, metavar="DIR", help="folder to write")
+
+
+def steps(text: str) -> tuple[int, ...]:
+    """Steps with commas between them."""
+    return tuple(map(int, text.split(",")))
 
 
 def export(arguments: argparse.Namespace) -> None:
@@ -36,7 +47,7 @@ def export(arguments: argparse.Namespace) -> None:
     settings = ExportSettings(
         to=arguments.to,
         dtype=arguments.dtype,
-        step=arguments.step,
+        steps=arguments.step,
         top_k=arguments.top_k,
         combination=arguments.combination,
         prompt=_prompt(arguments),

@@ -61,7 +61,7 @@ def place_cells(cells: Iterable[Cell], folder: Path) -> list[Trial]:
 
 
 def run_state(folder: Path) -> State:
-    """The state of the run in a folder; `diverged`: stopped because gradients were not finite."""
+    """The state of the run in a folder; `diverged`: stopped after too many skipped steps in a row."""
     if has_model(folder):
         return "finished"
     if not (folder / RUN).exists():

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,13 +15,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from loriini.atomic import atomic, write_json
 from loriini.errors import InputError
-from loriini.export.checkpoints import checkpoint_folder, load_checkpoint
+from loriini.export.checkpoints import checkpoint_folder, load_checkpoints
 from loriini.export.converting import Decision, convert, decide
 from loriini.export.earlier import add_earlier_settings
 from loriini.export.formats import DTYPES, FORMATS
 from loriini.export.gguf_file import FILE, check_gguf, import_gguf, write_gguf
 from loriini.export.merged import not_a_llama
 from loriini.export.weights import Probe, cast, probe
+from loriini.fields import as_argument
 from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import Exported, TrainingRecord, model_card
@@ -43,8 +45,8 @@ class ExportSettings:
     to: str
     dtype: str | None = None
     """Of the written weights; None: as trained."""
-    step: int | None = None
-    """The step of the checkpoint; None: the final model."""
+    steps: tuple[int, ...] = ()
+    """The step of the checkpoint, or those whose weights are averaged; none: the final model."""
     top_k: int | None = None
     """Narrow a soft mixture to its top k experts first."""
     combination: str | None = None
@@ -62,6 +64,8 @@ class ExportSettings:
                 f"--prompt and --label are for formats without a router, not --to {self.to}; leave them out, "
                 "or choose --to llama"
             )
+        if len(set(self.steps)) < len(self.steps):
+            raise InputError(f"--step {as_argument(self.steps)}: a step is given twice; give each once")
         if self.combination and self.top_k is None:
             raise InputError("--combination is that of --top-k; give both, or leave it out")
 
@@ -72,19 +76,19 @@ def export_run(run: Path, settings: ExportSettings, out: Path, device: str | Non
     An export of the same model with the same settings is left as it is. Raises InputError for any other
     existing `out`, and for a model that the format does not have.
     """
-    source = _source(run, settings.step)
-    there = {**asdict(settings), "source": source}
+    source = _source(run, settings.steps)
+    there = {**asdict(settings), "steps": list(settings.steps), "source": source}  # as JSON has it
     if _is_exported(out, there):
         return _written(out, settings)
     if settings.to == "gguf":
         import_gguf()
-    if settings.step is None:
+    if not settings.steps:
         model, tokenizer = load_model(run, device)
         folder = run_of(run)
     else:
-        model, tokenizer = load_checkpoint(run, settings.step)
+        model, tokenizer = load_checkpoints(run, settings.steps)
         model, folder = model.to(find_device(device)), run
-    record = None if folder is None else training_record(folder, settings.step)
+    record = None if folder is None else training_record(folder, settings.steps)
     return export_model(model, tokenizer, settings, out, record, source)
 
 
@@ -184,14 +188,14 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _source(run: Path, step: int | None) -> str:
-    """A hash of the places, sizes and times of change of the model's files, or of a checkpoint's hashes."""
-    if step is not None:
-        known: object = read_state(checkpoint_folder(run, step)).get("sha256")
+def _source(run: Path, steps: Sequence[int]) -> str:
+    """A hash of the places, sizes and times of change of the model's files, or of checkpoints' hashes."""
+    if steps:
+        known: object = [read_state(checkpoint_folder(run, step)).get("sha256") for step in steps]
     else:
         files = sorted(model_folder(run).glob("*.safetensors"))
         known = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return sha256(repr((str(run.resolve()), step, known)).encode()).hexdigest()
+    return sha256(repr((str(run.resolve()), steps, known)).encode()).hexdigest()
 
 
 def _is_exported(out: Path, settings: dict[str, Any]) -> bool:

@@ -52,6 +52,8 @@ class TrainingRecord:
     loss: float | None = None
     perplexity: Mapping[str, float] = field(default_factory=dict)
     """Held-out perplexity by domain at `step`, without the tokens of segment 1."""
+    averaged: tuple[int, ...] = ()
+    """The steps whose weights were averaged, `step` the last; none: the weights are those of `step`."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,9 @@ def _same_routing(design: RoutingConfig, routing: RoutingConfig) -> bool:
 def _training(record: TrainingRecord) -> dict[str, str]:
     finished = record.step == record.steps
     facts = {"steps": f"{record.step:,}" if finished else f"{record.step:,} of {record.steps:,}"}
+    if record.averaged:
+        steps = ", ".join(f"{step:,}" for step in record.averaged)
+        facts["weights"] = f"the mean of those after steps {steps}"
     if record.tokens is not None:
         facts["training tokens"] = f"{record.tokens:,}"
     if record.loss is not None:

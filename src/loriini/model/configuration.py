@@ -9,7 +9,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import LlamaConfig
 
-from loriini.fields import Count, Fraction, FractionBelowOne, mismatch, refuse_first
+from loriini.fields import Count, Fraction, FractionBelowOne, Weight, mismatch, refuse_first
 from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
@@ -55,6 +55,7 @@ class LoriiniConfig(LlamaConfig):
       an expert of `intermediate_size`. A design scored by the norm of low-rank activations needs one; the
       default is then a third of the hidden size.
     - `recompute_merge`: the backward pass merges experts again instead of keeping the merged weights.
+    - `output_z`: weight of the z-loss of the output logits, z · log²Z a target (PaLM section 5), in training.
     - `label_names`: what labels stand for; name i is routed to expert i.
 
     Raises ValueError for a field out of range and for fields that do not combine.
@@ -68,6 +69,7 @@ class LoriiniConfig(LlamaConfig):
         "auxiliary_loss",
         "routings",
         "cross_entropy",
+        "output_z_loss",
     ]
     # Read by transformers' GPT2Attention and OlmoeAttention.
     attribute_map = {"attn_pdrop": "dropout", "resid_pdrop": "dropout"}  # noqa: RUF012
@@ -84,6 +86,7 @@ class LoriiniConfig(LlamaConfig):
     num_experts: int = 8
     low_rank: int | None = None
     recompute_merge: bool = False
+    output_z: float = 0.0
     routing: Any = "lory"
     label_names: list[str] | None = None
     bos_token_id: int | None = None
@@ -231,6 +234,7 @@ FIELDS: dict[str, Any] = {
     "rms_norm_eps": Fraction,
     "layer_norm_epsilon": Fraction,
     "dropout": FractionBelowOne,
+    "output_z": Weight,
     "attention_dropout": FractionBelowOne | None,
 }
 """What the fields of `LoriiniConfig` must be, beyond the types that transformers checks."""

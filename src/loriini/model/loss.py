@@ -72,6 +72,28 @@ def share_of_batch(auxiliary: Tensor, targets_BL: Tensor, items: Tensor | int | 
     return auxiliary if items is None else auxiliary * ((targets_BL != IGNORE_INDEX).sum() / items)
 
 
+Losses = tuple[Tensor, Tensor | None]
+"""The loss of a call's targets, and the z-loss in it, a value without gradient; None: there is none."""
+
+
+def add_z_loss(loss: Tensor, logits_BLV: Tensor, targets_BL: Tensor, items: Tensor | int, z: float) -> Losses:
+    """Add z · log²Z of the logits of each target (PaLM section 5), summed and divided by `items`."""
+    if z == 0:
+        return loss, None
+    squares_BL = logits_BLV.float().logsumexp(-1).square()
+    z_loss = z * (squares_BL * (targets_BL != IGNORE_INDEX)).sum() / items
+    return loss + z_loss, z_loss.detach()
+
+
+def loss_in_parts(
+    states_BLD: Tensor, head: nn.Linear, targets_BL: Tensor, items: Tensor | int, z: float
+) -> Losses:
+    """The summed loss of targets, divided by `items`, without holding all logits."""
+    if torch.is_grad_enabled() or z:
+        return fused_loss(states_BLD, head.weight, targets_BL, items, head.bias, z=z)
+    return token_losses(states_BLD, head, targets_BL, head.out_features).sum() / items, None
+
+
 def fused_loss(
     states_BLD: Tensor,
     head_VD: Tensor,
@@ -79,23 +101,25 @@ def fused_loss(
     num_items: Tensor | int,
     bias_V: Tensor | None = None,
     most_logits: int = MOST_LOGITS,
-) -> Tensor:
+    z: float = 0.0,
+) -> Losses:
     """Cross-entropy of next tokens, summed and divided by `num_items`, with `most_logits` at once.
 
-    Its naive twin is the head, with its bias, followed by transformers' loss. Products have autocast's dtype,
-    sums are float32. It needs no torch 2.13, whose `linear_cross_entropy` does the same.
+    `z` weighs a z-loss of the logits in it. Its naive twin is the head, with its bias, followed by
+    transformers' loss and `add_z_loss`. Products have autocast's dtype, sums are float32. It needs no torch
+    2.13, whose `linear_cross_entropy` does the same.
     """
     device = states_BLD.device.type
     autocasts = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocasts else states_BLD.dtype
     rows = max(1, most_logits // len(head_VD))
-    arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows)
+    arguments = (states_BLD.flatten(0, 1), head_VD, bias_V, targets_BL.flatten(), dtype, rows, z)
     with torch.autocast(device, enabled=False):  # which would copy the logits to float32 first
-        total: Tensor = _SummedCrossEntropy.apply(*arguments)
-    return total / num_items
+        total, z_total = _SummedLoss.apply(*arguments)
+    return total / num_items, z_total / num_items if z else None
 
 
-class _SummedCrossEntropy(torch.autograd.Function):
+class _SummedLoss(torch.autograd.Function):
     """The sum over targets, whose gradients are made with it, so that no logits are made twice or kept."""
 
     @staticmethod
@@ -107,43 +131,53 @@ class _SummedCrossEntropy(torch.autograd.Function):
         targets_M: Tensor,
         dtype: torch.dtype,
         rows: int,
-    ) -> Tensor:
+        z: float,
+    ) -> tuple[Tensor, Tensor]:
         exact = torch.promote_types(dtype, torch.float32)
         head, bias = head_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
         d_states, d_head = torch.empty_like(states_MD), torch.zeros_like(head, dtype=exact)
         d_bias = None if bias is None else torch.zeros_like(bias, dtype=exact)
-        total = torch.zeros((), dtype=exact, device=head.device)
+        total, z_total = (torch.zeros((), dtype=exact, device=head.device) for _ in range(2))
         parts = (each.split(rows) for each in (states_MD, targets_M, d_states))
         for states, targets, d_states_here in zip(*parts, strict=True):
-            loss, d_logits = _loss_and_gradient(states.to(dtype), head, bias, targets, exact)
+            loss, z_loss, d_logits = _loss_and_gradient(states.to(dtype), head, bias, targets, exact, z)
             total += loss
+            if z_loss is not None:
+                z_total += z_loss
             d_states_here.copy_(d_logits @ head)
             d_head += d_logits.mT @ states.to(dtype)
             if d_bias is not None:
                 d_bias += d_logits.sum(0)
             del d_logits  # before the next part's are made
         ctx.save_for_backward(d_states, d_head, d_bias)
-        return total
+        ctx.mark_non_differentiable(z_total)
+        return total, z_total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_total: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gradients = (None if each is None else each * d_total for each in ctx.saved_tensors)
-        return (*gradients, None, None, None)
+        return (*gradients, None, None, None, None)
 
 
 def _loss_and_gradient(
-    states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The summed cross-entropy of some rows, in `exact`, and its gradient by their logits, in their dtype."""
+    states: Tensor, head: Tensor, bias: Tensor | None, targets: Tensor, exact: torch.dtype, z: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The summed loss of some rows and the z-loss in it, in `exact`, and its gradient by their logits."""
     counts = (targets != IGNORE_INDEX)[:, None]
     target = targets[:, None].where(counts, 0)
     logits = nn.functional.linear(states, head, bias)
     log_probabilities = logits.log_softmax(-1, dtype=exact)
-    loss = -(log_probabilities.gather(1, target) * counts).sum()
+    of_target = log_probabilities.gather(1, target)
+    loss, z_loss = -(of_target * counts).sum(), None
     d_logits = log_probabilities.exp_()
+    if z:
+        log_z = logits.gather(1, target) - of_target
+        z_loss = z * (log_z.square() * counts).sum()
+        loss = loss + z_loss
+        d_logits *= 1 + 2 * z * log_z
     d_logits.scatter_add_(1, target, -torch.ones_like(target, dtype=exact))
-    return loss, torch.mul(d_logits, counts, out=logits)  # in the memory of the logits
+    return loss, z_loss, torch.mul(d_logits, counts, out=logits)  # in the memory of the logits
 
 
 def token_losses(

@@ -16,9 +16,11 @@ from loriini.model.context import check_attention, check_names, routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (
+    Losses,
+    add_z_loss,
     counted_items,
     counted_targets,
-    fused_loss,
+    loss_in_parts,
     next_tokens,
     reads_weights_alone,
     share_of_batch,
@@ -300,13 +302,13 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             shift_labels = next_tokens(labels)
         skips = reduction == "none" or (skip_logits and reads_weights_alone(self.lm_head))
         logits = None if skips and shift_labels is not None else self.lm_head(states)
-        loss = cross_entropy = auxiliary = None
+        loss = cross_entropy = z_loss = auxiliary = None
         if shift_labels is not None:
             if self.config.num_experts > 1:
                 auxiliary = auxiliary_loss(out.routings, self.config.routing, average)
             labels_BL = shift_labels.contiguous()
-            cross_entropy = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
-            loss = cross_entropy
+            loss, z_loss = self._loss(states, logits, labels_BL, out.context, reduction, num_items_in_batch)
+            cross_entropy = loss if z_loss is None else (loss - z_loss).detach()
             if auxiliary is not None and self.training and reduction == "mean":
                 loss = loss + share_of_batch(auxiliary, labels_BL, num_items_in_batch)
         output = LoriiniOutput(
@@ -317,6 +319,7 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
             auxiliary_loss=auxiliary,
             routings=out.routings,
             cross_entropy=cross_entropy,
+            output_z_loss=z_loss,
         )
         return output if _given(return_dict, self.config.return_dict) else output.to_tuple()
 
@@ -328,23 +331,16 @@ class LoriiniForCausalLM(LoriiniPreTrainedModel, RoutedGenerationMixin):
         context: RoutingContext,
         reduction: str,
         items: Tensor | int | None,
-    ) -> Tensor:
-        """The cross-entropy of a call, as `forward` describes it."""
+    ) -> Losses:
+        """The loss of a call's targets, as `forward` describes it."""
         targets_BL = counted_targets(labels_BL, states_BLD, context, self.config, self.training)
         if reduction == "none":
-            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size)
-        counted = counted_items(labels_BL, targets_BL, items)
-        return self._cross_entropy(states_BLD, logits_BLV, targets_BL, counted)
-
-    def _cross_entropy(
-        self, states_BLD: Tensor, logits_BLV: Tensor | None, targets_BL: Tensor, items: Tensor | int
-    ) -> Tensor:
-        """The sum over targets, divided by `items`; without logits in parts."""
-        if logits_BLV is None and not torch.is_grad_enabled():
-            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size).sum() / items
+            return token_losses(states_BLD, self.lm_head, targets_BL, self.vocab_size), None
+        items = counted_items(labels_BL, targets_BL, items)
+        z = self.config.output_z if self.training else 0.0
         if logits_BLV is None:
-            return fused_loss(states_BLD, self.lm_head.weight, targets_BL, items, self.lm_head.bias)
+            return loss_in_parts(states_BLD, self.lm_head, targets_BL, items, z)
         loss: Tensor = self.loss_function(
             logits_BLV, None, self.vocab_size, num_items_in_batch=items, shift_labels=targets_BL
         )
-        return loss
+        return add_z_loss(loss, logits_BLV, targets_BL, items, z)

@@ -13,13 +13,16 @@ from loriini.routing.unit import RoutingContext
 class LoriiniOutput(CausalLMOutputWithPast):
     """transformers' output and `routings`: one `Routing` a layer.
 
-    `loss` is the mean `cross_entropy` plus, in training, the weighted auxiliary losses, or with reduction
-    `none` each target's cross-entropy (B, L); `auxiliary_loss` are the auxiliary losses alone.
+    `loss` is the mean `cross_entropy` plus, in training, the weighted auxiliary losses and z-loss of the
+    output logits, or with reduction `none` each target's cross-entropy (B, L). `auxiliary_loss` and
+    `output_z_loss` are these losses alone; where there is a z-loss, it and `cross_entropy` are values without
+    gradient.
     """
 
     auxiliary_loss: Tensor | None = None
     routings: tuple[Routing, ...] | None = None
     cross_entropy: Tensor | None = None
+    output_z_loss: Tensor | None = None
 
 
 @dataclass

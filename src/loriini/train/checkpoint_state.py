@@ -5,13 +5,13 @@ import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 from loriini.errors import InputError
-from loriini.fields import CountOrZero, NotNegative, mismatch
+from loriini.fields import Bounds, CountOrZero, NotNegative, mismatch
 from loriini.jobs.artifact import file_hashes
 from loriini.model.saving import check_headers
 from loriini.progress import warn
@@ -23,6 +23,7 @@ MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 Amounts = tuple[tuple[NotNegative, ...], ...]
 """What each expert of each layer got, (layers, E): units, or their gates."""
+Norm = Annotated[float, Bounds(least=0)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class RunProgress:
     """Steps in a row, up to the last one, that were skipped."""
     amounts: Amounts = ()
     """What each expert got since the last record of every expert, in steps that were not skipped."""
+    norms: tuple[Norm, ...] = ()
+    """Finite gradient norms of the last steps, as many as the guard against spikes compares with."""
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -104,14 +107,17 @@ def read_progress(path: Path) -> RunProgress:
     values = read_state(path).get("progress")
     if not isinstance(values, dict):
         raise ValueError(f"{STATE} holds no counts")
+    values = {"norms": [], **values}  # of earlier versions there are none
     if values.keys() != {field.name for field in fields(RunProgress)}:
         raise ValueError(f"{STATE} has other counts: {', '.join(values)}")
-    amounts = tuple(map(tuple, values.pop("amounts")))
+    amounts, norms = tuple(map(tuple, values.pop("amounts"))), tuple(values.pop("norms"))
     if any(mismatch(value, CountOrZero) for value in values.values()):
         raise ValueError(f"{STATE} holds no counts")
     if mismatch(amounts, Amounts) or len(set(map(len, amounts))) > 1:
         raise ValueError(f"{STATE} has amounts that are no numbers by layer and expert")
-    progress = RunProgress(**values, amounts=amounts)
+    if mismatch(norms, tuple[Norm, ...]):
+        raise ValueError(f"{STATE} has gradient norms that are no numbers")
+    progress = RunProgress(**values, amounts=amounts, norms=norms)
     if path.resolve().name != f"step-{progress.step:08d}":
         raise ValueError(f"{STATE} is of step {progress.step}")
     return progress

@@ -32,7 +32,8 @@ CHANGEABLE = (
     "model.recompute_merge",
     "per_expert_every",
 )
-"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding.
+"""Settings that may change when a run is resumed: they leave what is trained unchanged, up to rounding and
+to the steps that the guard skips.
 
 Corpora and held-out documents may be elsewhere; their content is compared by its digest.
 """

@@ -1,7 +1,10 @@
-"""Steps whose gradient is not finite: skipped, counted, saved, and replayed."""
+"""Steps whose gradient is not finite or a spike: skipped, counted, saved, and replayed."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 import numpy as np
 import torch
@@ -10,21 +13,43 @@ from numpy.typing import NDArray
 from loriini.atomic import atomic
 from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
-from loriini.fields import Count, check_fields
+from loriini.fields import Count, NotNegative, check_fields
 from loriini.model import LoriiniForCausalLM
 
 SKIPPED = "skipped"
+WINDOW = 128
+"""The last steps whose gradient norms the next one is compared with, OLMo-core's number."""
 
 
 @dataclass(frozen=True)
 class GuardConfig:
-    """When a run gives up on gradients that are not finite."""
+    """Which steps are skipped besides those that are not finite, and when a run gives up."""
 
     max_skips: Count = 10
-    """Stop the run after this many steps in a row without a finite gradient."""
+    """Stop the run after this many skipped steps in a row."""
+    spike: NotNegative = 0.0
+    """Skip a step whose gradient norm before clipping is more than this many standard deviations above the
+    mean of the last 128 steps' norms (OLMo-core: 6); 0: none."""
 
     def __post_init__(self) -> None:
         check_fields(self, "guard.")
+
+
+def largest_norm(spike: float, norms: Sequence[float]) -> float:
+    """The largest gradient norm of a step that is taken after steps of these `norms`; infinite without guard.
+
+    It is `spike` standard deviations above their mean, once they fill half of the window, as in OLMo-core's
+    `SkipStepOptimizer`. Norms of skipped steps count: a lasting change soon becomes the new level. Mean and
+    deviation are exact up to the last bit, and so the same on every machine.
+    """
+    if spike == 0 or len(norms) < WINDOW // 2:
+        return math.inf
+    return fmean(norms) + spike * stdev(norms)
+
+
+def with_norm(norms: Sequence[float], norm: float) -> tuple[float, ...]:
+    """The window of norms after one more step; a norm that is not finite is left out."""
+    return (*norms, norm)[-WINDOW:] if math.isfinite(norm) else tuple(norms)
 
 
 def write_skipped(
@@ -54,9 +79,9 @@ def write_skipped(
 def too_many_skips(out: Path, step: int, skips: int) -> InputError:
     """What to say when too many steps in a row, the last of them `step`, were skipped."""
     return InputError(
-        f"{out}: no finite gradient in steps {step - skips + 1} to {step}; their batches are in "
-        f"{out / SKIPPED}. Lower --optimizer.learning_rate in a new run, look at the batches, or go on with "
-        f"--resume {out} --guard.max_skips {2 * skips}"
+        f"{out}: steps {step - skips + 1} to {step} were skipped, their gradients not finite or spikes; "
+        f"their batches are in {out / SKIPPED}. Lower --optimizer.learning_rate in a new run, look at the "
+        f"batches, or go on with --resume {out} --guard.max_skips {2 * skips}"
     )
 
 

@@ -32,6 +32,7 @@ CHANGEABLE_SHAPE = frozenset(
         "dropout",
         "initializer_range",
         "recompute_merge",
+        "output_z",
     }
 )
 """Fields of `ModelShape` that fit any weights, so that overrides may change them."""

@@ -21,7 +21,10 @@ KINDS: dict[str, Any] = {
     "tokens_per_second": Positive,
 }
 """The types of a step's fields that are read again."""
-NUMBERS = ("loss", "auxiliary_loss", "gradient_norm", "learning_rate", "mfu", "peak_memory_bytes")
+NUMBERS = (
+    *("loss", "auxiliary_loss", "output_z_loss", "gradient_norm"),
+    *("learning_rate", "mfu", "peak_memory_bytes"),
+)
 """Fields that are numbers, or null where there is none."""
 ARRAYS = frozenset(
     {"active", "load", "choices", "mean_gates", "activation_norms"}

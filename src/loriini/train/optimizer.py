@@ -131,9 +131,16 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ada
 
 
 def take_step(
-    model: nn.Module, optimizer: torch.optim.AdamW, limit: float, loss: Tensor, parallel: Parallel
+    model: nn.Module,
+    optimizer: torch.optim.AdamW,
+    limit: float,
+    loss: Tensor,
+    parallel: Parallel,
+    largest: float = math.inf,
 ) -> tuple[Tensor, Tensor]:
-    """Step with gradients of a norm of at most `limit`, unless the norm or the loss is not finite.
+    """Step with gradients clipped to a norm of at most `limit`.
+
+    Skips the step where the norm or the loss is not finite, or the norm before clipping above `largest`.
 
     Returns the norm before clipping and whether the step was taken, scalars on the device. Without shards
     nothing waits for them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass
@@ -141,17 +148,17 @@ def take_step(
     """
     if parallel.mesh is not None:
         norm = clip_gradients(model, limit)
-        finite = norm.isfinite() & loss.isfinite()
-        if bool(finite):
+        taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
+        if bool(taken):
             optimizer.step()
-        return norm, finite
+        return norm, taken
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
-    finite = norm.isfinite() & loss.isfinite()
+    taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
     optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
-    optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+    optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
     optimizer.step()
-    return norm, finite
+    return norm, taken
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:

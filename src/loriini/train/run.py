@@ -17,6 +17,7 @@ from loriini.fields import (
     FractionBelowOne,
     Positive,
     Seed,
+    Weight,
     check_fields,
     is_finite,
     refuse_first,
@@ -97,6 +98,8 @@ class ModelShape:
     """Epsilon of the norms of block gpt2."""
     initializer_range: Fraction = 0.02
     """Standard deviation of initial weights."""
+    output_z: Weight = 0.0
+    """Weight of the z-loss of the output logits (PaLM: 1e-4), which keeps log Z near 0; 0: none."""
 
     @classmethod
     def of_config(cls, config: LoriiniConfig) -> "ModelShape":

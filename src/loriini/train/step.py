@@ -3,7 +3,6 @@
 Axes: B instances, L tokens.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from loriini.batches.loader import BatchLoader, Position
 from loriini.hardware import autocast, autocast_dtype
+from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loss import skipped_positions
 from loriini.model.low_precision import experts_cast_once
@@ -24,6 +24,7 @@ from loriini.parallel.sharding import reduce_gradients
 from loriini.train.balance import update_balance_bias
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.run import Run
 from loriini.train.watch import throughput
@@ -89,34 +90,39 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
     set_learning_rate(state.optimizer, learning_rate_factor(run.optimizer, state.progress.step, run.steps))
     state.model.model.begin_step()
     with experts_cast_once(state.model, autocast_dtype(run.precision)):
-        loss, auxiliary, use = accumulate_gradients(state.model, batch, run, state.parallel)
-    norm, taken = take_step(state.model, state.optimizer, run.optimizer.clip, loss, state.parallel)
+        losses, use = accumulate_gradients(state.model, batch, run, state.parallel)
+    largest = largest_norm(run.guard.spike, state.progress.norms)
+    norm, taken = take_step(
+        state.model, state.optimizer, run.optimizer.clip, losses[0], state.parallel, largest
+    )
     update_balance_bias(state.model, use, taken)
     state.optimizer.zero_grad(set_to_none=True)
-    scalars = torch.stack([loss, auxiliary, norm.double(), taken.double()])
+    scalars = torch.stack([*losses, norm.double(), taken.double()])
     values = torch.cat([scalars, use.flat()]).cpu()
-    (loss_here, auxiliary_here, norm_here, finite), use = values[:4].tolist(), use.like(values[4:])
+    (loss, auxiliary, z_loss, norm_here, was_taken), use = values[:5].tolist(), use.like(values[5:])
     tokens = run.batch_size * run.length
     speed = tokens / (time.perf_counter() - started)
     before, step = state.progress.amounts, state.progress.step + 1
-    amounts = add_amounts(before, use, run.routing) if finite else before
+    amounts = add_amounts(before, use, run.routing) if was_taken else before
     recorded = step % run.per_expert_every == 0
     state.progress = RunProgress(
         step=step,
         consumed=position.consumed,
         tokens=state.progress.tokens + tokens,
-        skips=0 if finite else state.progress.skips + 1,
+        skips=0 if was_taken else state.progress.skips + 1,
         amounts=() if recorded else amounts,
+        norms=with_norm(state.progress.norms, norm_here),
     )
     return {
         "step": step,
-        "loss": loss_here if math.isfinite(loss_here) else None,
+        "loss": without_nan(loss),
         "tokens": state.progress.tokens,
-        "auxiliary_loss": auxiliary_here if math.isfinite(auxiliary_here) else None,
-        "gradient_norm": norm_here if finite else None,
+        "auxiliary_loss": without_nan(auxiliary),
+        **({"output_z_loss": without_nan(z_loss)} if state.model.config.output_z else {}),
+        "gradient_norm": without_nan(norm_here),
         "learning_rate": state.optimizer.param_groups[0]["lr"],
         "experts": state.model.config.num_experts,
-        "skipped": not finite,
+        "skipped": not was_taken,
         **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
         **expert_metrics(use, run.routing, amounts if recorded else ()),
     }
@@ -124,17 +130,18 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
 
 def accumulate_gradients(
     model: LoriiniForCausalLM, batch: Batch, run: Run, parallel: Parallel = SINGLE_PROCESS
-) -> tuple[Tensor, Tensor, ExpertUse]:
-    """Backward over micro-batches; returns mean cross-entropy, mean auxiliary loss, and the experts' use.
+) -> tuple[Tensor, ExpertUse]:
+    """Backward over micro-batches; returns mean losses (3,) and the experts' use.
 
-    The losses are float64 scalars on the device. They are means and sums over all processes, and so are the
-    gradients once the step is taken: cross-entropies weigh as their targets, auxiliary losses as instances.
+    The losses are the cross-entropy, the auxiliary losses and the z-loss of output logits, float64 on the
+    device. They are means and sums over all processes, and so are the gradients once the step is taken:
+    auxiliary losses weigh as instances, the others as their targets.
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
     labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
     weights_B = target_weights(batch, model.config, parallel)
-    cross_entropy = auxiliary = torch.zeros((), dtype=torch.float64, device=batch.tokens_BL.device)
+    losses = torch.zeros(3, dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
     for first in range(0, batch_size, size):
         here = slice(first, first + size)
@@ -150,17 +157,18 @@ def accumulate_gradients(
                 skip_logits=True,
                 average=parallel.mean,
             )
-        routings, loss = out.routings, out.cross_entropy
-        added = torch.zeros_like(loss) if out.auxiliary_loss is None else out.auxiliary_loss
+        routings, loss, cross_entropy = out.routings, out.loss, out.cross_entropy.detach()
+        none = torch.zeros_like(cross_entropy)
+        added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        (loss * (weight / parallel.world_size) + added * (share / parallel.world_size)).backward()
-        cross_entropy = cross_entropy + weight * loss.detach()
-        auxiliary = auxiliary + share * added.detach()
+        beyond = share - weight  # auxiliary losses, in the loss already, weigh as instances
+        (loss * (weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
+        losses = losses + torch.stack([weight * cross_entropy, share * added.detach(), weight * z_loss])
         uses.append(expert_use(routings))
     use = add_up(uses)
-    total = parallel.sum(torch.cat([torch.stack([cross_entropy, auxiliary]), use.flat()]))
-    return total[0] / parallel.world_size, total[1] / parallel.world_size, use.like(total[2:])
+    total = parallel.sum(torch.cat([losses, use.flat()]))
+    return total[:3] / parallel.world_size, use.like(total[3:])
 
 
 def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
