@@ -47,7 +47,8 @@ Positive = Annotated[float, Bounds(above=0, most=LARGEST)]
 NotNegative = Annotated[float, Bounds(least=0, most=LARGEST)]
 Weight = Annotated[float, Bounds(least=0, most=1000)]
 """Of an auxiliary loss, or a multiplier of a learning rate."""
-Seed = Annotated[int, Bounds(least=0, below=2**63)]
+Seed = Annotated[int, Bounds(least=0, below=2**32)]
+"""torch's generator on a CPU reads no more bits than these."""
 Fraction = Annotated[float, Bounds(least=0, most=1)]
 FractionBelowOne = Annotated[float, Bounds(least=0, below=1)]
 

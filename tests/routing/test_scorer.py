@@ -16,6 +16,7 @@ from loriini.routing.scorer import (
     LabelScorer,
     RouterSettings,
     ScorerModule,
+    standard_normal,
 )
 from loriini.routing.unit import RoutingContext
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
@@ -116,6 +117,21 @@ def test_random_routers_are_drawn_once_a_step_and_differ_between_layers() -> Non
     assert all(map(torch.equal, first, same_step))
     assert not any(map(torch.equal, first, second))
     assert not torch.equal(*first)
+
+
+def test_random_routers_of_other_seeds_and_of_evaluation_are_others() -> None:
+    model = tiny_model("random").train()
+    draws = []
+    for seed in (0, 1, (1 << 30) - 1):
+        model.model.start_draws(seed)
+        model.model.begin_step()
+        draws.append(int(model.model.draws))
+    numbers = {
+        standard_normal(torch.tensor(draw), layer, 2, 3).numpy().tobytes()
+        for draw in (*draws, draws[0] + (1 << 16), 1, 2)
+        for layer in range(2)
+    }
+    assert len(numbers) == 12
 
 
 def test_random_draws_continue_from_saved_state() -> None:

@@ -52,7 +52,7 @@ WRONG: dict[Any, dict[str, tuple[Any, ...]]] = {
         "batch_size": (0,),
         "micro_batch_size": (-1,),
         "length": (0,),
-        "seed": (-1, 2**63),
+        "seed": (-1, 2**32),
         "per_expert_every": (0,),
         "corpus": (("here",),),
         "corpus_weights": ((0.0,), (math.nan,)),

@@ -118,8 +118,8 @@ class LoriiniModel(LoriiniPreTrainedModel):
         return [cast(LoriiniDecoderLayer, layer).mlp for layer in self.layers]
 
     def start_draws(self, seed: int) -> None:
-        """Let random routers draw what they do with no other seed below 2^15, nor in evaluation."""
-        self.draws.fill_((1 + seed % (1 << 15)) << 32)
+        """Let random routers draw what they do with no other seed below 2^30, nor in evaluation."""
+        self.draws.fill_((1 + seed % (1 << 30)) << 32)
 
     def begin_step(self) -> None:
         """Redraw random routers; call it once before each optimizer step."""

@@ -6,6 +6,7 @@ Logits are float32 whatever the model's dtype, as in every paper.
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -92,9 +93,12 @@ class RandomScorer(ScorerModule):
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())
 def standard_normal(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
-    """The (E, D) numbers of a draw for a layer; an operator, because torch.compile traces no generator."""
-    generator = torch.Generator().manual_seed((int(draw) << 16) + layer)
-    return torch.randn(num_experts, hidden_size, generator=generator).to(draw.device)
+    """The (E, D) numbers of a draw for a layer; an operator, because torch.compile traces no generator.
+
+    NumPy's generator is keyed by all bits of both; torch's would drop those of a draw above the 32nd.
+    """
+    generator = np.random.Generator(np.random.Philox(key=[int(draw), layer]))
+    return torch.from_numpy(generator.standard_normal((num_experts, hidden_size), np.float32)).to(draw.device)
 
 
 @standard_normal.register_fake
