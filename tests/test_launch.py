@@ -13,10 +13,11 @@ import pytest
 from loriini.cli import main
 from loriini.errors import InputError, Unfinished
 from loriini.estimate.choice import Choice
+from loriini.jobs.artifact import file_hashes
 from loriini.launch import check_sizes, resume, train_longer, train_recipe
 from loriini.recipes import RECIPES
 from loriini.sources.document import Document
-from loriini.train import corpora
+from loriini.train import checkpoint_state, corpora
 from loriini.train.override import override
 from loriini.train.run import Run, read_run
 from runs import after_step, metrics, prepared, signal_self
@@ -127,10 +128,17 @@ def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: 
     """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
     longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
+    hashed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            checkpoint_state,
+            "file_hashes",
+            lambda *files: hashed.append(files[0].name) or file_hashes(*files),
+        )
         after_step(patch, 5, signal_self)
         with pytest.raises(KeyboardInterrupt):
             train_longer(*longer)
+    assert hashed == ["step-00000004"]  # once, though it is taken from one folder to the other
     assert train_longer(*longer) == tmp_path / "longer" / "model" == resume(tmp_path / "longer")
     run, more = (metrics(tmp_path / name) for name in ("run", "longer"))
     assert more[:4] == run

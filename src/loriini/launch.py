@@ -174,19 +174,18 @@ def train_longer(
         on_first_rank(lambda: refuse_others(out))
         run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
-        on_first_rank(lambda: extend(folder, run, out))
-        return train_run(run, out, minutes)
+        return train_run(run, out, minutes, intact=extend(folder, run, out))
 
 
-def train_run(run: Run, out: Path, minutes: float = math.inf) -> Path:
-    """Train a run on its corpora, with the measurements that it asks for."""
+def train_run(run: Run, out: Path, minutes: float = math.inf, intact: Path | None = None) -> Path:
+    """`train` a run on its corpora, with the measurements that it asks for."""
     with process_group():
         corpus = read_corpora(run.corpus, run.corpus_weights)
         run.check(run.label_names(corpus.instances), world_size())
         check_sizes(run, corpus)
         run = on_first_rank(partial(without_auto, run, corpus, out))
         measured = () if has_model(out) else measures(run, corpus)
-        return train(run, corpus, out, measured, minutes)
+        return train(run, corpus, out, measured, minutes, intact)
 
 
 def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:

@@ -88,6 +88,27 @@ TRAINING = (
         "tests/train/test_optimizer.py",
     ),
     Mutation(
+        "every process checks all files of a checkpoint",
+        "parallel/mesh.py",
+        "return items[dist.get_rank() :: dist.get_world_size()] if",
+        "return items if",
+        "tests/parallel/test_checkpoints.py",
+    ),
+    Mutation(
+        "damage that another process finds is passed over",
+        "train/checkpoint_state.py",
+        "on_every_rank(lambda: damage_of_bytes(path, own_share))",
+        "on_every_rank(lambda: damage_of_bytes(path, own_share))[:1]",
+        "tests/parallel/test_checkpoints.py",
+    ),
+    Mutation(
+        "a longer run checks its checkpoint twice",
+        "launch.py",
+        "intact=extend(folder, run, out))",
+        "intact=extend(folder, run, out) and None)",
+        "tests/test_launch.py -k goes_on",
+    ),
+    Mutation(
         "every rank reads the first rank's share",
         "batches/loader.py",
         "position.consumed + self.rank * share",

@@ -71,7 +71,7 @@ def test_a_checkpoint_is_complete_before_the_next_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
-    commit, write_tensors = checkpoint.commit, checkpoint.write_tensors
+    commit, write_files = checkpoint.commit, checkpoint.write_files
 
     def slow(temporary: Path, path: Path) -> None:
         time.sleep(0.2)
@@ -80,10 +80,10 @@ def test_a_checkpoint_is_complete_before_the_next_begins(
 
     def begin(*arguments: Any) -> Any:
         events.append("begin")
-        return write_tensors(*arguments)
+        return write_files(*arguments)
 
     monkeypatch.setattr(checkpoint, "commit", slow)
-    monkeypatch.setattr(checkpoint, "write_tensors", begin)
+    monkeypatch.setattr(checkpoint, "write_files", begin)
     save(tmp_path, stepped(), RunProgress(2), RunProgress(3))
     assert events == ["begin", "end", "begin", "end"]
 

@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from loriini.errors import InputError
+from loriini.train import checkpoint_state
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.checkpoint_state import checkpoints_in, step_of
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.folder import shared_steps
-from loriini.train.loop import train
+from loriini.train.loop import start_or_resume, train
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
 from loriini.train.run import RUN, Run, read_run
@@ -134,6 +135,26 @@ def test_an_interrupted_longer_run_resumes(trained: Path, corpus: TrainingCorpus
     assert [m["step"] for m in metrics(out)] == list(range(1, 15))
     assert read_run(out / RUN)[0].steps == 14
     assert (out / METRICS).stat().st_ino != (trained / METRICS).stat().st_ino
+
+
+def test_a_checkpoint_that_is_known_to_be_intact_is_not_read_again(
+    trained: Path, corpus: TrainingCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a later one, which another job may have written meanwhile, is checked, and taken."""
+    run, out = replanned(stable_run(), ["--steps", "14"]), tmp_path / "longer"
+    checked: list[str] = []
+    damage = checkpoint_state.damage_of_bytes
+    monkeypatch.setattr(
+        checkpoint_state, "damage_of_bytes", lambda path, *share: checked.append(path.name) or damage(path)
+    )
+    intact = extend(trained, run, out)
+    assert intact == out / "checkpoints" / "step-00000007"
+    assert start_or_resume(run, corpus, out, intact=intact).progress.step == 7
+    assert checked == ["step-00000007"]
+    stop(run, corpus, out, 9)
+    assert start_or_resume(run, corpus, out, intact=intact).progress.step == 9
+    assert checked == ["step-00000007", "step-00000007", "step-00000009"]
+    assert extend(trained, run, out) is None
 
 
 def test_a_damaged_checkpoint_is_passed_over(trained: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ ranks belong to one expert group, so that a group stays within a node.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +26,7 @@ from loriini.hardware import pick_device
 from loriini.model import LoriiniConfig
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 ShareExperts = Literal["width", "whole"]
 
 
@@ -262,3 +263,28 @@ def on_first_rank(function: Callable[[], Result]) -> Result:
         raise InputError(outcome[1])
     result: Result = outcome[0]
     return result
+
+
+def on_every_rank(function: Callable[[], Result]) -> list[Result]:
+    """Run a function on every rank and return all results, by rank, or raise an OSError of any, in all.
+
+    The results are pickled: keep them small.
+    """
+    if not dist.is_initialized():
+        return [function()]
+    outcome: tuple[Result | None, OSError | None]
+    try:
+        outcome = function(), None
+    except OSError as error:
+        outcome = None, error
+    outcomes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(outcomes, outcome)
+    for _, raised in outcomes:
+        if raised is not None:
+            raise raised
+    return [result for result, _ in outcomes]
+
+
+def own_share(items: Sequence[Item]) -> Sequence[Item]:
+    """This process's share of items that all have in the same order: every n-th, with n processes."""
+    return items[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else items

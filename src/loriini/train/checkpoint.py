@@ -1,8 +1,8 @@
 """Checkpoints by torch.distributed.checkpoint: safetensors of every process, written in the background.
 
 A checkpoint is a folder `step-XXXXXXXX`: a safetensors file from every process, whose header gives the place
-of its shards in the whole tensors, and `state.json`. It is written to a temporary folder, hashed, synced and
-renamed, and can be read by any number of processes in any mesh.
+of its shards in the whole tensors, and `state.json`. It is written to a temporary folder, hashed by the
+processes that wrote its files, synced and renamed, and can be read by any number of processes in any mesh.
 """
 
 import re
@@ -10,7 +10,8 @@ import shutil
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future as TorchFuture
 
 from loriini.atomic import commit, write_json
 from loriini.errors import InputError
@@ -103,12 +108,13 @@ class CheckpointWriter:
         """
         self.wait()
         final = self.folder / f"step-{progress.step:08d}"
-        written = write_tensors(unfinished(final), tensors_of(model, optimizer, self.parallel), self.parallel)
         state = {"progress": asdict(progress), "score": score, "run": self.settings}
-        self._pending = self._thread.submit(self._finish, written, final, state)
+        tensors = tensors_of(model, optimizer, self.parallel)
+        written = write_files(unfinished(final), tensors, state, self.parallel)
+        self._pending = self._thread.submit(self._finish, written, final)
 
-    def _finish(self, written: Future[Any], final: Path, state: dict[str, Any]) -> None:
-        """Wait for all processes' files; then the first one hashes and renames them, and drops old ones."""
+    def _finish(self, written: Future[Any], final: Path) -> None:
+        """Wait for all processes' files; then the first one renames their folder, and drops old ones."""
         temporary = unfinished(final)
         try:
             written.result()
@@ -119,8 +125,6 @@ class CheckpointWriter:
             raise cause from error
         if not self.parallel.first:
             return
-        hashes = file_hashes(temporary, sorted(path.name for path in temporary.iterdir()))
-        write_json(temporary / STATE, {**state, "sha256": hashes})
         shutil.rmtree(final, ignore_errors=True)
         commit(temporary, final)
         for old in superseded(final, self.keep, self.keep_every, self.steady):
@@ -132,15 +136,43 @@ def unfinished(final: Path) -> Path:
     return final.with_name(f".{final.name}.unfinished")
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, Tensor], parallel: Parallel) -> Future[Any]:
-    """Copy the tensors and begin to write them; the future is done when every process has written its own."""
+class CheckpointFiles(HuggingFaceStorageWriter):
+    """The files of a checkpoint: each process writes and hashes its own, then the first one `state.json`.
+
+    The hashes come to the first process among the results that it gathers to know that all have written.
+    """
+
+    def __init__(self, folder: Path, state: Mapping[str, Any]) -> None:
+        super().__init__(str(folder), save_distributed=True)
+        self.folder, self.state = folder, state
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
+        """Every tensor's result holds the SHA-256 of this process's files, by their names."""
+        written = super().write_data(plan, planner).wait()
+        hashes = file_hashes(self.folder, {result.storage_data.relative_path for result in written})
+        hashed: TorchFuture[list[WriteResult]] = TorchFuture()
+        hashed.set_result([replace(result, storage_data=hashes) for result in written])
+        return hashed
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """In the first process, once all have written."""
+        hashes: dict[str, str] = {}
+        for result in chain.from_iterable(results):
+            hashes |= result.storage_data
+        write_json(self.folder / STATE, {**self.state, "sha256": hashes})
+
+
+def write_files(
+    folder: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any], parallel: Parallel
+) -> Future[Any]:
+    """Copy the tensors and begin to write them; the future is done when all files are written and hashed."""
     if parallel.first:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)  # another process may have been faster
     _allow_single_process()
     written = async_save(
         dict(tensors),
-        storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
+        storage_writer=CheckpointFiles(folder, state),
         process_group=parallel.checkpoint_group,
         no_dist=parallel.mesh is None,
     )

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,12 +15,17 @@ from loriini.errors import InputError
 from loriini.fields import Bounds, CountOrZero, NotNegative, mismatch
 from loriini.jobs.artifact import file_hashes
 from loriini.model.saving import check_headers
+from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
 from loriini.progress import warn
 
 STATE = "state.json"
 NAME = r"step-\d{8,}"
 MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """Errors of a file that is not there, which is damage. Others of the disk (EACCES, EIO) may pass: raised."""
+DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
+"""Errors of reading a damaged checkpoint."""
+Damages = dict[Path, str | None]
+"""What is wrong with checkpoints, the newest first; None for an intact one, which is the last."""
 
 Amounts = tuple[tuple[NotNegative, ...], ...]
 """What each expert of each layer got, (layers, E): units, or their gates."""
@@ -82,24 +88,58 @@ def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """The newest intact checkpoint and its progress; None where there are no checkpoints.
+    """`chosen` of all checkpoints in a folder, checked by this process alone."""
+    return chosen(folder, damages_of(checkpoints_in(folder), damage_of))
+
+
+def chosen(folder: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+    """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
     """
-    damages: dict[Path, str] = {}
-    for path in reversed(checkpoints_in(folder)):
-        damage = damage_of(path)
-        if damage is None:
-            for damaged, why in damages.items():
-                warn(f"{damaged}: damaged checkpoint passed over ({why})")
-            return path, read_progress(path)
-        damages[path] = damage
+    found = intact_of(damages)
+    if found is not None:
+        for path, why in damages.items():
+            if why is not None:
+                warn(f"{path}: damaged checkpoint passed over ({why})")
+        return found, read_progress(found)
     if damages:
         listed = "; ".join(f"{path.name}: {why}" for path, why in damages.items())
         raise InputError(
             f"{folder}: no intact checkpoint ({listed}); restore one, or remove the folder to begin again"
         )
     return None
+
+
+def intact_of(damages: Damages) -> Path | None:
+    """The intact checkpoint among those that were checked; None without one."""
+    return next((path for path, why in damages.items() if why is None), None)
+
+
+def damages_of(paths: Sequence[Path], damage: Callable[[Path], str | None]) -> Damages:
+    """What `damage` finds wrong with the newest checkpoints, up to the first that is intact."""
+    damages: Damages = {}
+    for path in reversed(paths):
+        damages[path] = damage(path)
+        if damages[path] is None:
+            break
+    return damages
+
+
+def damages_found_together(paths: Sequence[Path], intact: Path | None = None) -> Damages:
+    """`damages_of`, found by all processes, each of which hashes a share of a checkpoint's files.
+
+    All take the first process's `paths`, since listings of a shared file system may be late. `intact` is
+    known to be so, and is not read.
+    """
+
+    def damage(path: Path) -> str | None:
+        if path == intact:
+            return None
+        found = [each for each in on_every_rank(lambda: damage_of_bytes(path, own_share)) if each is not None]
+        return found[0] if found else on_first_rank(lambda: damage_of_headers(path))
+
+    return damages_of(on_first_rank(lambda: paths), damage)
 
 
 def read_progress(path: Path) -> RunProgress:
@@ -125,16 +165,34 @@ def read_progress(path: Path) -> RunProgress:
 
 def damage_of(path: Path) -> str | None:
     """What is wrong with a checkpoint's files; None if they are intact. OSError where they cannot be read."""
+    found = damage_of_bytes(path)
+    return damage_of_headers(path) if found is None else found
+
+
+def damage_of_bytes(path: Path, share: Callable[[list[str]], Sequence[str]] = list) -> str | None:
+    """What is wrong with a checkpoint's state, or with the bytes of a share of its files, by their hashes."""
     hashes = read_state(path).get("sha256")
     if not hashes or not isinstance(hashes, dict):
         return f"{STATE} cannot be read"
     try:
         read_progress(path)
-        for name, found in file_hashes(path, hashes).items():
-            if found != hashes[name]:
-                return f"{name} does not match its hash"
+        found = file_hashes(path, share(list(hashes)))
+    except DAMAGED as error:
+        return described(error)
+    wrong = next((name for name in found if found[name] != hashes[name]), None)
+    return f"{wrong} does not match its hash" if wrong else None
+
+
+def damage_of_headers(path: Path) -> str | None:
+    """What is wrong with how a checkpoint's files describe their tensors."""
+    try:
         check_headers(path)
         HuggingFaceStorageReader(str(path)).read_metadata()
-    except (*MISSING, ValueError, KeyError, TypeError, SafetensorError) as error:
-        return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
+    except DAMAGED as error:
+        return described(error)
     return None
+
+
+def described(error: Exception) -> str:
+    """An error's message; that of a KeyError, a mere name, with its type."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)

@@ -5,14 +5,16 @@ since every rate depends on the number of steps.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
-from loriini.train.checkpoint_state import checkpoints_in, damage_of, step_of
+from loriini.parallel.mesh import on_first_rank
+from loriini.train.checkpoint_state import checkpoints_in, damages_found_together, intact_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import warmup_steps
@@ -43,28 +45,35 @@ def replanned(run: Run, overrides: Sequence[str]) -> Run:
     return planned
 
 
-def extend(folder: Path, run: Run, out: Path) -> None:
+def extend(folder: Path, run: Run, out: Path) -> Path | None:
     """Begin `run` in `out` with the newest checkpoint of the run in `folder` that it would have, too.
 
-    Files are linked or copied, and `folder` is left as it is; so is a run that is in `out` already.
-    InputError where there is no such checkpoint.
+    Called by all processes, which check it together; returns it in `out`. Files are linked or copied, and
+    `folder` is left as it is; so is a run that is in `out` already: then None. InputError where there is no
+    such checkpoint.
     """
-    if (out / RUN).exists():
-        return
+    if on_first_rank(lambda: (out / RUN).exists()):
+        return None
     before, values = read_run(folder / RUN)
     last = min(shared_steps(before, run), run.steps - 1)
-    fitting = (path for path in reversed(checkpoints_in(folder / "checkpoints")) if step_of(path) <= last)
-    found = next((path for path in fitting if damage_of(path) is None), None)
+    fitting = [path for path in checkpoints_in(folder / "checkpoints") if step_of(path) <= last]
+    found = intact_of(damages_found_together(fitting))
     if found is None:
         raise InputError(
             f"--resume {folder}: no intact checkpoint up to step {last}, until which plans of "
             f"{before.steps} and {run.steps} steps agree (schedule {run.optimizer.schedule}); start from the "
             "weights with --init"
         )
-    target = out / "checkpoints" / found.name
+    return on_first_rank(lambda: begin_with(found, folder, {**values, **run.to_dict()}, out))
+
+
+def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out: Path) -> Path:
+    """Make `out` a run with these settings, and with a checkpoint and the records of the run in `folder`."""
+    target = out / "checkpoints" / checkpoint.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    link_files(list(found.iterdir()), target)
+    link_files(list(checkpoint.iterdir()), target)
     for name in (METRICS, EVALUATION, SAMPLES):  # training drops the records of later steps
         if (folder / name).exists():
             shutil.copyfile(folder / name, out / name)
-    write_json(out / RUN, {**values, **run.to_dict()})
+    write_json(out / RUN, settings)
+    return target

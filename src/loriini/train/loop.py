@@ -22,7 +22,7 @@ from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.checkpoint import CheckpointWriter, restore
-from loriini.train.checkpoint_state import RunProgress
+from loriini.train.checkpoint_state import RunProgress, checkpoints_in, damages_found_together
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import too_many_skips, write_skipped
@@ -43,9 +43,11 @@ def train(
     out: Path,
     measures: Sequence[Measure] = (),
     minutes: float = math.inf,
+    intact: Path | None = None,
 ) -> Path:
     """Train `run` into the folder `out`, from its last checkpoint if there is one; returns `out/model`.
 
+    `intact` is a checkpoint in `out` whose files need not be hashed again: they have just been.
     Values still `auto` (see `loriini.estimate.choice`) mean one micro-batch, with merged weights kept, and
     the precision that suits this device.
     Raises InputError when `out` holds another run or another process is training it, Interrupted after
@@ -67,7 +69,7 @@ def train(
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
             return out / "model"
         keep_freed_memory()
-        state = start_or_resume(run, corpus, out, initial)
+        state = start_or_resume(run, corpus, out, initial, intact)
         on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
         return train_to_end(state, run, corpus, out, measures, deadline)
 
@@ -157,11 +159,16 @@ def check_initial(initial: InitialModel, run: Run, corpus: TrainingCorpus, out: 
 
 
 def start_or_resume(
-    run: Run, corpus: TrainingCorpus, out: Path, initial: InitialModel | None = None
+    run: Run,
+    corpus: TrainingCorpus,
+    out: Path,
+    initial: InitialModel | None = None,
+    intact: Path | None = None,
 ) -> TrainingState:
     """The state of the newest intact checkpoint, or a new one with the weights that the run starts from."""
     parallel = join_mesh(run.parallel)
-    found = on_first_rank(lambda: own_checkpoint(run, out))
+    damages = damages_found_together(checkpoints_in(out / "checkpoints"), intact)
+    found = on_first_rank(lambda: own_checkpoint(run, out, damages))
     at = found[1] if found else RunProgress()
     make: Callable[[LoriiniConfig], LoriiniForCausalLM] = LoriiniForCausalLM
     if run.init and not found:
