@@ -120,7 +120,7 @@ def packed(*rows: tuple[int, ...]) -> Tensor:
     return torch.tensor([[position for length in row for position in range(length)] for row in rows])
 
 
-MANY_SHORT, ONE_LONG, EQUAL = (1,) * 24 + (8,) * 13, (90, *(1,) * 38), (32,) * 4
+MANY_SHORT, ONE_LONG, EQUAL = (1,) * 24 + (8,) * 13, (90, 19, 19), (32,) * 4
 
 
 @grid(
