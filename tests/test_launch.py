@@ -164,6 +164,23 @@ def test_what_is_chosen_is_recorded_and_kept(
     assert read_run(out / "run.json")[0] == recorded
 
 
+def test_the_choice_for_a_masked_run_counts_its_documents(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = []
+
+    def choose(run: Run, config: Any, ranks: int, memory: float, positions_NL: Any) -> Choice:
+        shapes.append(positions_NL.shape)
+        return Choice(run.chosen(2, True))
+
+    monkeypatch.setattr("loriini.launch.choose", choose)
+    masked = [*SMALL, "--document_mask", "true"]
+    with pytest.raises(InputError, match=r"128 tokens, but .* instances of 64"):
+        train_recipe("tiny-lory", tmp_path / "long", [corpus], [*masked, "--length", "128"])
+    train_recipe("tiny-lory", tmp_path / "run", [corpus], masked)
+    assert shapes == [(4 * 2, 32)]
+
+
 def test_nothing_is_resumed_where_there_is_no_run_or_a_wrong_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no run to resume here \(no run\.json\); start one with"):
         resume(tmp_path)

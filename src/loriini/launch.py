@@ -19,9 +19,15 @@ from loriini.run_measures import measures
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, absolute_input
 from loriini.train.checkpoint_state import checkpoints_in
-from loriini.train.corpora import TrainingCorpus, model_config, read_corpora, small_corpus
+from loriini.train.corpora import (
+    TrainingCorpus,
+    model_config,
+    read_corpora,
+    sampled_positions,
+    small_corpus,
+)
 from loriini.train.extend import extend, replanned
-from loriini.train.folder import changed_settings, differing, has_model
+from loriini.train.folder import changed_settings, check_length, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.override import override, overrides_of
@@ -195,13 +201,13 @@ def without_auto(run: Run, corpus: TrainingCorpus, out: Path) -> Run:
     run = replace(run, precision=resolve_precision(run.precision))
     if not run.has_auto:
         return run
+    check_length(run, corpus)
     config = model_config(run, corpus)
     memory = memory_here()
-    choice = choose(run, config, world_size(), memory)
+    choice = choose(run, config, world_size(), memory, sampled_positions(run, corpus))
     if choice.total is not None:
         found, again = choice.run.micro_batch_size, as_argument(choice.run.model.recompute_merge)
         text = f"micro_batch_size {found}, recompute_merge {again}: {choice.total / GIB:,.1f} GiB estimated"
-        text += " (without --document_mask, whose units of short documents need more)" * run.document_mask
         (inform if choice.total <= memory else warn)(f"{text} of {memory / GIB:,.1f}")
     return run.chosen_as(choice.run)
 
@@ -233,4 +239,9 @@ def dry_run(
     refuse_unused(run, overrides, cluster.gpus)
     if vocab_size is not None and run.model.vocab_size not in (None, vocab_size):
         raise InputError(f"--vocab-size {vocab_size}: this run has {run.model.vocab_size}; leave it out")
+    if run.document_mask:
+        warn(
+            "the estimate is of instances of one document each; with --document_mask short documents need "
+            "more memory, which training counts when it chooses what is auto for its corpus"
+        )
     return estimate(run, default_vocabulary(run, name) if vocab_size is None else vocab_size, cluster)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
 from loriini.estimate.choice import FEW, MARGIN, choose, divisors, merge_traffic
 from loriini.model import LoriiniConfig
@@ -25,9 +26,12 @@ def total(size: int, again: bool, ranks: int = 1) -> float:
 
 @pytest.fixture(autouse=True)
 def estimates(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rank_memory(run: Run, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool) -> Total:
+    def rank_memory(
+        run: Run, config: LoriiniConfig, ranks: int, size: int, checkpointing: bool, counted: None
+    ) -> Total:
         return Total(total(size, config.recompute_merge, ranks))
 
+    monkeypatch.setattr("loriini.estimate.choice.micro_batch_activations", lambda *_: None)
     monkeypatch.setattr("loriini.estimate.choice.rank_memory", rank_memory)
 
 
@@ -83,6 +87,17 @@ def test_few_merged_weights_are_kept_without_an_estimate(monkeypatch: pytest.Mon
     merged = 2 * 4 * 4 * 3 * 32 * 48 * 4  # two layers, four instances of four segments, in float32
     found = choose(run, run.config(64, 0), 1, 1.01 * merged / FEW)
     assert (found.run.model.recompute_merge, found.total) == (False, None)
+
+
+def test_the_units_of_packed_rows_are_counted() -> None:
+    """Of documents of two tokens each is a unit: four times as many as segments of eight tokens."""
+    run, positions_NL = replace(RUN, micro_batch_size=4), torch.arange(32).remainder(2)[None]
+    config = run.config(64, 0)
+    merged = 2 * 4 * 4 * 3 * 32 * 48 * 4
+    assert choose(run, config, 1, 1.01 * merged / FEW).total is None
+    assert choose(run, config, 1, 1.01 * merged / FEW, positions_NL).total is not None
+    plain, packed = (merge_traffic(config, 4, 32, False, each) - 4 for each in (None, positions_NL))
+    assert plain == 4 * packed
 
 
 def test_a_larger_micro_batch_by_merging_again_must_save_traffic() -> None:

@@ -46,6 +46,27 @@ TRAINING = (
         "tests/estimate/test_activations.py",
     ),
     Mutation(
+        "what is auto is chosen without the documents of a masked run",
+        "launch.py",
+        "memory, sampled_positions(run, corpus))",
+        "memory, None)",
+        "tests/test_launch.py -k masked",
+    ),
+    Mutation(
+        "a micro-batch is estimated without the longest document",
+        "estimate/activations.py",
+        "else (units_N, longest_N)",
+        "else (units_N,)",
+        "tests/estimate/test_activations.py -k fullest",
+    ),
+    Mutation(
+        "all corpora of a mixture are said to be read equally often",
+        "batches/loader.py",
+        "count / shares.sum() * shares / sizes",
+        "count / shares.sum() * (shares / shares)",
+        "tests/train/test_folder.py -k mixture",
+    ),
+    Mutation(
         "a resumed run forgets what was chosen for it",
         "launch.py",
         "        run = run.chosen_as(read_run(out / RUN)[0])\n",

@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from loriini.batches.joined import JoinedInstances
+from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
 from loriini.train.checkpoint import CheckpointConfig
@@ -141,7 +144,7 @@ def test_a_corpus_in_another_order_than_the_recipes_is_warned_of(
 
 
 @pytest.mark.parametrize(("length", "share"), [(32, None), (8, "8 of every 32 tokens, 25%")])
-@pytest.mark.parametrize(("steps", "times"), [(12, None), (18, "1.5 times, 48 instances")])
+@pytest.mark.parametrize(("steps", "times"), [(12, None), (18, "1.5 times (48 instances)")])
 def test_what_is_left_out_and_read_again_is_said(
     length: int, share: str | None, steps: int, times: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +153,21 @@ def test_what_is_left_out_and_read_again_is_said(
     said = " ".join(capsys.readouterr().err.split())
     assert [share is None, times is None] == ["of every" not in said, "reads the corpus" not in said]
     assert all(text in said for text in (share, times) if text)
+
+
+@pytest.mark.parametrize(("steps", "said"), [(20, "rare 4.2 times (10 instances)"), (4, None)])
+def test_of_a_weighted_mixture_it_is_said_which_corpus_is_read_again(
+    steps: int, said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """80 places are 4.2 epochs of 10 + 9, in which the larger corpus is read 0.4 times."""
+    weights = (1.0, 0.1)
+    instances = JoinedInstances((Pattern(size=10), Pattern(size=90)), weights)
+    run = tiny_run(steps=steps, corpus=(Path("rare"), Path("common")), corpus_weights=weights)
+    report_reading(run, TrainingCorpus(instances, VOCABULARY, EOS, "", Path()))
+    written = capsys.readouterr().err
+    assert (f"reads {said}\n" in written) if said else not written
+    ids = BatchLoader(instances, 4).ids(np.arange(4 * steps))
+    assert (np.bincount(ids, minlength=10)[:10].mean() > 1) == (said is not None)
 
 
 def test_reading_a_checkpoint_leaves_the_records_after_it(corpus: TrainingCorpus, tmp_path: Path) -> None:

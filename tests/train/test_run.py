@@ -103,6 +103,11 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
             "--routing.segment_length",
         ),
         (
+            lambda: tiny_run("segment-then-token", length=8).check(),  # there is no segment before any token
+            "the context of 8 tokens is no longer than a segment of 8; raise --length or lower "
+            "--routing.segment_length",
+        ),
+        (
             lambda: tiny_run("ec-segment").check(),
             "a dense warm-up cannot be copied into a design with gates that do not sum to 1; "
             "set --warmup.dense_share 0",
@@ -129,7 +134,7 @@ def test_a_section_refuses_wrong_values_by_the_name_a_user_writes(section: Any) 
             "lower one, so that they add up to at most 1",
         ),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_refusal_says_what_is_right(make: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.batches.joined import InstanceSource, JoinedInstances
-from loriini.batches.permutation import mixed_epochs, shuffled_epochs
+from loriini.batches.permutation import epoch_shares, mixed_epochs, shuffled_epochs
 
 Batch = TypeVar("Batch")
 
@@ -69,6 +69,19 @@ class BatchLoader:
         if isinstance(source, JoinedInstances) and source.weights:
             return mixed_epochs(places, tuple(map(len, source.parts)), source.weights, self.seed)
         return shuffled_epochs(places, len(source), self.seed)
+
+
+def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource, float]]:
+    """How often the first `count` places of the epochs read each instance, on average.
+
+    The parts of a weighted mixture each have a number of their own; any other source has one.
+    """
+    if not (isinstance(instances, JoinedInstances) and instances.weights):
+        return [(instances, count / len(instances))]
+    sizes = list(map(len, instances.parts))
+    shares = epoch_shares(sizes, instances.weights)
+    times = count / shares.sum() * shares / sizes
+    return list(zip(instances.parts, times.tolist(), strict=True))
 
 
 class ReadAhead(Generic[Batch]):

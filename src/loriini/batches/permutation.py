@@ -17,15 +17,20 @@ def shuffled_epochs(places: NDArray[np.int64], size: int, *key: int) -> NDArray[
     return ids
 
 
+def epoch_shares(sizes: Sequence[int], weights: Sequence[float]) -> NDArray[np.int64]:
+    """How many places each source has in an epoch of a mixture: round(weight · size), at least one."""
+    return np.array([max(1, round(w * n)) for w, n in zip(weights, sizes, strict=True)], np.int64)
+
+
 def mixed_epochs(
     places: NDArray[np.int64], sizes: Sequence[int], weights: Sequence[float], seed: int
 ) -> NDArray[np.int64]:
     """Which instance is at each place of a mixture of sources, numbered consecutively over the sources.
 
-    An epoch gives source i round(weights[i] · sizes[i]) places, at least one, shuffled among the others'. A
-    source fills its places from its own endless sequence, so the next epoch reads what one leaves out.
+    An epoch's places are shared out by `epoch_shares`, and shuffled. A source fills its own from its own
+    endless sequence, so the next epoch reads what one leaves out.
     """
-    shares = np.array([max(1, round(w * n)) for w, n in zip(weights, sizes, strict=True)])
+    shares = epoch_shares(sizes, weights)
     ends, starts = np.cumsum(shares), np.cumsum([0, *sizes])
     slots = shuffled_epochs(places, int(ends[-1]), seed)
     owners = np.searchsorted(ends, slots, side="right")

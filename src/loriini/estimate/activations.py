@@ -19,8 +19,11 @@ from torch.overrides import TorchFunctionMode
 
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.configuration import BLOCK_SIZES
+from loriini.model.context import packed_positions
 from loriini.model.loss import MOST_LOGITS
 from loriini.parallel.sharding import local_part
+from loriini.routing import RoutingConfig
+from loriini.routing.unit import RoutingContext, unit_layout
 
 EXPERT_MATRICES = {"llama": 3, "olmoe": 3, "phimoe": 3, "gpt2": 2}
 """Matrices of an expert, of about one size, by block."""
@@ -95,11 +98,19 @@ class ActivationBytes:
 
 
 def count_activations(
-    config: LoriiniConfig, instances: int, length: int, dtype: torch.dtype
+    config: LoriiniConfig,
+    instances: int,
+    length: int,
+    dtype: torch.dtype,
+    positions_NL: Tensor | None = None,
 ) -> ActivationBytes:
-    """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights."""
-    merged = merged_parameters(config, instances, length) * dtype.itemsize
-    one, two = (_saved_at_depth(config, layers, instances, length, dtype) for layers in (1, 2))
+    """What a micro-batch of `instances` keeps, computed in `dtype` over float32 weights.
+
+    With `positions_NL`, the positions in documents of N instances, it is of packed rows, the fullest of them.
+    """
+    packed_BL = None if positions_NL is None else fullest_rows(config.routing, instances, positions_NL)
+    merged = merged_parameters(config, instances, length, positions_NL) * dtype.itemsize
+    one, two = (_saved_at_depth(config, layers, instances, length, dtype, packed_BL) for layers in (1, 2))
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
@@ -112,12 +123,40 @@ def count_activations(
     )
 
 
-def merged_parameters(config: LoriiniConfig, instances: int, length: int) -> int:
-    """Parameters of the FFNs that a layer merges for `instances`: one FFN for each of their units."""
-    if config.num_experts == 1 or config.routing.combination != "parameters":
+def merged_parameters(
+    config: LoriiniConfig, instances: int, length: int, positions_NL: Tensor | None = None
+) -> int:
+    """Parameters of the FFNs that a layer merges for `instances`: one FFN for each of their units.
+
+    Packed rows (`positions_NL`, see `count_activations`) are filled up to the most units of any.
+    """
+    design = config.routing
+    if config.num_experts == 1 or design.combination != "parameters":
         return 0
-    units = -(-length // config.routing.segment_length) if config.routing.segmented else 1
+    units = -(-length // design.segment_length) if design.segmented else 1
+    if positions_NL is not None:
+        units = int(count_units(design, fullest_rows(design, instances, positions_NL)).max())
     return instances * units * BLOCK_SIZES[config.block](config).expert
+
+
+def count_units(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
+    """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
+    starts_BL = positions_BL % design.segment_length == 0 if design.segmented else positions_BL == 0
+    return starts_BL.sum(1)
+
+
+def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) -> Tensor:
+    """The rows (B, L) of N whose micro-batch needs the most memory.
+
+    All rows are filled up to the most units of any, and all units to the longest: the worst micro-batch has
+    the row of most units and that of the longest document.
+    """
+    units_N, longest_N = count_units(design, positions_NL), positions_NL.amax(1) + 1
+    if design.segmented:
+        longest_N = longest_N.clamp(max=design.segment_length)
+    worst = (units_N * longest_N,) if instances == 1 else (units_N, longest_N)
+    rows = torch.stack([each.argmax() for each in worst])
+    return positions_NL[rows.repeat(instances)[:instances]]
 
 
 def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool) -> int:
@@ -164,7 +203,12 @@ def saved_bytes(model: nn.Module, forward: Callable[[], Any]) -> int:
 
 
 def _saved_at_depth(
-    config: LoriiniConfig, layers: int, instances: int, length: int, dtype: torch.dtype
+    config: LoriiniConfig,
+    layers: int,
+    instances: int,
+    length: int,
+    dtype: torch.dtype,
+    packed_BL: Tensor | None,
 ) -> int:
     """What a model of `layers` layers saves, without the copies of weights that autocast makes."""
     shallow = copy(config)
@@ -173,8 +217,11 @@ def _saved_at_depth(
     if config.routing.scorer in READS_VALUES:
         shallow.routing = replace(config.routing, scorer="frozen")
     cast = torch.autocast("cpu", dtype) if dtype != torch.float32 else nullcontext()
-    with FakeTensorMode(), KnownShapes(), cast:
+    packed = None if packed_BL is None else packed_arguments(config.routing, packed_BL)
+    with FakeTensorMode(allow_non_fake_inputs=True), KnownShapes(masked=packed is not None), cast:
         model = LoriiniForCausalLM(shallow).train()
+        for layer in model.model.layers if packed else ():
+            layer.register_forward_pre_hook(packed, with_kwargs=True)
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "embed" not in name:
                 parameter.data = parameter.data.to(dtype)
@@ -182,11 +229,37 @@ def _saved_at_depth(
         return saved_bytes(model, lambda: model(ids, shift_labels=ids, skip_logits=True))
 
 
+def packed_arguments(
+    design: RoutingConfig, positions_BL: Tensor
+) -> Callable[[nn.Module, Any, Any], tuple[Any, Any]] | None:
+    """A hook that gives a layer what it gets for packed rows; None for rows of one document each.
+
+    Documents and units are found in values, so they are found outside of the fake tensors. Rows of fewer
+    units than others are filled up with empty ones, which count as full: `valid_BU` has values, too.
+    """
+    if packed_positions(positions_BL, None) is None:
+        return None
+    batch, length = positions_BL.shape
+    context = RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
+    layout = replace(unit_layout(design, context), valid_BU=None)
+
+    def packed(layer: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
+        x_BLD, _, _, first = arguments
+        mask = torch.ones(batch, 1, length, length, dtype=torch.bool)
+        return (x_BLD, context, layout, first), {**keywords, "attention_mask": mask}
+
+    return packed
+
+
 class KnownShapes(TorchFunctionMode):
     """Replaces operations whose shapes depend on values by others that save as much, of known shapes.
 
-    A selection of any number of experts selects all.
+    A selection of any number of experts selects all. Attention is causal in one document, or else `masked`.
     """
+
+    def __init__(self, masked: bool = False) -> None:
+        super().__init__()
+        self.masked = masked
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -197,6 +270,6 @@ class KnownShapes(TorchFunctionMode):
         if func is Tensor.tensor_split:  # likewise, where the kernel does not support the dtype or the widths
             x_PD, ends = args
             return x_PD, *(x_PD[:0] for _ in ends)
-        if func is scaled_dot_product_attention:  # causal attention needs no mask in training
+        if func is scaled_dot_product_attention and not self.masked:  # in training it needs no mask then
             kwargs = {**kwargs, "attn_mask": None, "is_causal": True}
         return func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from loriini.errors import InputError
 from loriini.estimate.activations import ActivationBytes, UnshardedGradients, count_activations
@@ -99,9 +100,11 @@ def mesh_sizes(run: Run, gpus: int) -> tuple[int, int]:
     return (1, 1) if gpus == 1 else (run.parallel.shard or gpus, run.parallel.experts)
 
 
-def micro_batch_activations(run: Run, config: LoriiniConfig, micro_batch_size: int) -> ActivationBytes:
-    """What a micro-batch of a run keeps on a GPU."""
-    return count_activations(config, micro_batch_size, run.length, compute_dtype(run))
+def micro_batch_activations(
+    run: Run, config: LoriiniConfig, micro_batch_size: int, positions_NL: Tensor | None = None
+) -> ActivationBytes:
+    """What a micro-batch of a run keeps on a GPU; `positions_NL` as for `count_activations`."""
+    return count_activations(config, micro_batch_size, run.length, compute_dtype(run), positions_NL)
 
 
 def rank_memory(

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from loriini.batches.joined import InstanceSource, JoinedInstances
+from loriini.batches.loader import BatchLoader
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
@@ -16,6 +21,8 @@ from loriini.train.run import Run
 
 SMALL_VOCABULARY = 1024
 """Tokens of the small corpus's tokenizer."""
+SAMPLED_TOKENS = 1 << 22
+"""Tokens whose documents are looked at to estimate the memory of a run that keeps documents apart."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,19 @@ def small_corpus(folder: Path, length: int) -> Path:
         lambda: prepare_documents(folder, lambda drop: documents, identity, settings).folder,
         f"{folder}: another process makes this corpus; waiting for it",
     )
+
+
+def sampled_positions(run: Run, corpus: TrainingCorpus) -> Tensor | None:
+    """The positions (N, L) in their documents of the first instances that a run reads; None if it masks none.
+
+    They are drawn from the whole corpus, so that the fullest of them stand for those of other steps.
+    """
+    if not run.document_mask:
+        return None
+    most = max(1, SAMPLED_TOKENS // corpus.instances.length)
+    places = np.arange(min(most, run.steps * run.batch_size))
+    ids = BatchLoader(corpus.instances, run.batch_size, run.seed).ids(places)
+    return torch.from_numpy(corpus.instances.positions(ids)[:, : run.length])
 
 
 def model_config(run: Run, corpus: TrainingCorpus, num_experts: int | None = None) -> LoriiniConfig:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from loriini.atomic import write_json
+from loriini.batches.loader import readings
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
 from loriini.model.card import model_card
@@ -81,14 +82,22 @@ def check_length(run: Run, corpus: TrainingCorpus) -> None:
 
 def report_reading(run: Run, corpus: TrainingCorpus) -> None:
     """Say how much of each instance a run leaves out, and how often it reads the same text."""
-    length, epochs = corpus.instances.length, run.steps * run.batch_size / len(corpus.instances)
+    length = corpus.instances.length
     if run.length < length:
         warn(
             f"reads the first {run.length} of every {length} tokens, {run.length / length:.0%} of the "
             f"corpus; to train on all of it, prepare it with --length {run.length}"
         )
-    if epochs > 1:
-        inform(f"{run.name}: reads the corpus {epochs:,.1f} times, {len(corpus.instances):,} instances")
+    read = readings(corpus.instances, run.steps * run.batch_size)
+    mixed = list(map(str, run.corpus)) or [f"corpus {i + 1}" for i in range(len(read))]
+    names = ["the corpus"] if len(read) == 1 else mixed
+    again = ", ".join(
+        f"{name} {times:,.1f} times ({len(source):,} instances)"
+        for name, (source, times) in zip(names, read, strict=True)
+        if times > 1
+    )
+    if again:
+        inform(f"{run.name}: reads {again}")
 
 
 def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str | None = None) -> bool:

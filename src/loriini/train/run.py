@@ -28,6 +28,7 @@ from loriini.model import LoriiniConfig
 from loriini.model.configuration import BlockKind, QueryKeyNorm
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
+from loriini.routing.design import HAS_EFFECT
 from loriini.train.checkpoint import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
@@ -220,7 +221,7 @@ class Run:
     def _conflicts(self) -> Conflicts:
         """Settings that are wrong together, though each is right alone."""
         mixture = self.model.num_experts > 1
-        segmented = mixture and self.routing.segmented
+        segmented = mixture and HAS_EFFECT["segment_length"](self.routing)
         rate = self.optimizer
         return [
             (
