@@ -14,9 +14,10 @@ from loriini.compare.running import Trial
 from loriini.errors import WorkerDied
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures
-from loriini.reproduce.claims import UNDECIDED
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.claims.claim import UNDECIDED
+from loriini.reproduce.claims.reasons import FurtherRun, run_at
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import (
     STARTUP_SECONDS,
@@ -28,7 +29,6 @@ from loriini.reproduce.listing import (
     run_seconds,
     training_command,
 )
-from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import SCALES, TINY
 from loriini.train.metrics import METRICS, read_metrics

@@ -15,10 +15,10 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claim_text import counted, sentence
-from loriini.reproduce.claims import UNDECIDED, Told, judged, overall
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.reasons import support
+from loriini.reproduce.claims.claim import UNDECIDED, Told, judged, overall
+from loriini.reproduce.claims.reasons import support
+from loriini.reproduce.claims.wording import counted, sentence
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.report import (
     CLAIM_HEAD,
     REASON_HEAD,

@@ -20,8 +20,8 @@ from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
 from loriini.model.loading import load_tokenizer
 from loriini.progress import inform, warn
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import find_experiments
+from loriini.reproduce.experiments.catalog import find_experiments
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.measures import measure
 from loriini.reproduce.plan import RUNS, Plan, make_plans, unique_trials
 from loriini.reproduce.report import write_item_report, write_overview

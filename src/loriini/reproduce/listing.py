@@ -15,10 +15,10 @@ from loriini.json_file import read_object
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.claims.reasons import run_at
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.plan import Wanted, further_runs, item_runs
-from loriini.reproduce.reasons import run_at
 from loriini.reproduce.results import DAMAGED, RESULTS
 from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
 

@@ -30,7 +30,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
-from loriini.reproduce.quantities import significant
+from loriini.reproduce.claims.quantities import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run

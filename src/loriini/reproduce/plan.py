@@ -9,8 +9,8 @@ from typing import NamedTuple
 from loriini.compare.cells import Cell
 from loriini.compare.running import Trial, place_cells
 from loriini.published.items import PaperRun
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.reasons import run_at
+from loriini.reproduce.claims.reasons import run_at
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import Texts
 

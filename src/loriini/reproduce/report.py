@@ -10,9 +10,9 @@ from loriini.analyze.report import REPORT, write_page
 from loriini.analyze.wording import listing, sentence_case
 from loriini.atomic import write_json
 from loriini.reproduce.charts import draw
-from loriini.reproduce.claim_text import counted, measured_text, number, range_text
-from loriini.reproduce.items import EXPERIMENTS
-from loriini.reproduce.measured import at
+from loriini.reproduce.claims.measured import at
+from loriini.reproduce.claims.wording import counted, measured_text, number, range_text
+from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.results import RESULTS, mark, read_items
 
 Results = Mapping[str, Any]

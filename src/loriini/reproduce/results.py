@@ -11,14 +11,14 @@ from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.claim_text import sentence
-from loriini.reproduce.claims import HOLDS, Claim, overall, verdicts
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.measured import Measured
+from loriini.reproduce.claims.claim import HOLDS, Claim, overall, verdicts
+from loriini.reproduce.claims.measured import Measured
+from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
+from loriini.reproduce.claims.reasons import Claims, run_at
+from loriini.reproduce.claims.wording import sentence
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.plan import Placed
-from loriini.reproduce.quantities import Values, rounded, rounded_interval
-from loriini.reproduce.reasons import Claims, run_at
 from loriini.reproduce.scales import find_scale
 from loriini.train.run import Run
 
