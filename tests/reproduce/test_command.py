@@ -15,7 +15,6 @@ from loriini.errors import WorkerDied
 from loriini.model.loading import load_model
 from loriini.reproduce import job, measures
 from loriini.reproduce.claims.claim import UNDECIDED
-from loriini.reproduce.claims.reasons import FurtherRun, run_at
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
@@ -30,7 +29,7 @@ from loriini.reproduce.listing import (
     training_command,
 )
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import SCALES, TINY
+from loriini.reproduce.scales import SCALES, TINY, FurtherRun, scaled_run
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -95,7 +94,7 @@ def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "--list", "--scale", "tiny", "--seeds", "2"])
     further = {
-        (run_at(paper, TINY).name, next(iter(row.texts.values())))
+        (scaled_run(paper, TINY).name, next(iter(row.texts.values())))
         for row in EXPERIMENTS.values()
         for paper in row.further_runs.values()
     }

@@ -15,7 +15,7 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claims.claim import UNDECIDED, Told, judged, overall
+from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overall
 from loriini.reproduce.claims.reasons import support
 from loriini.reproduce.claims.wording import counted, sentence
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
@@ -121,7 +121,7 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def rejudged(claim: Told) -> dict[str, Any]:
+def rejudged(claim: JudgedClaim) -> dict[str, Any]:
     """A stored claim by today's rules, none of which decides what was undecided."""
     return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 

@@ -15,12 +15,11 @@ from loriini.json_file import read_object
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
-from loriini.reproduce.claims.reasons import run_at
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.plan import Wanted, further_runs, item_runs
 from loriini.reproduce.results import DAMAGED, RESULTS
-from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
+from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name, scaled_run
 
 STARTUP_SECONDS = 10.0
 """Of a training's process, and of measuring it."""
@@ -59,12 +58,12 @@ def describe_reasons(scale: Scale, seeds: int) -> str:
 
 def distinct_runs(wanted: Iterable[Wanted], scale: Scale) -> list[PaperRun]:
     """Runs of items, each once for a kind of text: rows and items may share trainings."""
-    return list({(run_at(one.paper, scale).name, one.kind): one.paper for one in wanted}.values())
+    return list({(scaled_run(one.paper, scale).name, one.kind): one.paper for one in wanted}.values())
 
 
 def run_seconds(paper: PaperRun, scale: Scale) -> float:
     """Seconds of one training on one core."""
-    run = run_at(paper, scale)
+    run = scaled_run(paper, scale)
     config = run.config(scale.vocab_size, 0)
     flops = config.flops_per_token(run.length) * run.batch_size * run.length + 30 * config.parameters()[0]
     busy = run.model.num_hidden_layers * (1 + SHARE_OF_EXPERT * run.model.num_experts)

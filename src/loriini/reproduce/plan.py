@@ -9,9 +9,8 @@ from typing import NamedTuple
 from loriini.compare.cells import Cell
 from loriini.compare.running import Trial, place_cells
 from loriini.published.items import PaperRun
-from loriini.reproduce.claims.reasons import run_at
 from loriini.reproduce.experiments.experiment import Experiment
-from loriini.reproduce.scales import Scale
+from loriini.reproduce.scales import Scale, scaled_run
 from loriini.reproduce.texts import Texts
 
 RUNS = "runs"
@@ -92,7 +91,7 @@ def _placed(
     cells = []
     for seed in range(seeds):
         for one in wanted:
-            run = texts.place(run_at(one.paper, scale), one.kind)
+            run = texts.place(scaled_run(one.paper, scale), one.kind)
             cells.append(Cell(f"{run.name} {one.kind}", replace(run, seed=seed)))
     trials = place_cells(cells, folder)
     for one, trial in zip([*wanted] * seeds, trials, strict=True):

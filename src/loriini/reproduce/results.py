@@ -14,12 +14,12 @@ from loriini.published.items import ITEMS
 from loriini.reproduce.claims.claim import HOLDS, Claim, overall, verdicts
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
-from loriini.reproduce.claims.reasons import Claims, run_at
+from loriini.reproduce.claims.reasons import Finding
 from loriini.reproduce.claims.wording import sentence
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.plan import Placed
-from loriini.reproduce.scales import find_scale
+from loriini.reproduce.scales import find_scale, scaled_run
 from loriini.train.run import Run
 
 RESULTS = "results.json"
@@ -75,7 +75,7 @@ def item_results(
 
 
 def judge(
-    finding: Claims, texts: Iterable[Measured]
+    finding: Finding, texts: Iterable[Measured]
 ) -> tuple[list[dict[str, Any]], list[tuple[str, Claim]], str]:
     """Every claim of a finding as a JSON object, by text those that decided against it, and the verdict."""
     judged = [(measured.text, claim) for measured in texts for claim in finding(measured)]
@@ -235,7 +235,7 @@ def outdated(found: Mapping[str, Any]) -> str:
         name = cell["row"]
         if name not in runs:
             return f"{experiment.item}: {name} is no run of this item today"
-        expected = trained_with(run_at(runs[name], scale))
+        expected = trained_with(scaled_run(runs[name], scale))
         if missing := sorted(expected.keys() - cell["settings"].keys()):
             return f"{experiment.item}: it is not recorded with which {missing[0]} {name} was trained"
         then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(expected))))

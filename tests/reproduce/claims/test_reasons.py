@@ -11,10 +11,8 @@ import pytest
 from loriini.reproduce.claims.claim import Claim, below, close
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.reasons import (
-    FurtherRun,
     Reason,
     other_setting,
-    run_at,
     too_few_steps,
     twice,
     untuned_rate,
@@ -24,7 +22,7 @@ from loriini.reproduce.experiments.reasons import REASONS
 from loriini.reproduce.job import rows_to_explain
 from loriini.reproduce.plan import Plan
 from loriini.reproduce.results import RESULTS, judge
-from loriini.reproduce.scales import SMALL, TINY
+from loriini.reproduce.scales import SMALL, TINY, FurtherRun, scaled_run
 
 CASES = [(item, reason) for item, reasons in REASONS.items() for reason in reasons]
 PAPER = EXPERIMENTS["lory-fig4"].runs["0.3B (rand batch)"]
@@ -43,14 +41,14 @@ def test_a_reason_is_about_the_items_rows_and_its_own_runs(item: str, reason: Re
 @pytest.mark.parametrize("scale", [TINY, SMALL], ids=["tiny", "small"])
 def test_further_runs_train_something_else(scale: Any) -> None:
     for item, row in EXPERIMENTS.items():
-        own = [replace(run_at(paper, scale), name="") for paper in row.runs.values()]
+        own = [replace(scaled_run(paper, scale), name="") for paper in row.runs.values()]
         for name, paper in row.further_runs.items():
-            assert replace(run_at(paper, scale), name="") not in own, f"{item}: {name}"
+            assert replace(scaled_run(paper, scale), name="") not in own, f"{item}: {name}"
 
 
 def test_a_further_run_keeps_the_papers_settings() -> None:
-    run = run_at(PAPER, TINY)
-    further = run_at(FurtherRun.of(PAPER, steps=2.0, learning_rate=0.5), TINY)
+    run = scaled_run(PAPER, TINY)
+    further = scaled_run(FurtherRun.of(PAPER, steps=2.0, learning_rate=0.5), TINY)
     assert further.steps == 2 * TINY.steps
     assert further.optimizer.learning_rate == TINY.learning_rate / 2
     assert replace(further, steps=run.steps, optimizer=run.optimizer, name=run.name) == run

@@ -93,11 +93,11 @@ class Claim:
         return {**told, "verdict": UNDECIDED if no_spread else judged(told)}
 
 
-Told = Mapping[str, Any]
-"""A claim as its JSON object."""
+JudgedClaim = Mapping[str, Any]
+"""A claim with its intervals and verdict, as a JSON object."""
 
 
-def judged(claim: Told, claims: int = 1) -> str:
+def judged(claim: JudgedClaim, claims: int = 1) -> str:
     """Whether a claim holds, with an interval of 1 - 0.05 / n (Bonferroni).
 
     n are the `claims`, times the quantities that this one's was chosen from.
@@ -113,7 +113,7 @@ def judged(claim: Told, claims: int = 1) -> str:
     return UNDECIDED if len(sides) > 1 else HOLDS if sides == {0} else FAILS
 
 
-def deviations(claim: Told, quantities: int) -> tuple[float, float]:
+def deviations(claim: JudgedClaim, quantities: int) -> tuple[float, float]:
     """How far the interval that decides reaches below and above the mean, one of so many quantities."""
     mean, confidence = claim["mean"], 1 - (1 - CONFIDENCE) / quantities
     over_training = t_factor(claim["seeds"], confidence) / t_factor(claim["seeds"])
@@ -135,7 +135,7 @@ def side(value: float, bounds: Sequence[float | None]) -> int:
     return int(high is not None and (value > high or (value == high == 0 and low is None)))
 
 
-def verdicts(claims: Sequence[Told]) -> list[str]:
+def verdicts(claims: Sequence[JudgedClaim]) -> list[str]:
     """Those on the claims of one finding: none fails by chance alone in more than 5 % of cases.
 
     A claim that does not hold has to fail with the interval of so many claims, else it is undecided.
@@ -144,7 +144,7 @@ def verdicts(claims: Sequence[Told]) -> list[str]:
     return [judged(claim, tested) if claim["verdict"] == FAILS else claim["verdict"] for claim in claims]
 
 
-def overall(claims: Sequence[Told]) -> str:
+def overall(claims: Sequence[JudgedClaim]) -> str:
     """The verdict on a finding: it holds if all of its claims do, and fails if one of `verdicts` fails."""
     found = verdicts(claims)
     if FAILS in found:

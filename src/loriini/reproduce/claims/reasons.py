@@ -11,11 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from loriini.published.items import PaperRun
-from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim, Told, overall, verdicts
+from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim, JudgedClaim, overall, verdicts
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import difference
-from loriini.reproduce.scales import Scale, scaled_run
-from loriini.train.run import Run
+from loriini.reproduce.scales import FurtherRun
 
 SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
 """Verdicts on reasons."""
@@ -24,44 +23,8 @@ IN_PART = "supported in part"
 RATES = (0.5, 2.0)
 """Multiples of the scale's learning rate that are tried beside it."""
 
-Claims = Callable[[Measured], Iterable[Claim]]
+Finding = Callable[[Measured], Iterable[Claim]]
 """A finding, as claims over what was measured."""
-
-
-@dataclass(frozen=True)
-class FurtherRun(PaperRun):
-    """A paper's run that is trained with other settings at a scale."""
-
-    steps: float = 1.0
-    """Multiple of the scale's steps."""
-    learning_rate: float = 1.0
-    """Multiple of the scale's rate."""
-
-    @classmethod
-    def of(
-        cls, paper: PaperRun, *overrides: str, steps: float = 1.0, learning_rate: float = 1.0
-    ) -> "FurtherRun":
-        """A paper's run with further overrides and multiples."""
-        overrides = (*paper.overrides, *overrides)
-        return cls(paper.recipe, paper.design, overrides, steps=steps, learning_rate=learning_rate)
-
-    def changed(self, run: Run) -> Run:
-        """The run at a scale with these multiples."""
-        rate = self.learning_rate * run.optimizer.learning_rate
-        factors = {"steps": self.steps, "learning rate": self.learning_rate}
-        changes = [f"{factor:g} times the {name}" for name, factor in factors.items() if factor != 1]
-        return replace(
-            run,
-            name=" ".join([run.name, *changes]),
-            steps=round(self.steps * run.steps),
-            optimizer=replace(run.optimizer, learning_rate=rate),
-        )
-
-
-def run_at(paper: PaperRun, scale: Scale) -> Run:
-    """A paper's run or a further one at a scale."""
-    run = scaled_run(paper, scale)
-    return paper.changed(run) if isinstance(paper, FurtherRun) else run
 
 
 @dataclass(frozen=True)
@@ -76,7 +39,7 @@ class Reason:
     runs: Mapping[str, FurtherRun]
     """Further trainings, by names that none of the item's rows has."""
 
-    def claims(self, finding: Claims, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
+    def claims(self, finding: Finding, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
         """What holds if this is the reason, about some claims of the finding on one text.
 
         `m` has the item's rows and the further ones; nothing is claimed where one of these is not there.
@@ -90,14 +53,14 @@ class Reason:
             if claim.finite and redone and (redone.finite or redone.unjudged):
                 yield from changed(claim, redone, self.how)
 
-    def concerns(self, finding: Claims, before: Iterable[Claim], m: Measured) -> bool:
+    def concerns(self, finding: Finding, before: Iterable[Claim], m: Measured) -> bool:
         """Whether its rows alone are enough for the finding to make one of some claims, on one text."""
         rows = {row: m.rows.get(row, {}) for row in self.instead}
         again = {claim.quantity for claim in finding(replace(m, rows=rows)) if claim.finite}
         return any(claim.finite and claim.quantity in again for claim in before)
 
     def to_dict(
-        self, finding: Claims, decisive: Sequence[tuple[str, Claim]], texts: Iterable[Measured]
+        self, finding: Finding, decisive: Sequence[tuple[str, Claim]], texts: Iterable[Measured]
     ) -> dict[str, Any] | None:
         """The reason with its claims and the verdict on it as a JSON object; None where it claims nothing.
 
@@ -111,7 +74,7 @@ class Reason:
         return {"name": self.name, "claims": claims, "verdict": support(claims)} if claims else None
 
 
-def support(claims: Sequence[Told]) -> str:
+def support(claims: Sequence[JudgedClaim]) -> str:
     """The verdict on a reason, from its claims."""
     return IN_PART if {HOLDS, FAILS} <= set(verdicts(claims)) else SUPPORT[overall(claims)]
 

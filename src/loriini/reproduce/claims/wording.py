@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Told, verdicts
+from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, JudgedClaim, verdicts
 
 VERBS = {
     HOLDS: ("holds", "hold"),
@@ -12,7 +12,7 @@ VERBS = {
 """Each verdict as the predicate of one claim and of several."""
 
 
-def sentence(verdict: str, claims: Sequence[Told], scale: str) -> str:
+def sentence(verdict: str, claims: Sequence[JudgedClaim], scale: str) -> str:
     """The verdict in words, with a claim that decided it."""
     if not claims:
         return f"At scale {scale} nothing was measured: {verdict}."
@@ -31,12 +31,12 @@ def counted(several: Iterable[str]) -> str:
     return ", ".join(f"{n} {VERBS[v][n > 1]}" for v in VERBS if (n := found.count(v)))
 
 
-def in_words(claim: Told) -> str:
+def in_words(claim: JudgedClaim) -> str:
     """A claim with what was measured and its range."""
     return f"{claim['quantity']}: {measured_text(claim)} (claimed: {range_text(claim)})"
 
 
-def measured_text(found: Told) -> str:
+def measured_text(found: JudgedClaim) -> str:
     """A mean with its intervals: −0.031 (seeds −0.050 to −0.012, text −0.040 to −0.022) nats."""
     if found["mean"] is None:
         return "not tested"
@@ -50,7 +50,7 @@ def measured_text(found: Told) -> str:
     return f"{mean} ({interval}){unit}"
 
 
-def range_text(claim: Told) -> str:
+def range_text(claim: JudgedClaim) -> str:
     """The range that a claim states: below 0, at least 0.5, −0.02 to 0.02."""
     low, high = claim["range"]
     if low is None and high is None:

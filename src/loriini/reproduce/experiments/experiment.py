@@ -6,10 +6,9 @@ from typing import Any
 
 from loriini.published.items import ITEMS, Item, PaperRun
 from loriini.reproduce.charts import Chart
-from loriini.reproduce.claims.claim import Claim
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.claims.quantities import Values
-from loriini.reproduce.claims.reasons import Reason
+from loriini.reproduce.claims.reasons import Finding, Reason
 from loriini.reproduce.scales import Scale
 from loriini.reproduce.texts import KINDS
 
@@ -22,7 +21,7 @@ class Experiment:
     """How an item is reproduced."""
 
     item: str
-    claims: Callable[[Measured], Iterable[Claim]]
+    claims: Finding
     measures: tuple[str, ...] = ()
     """Names in `measures`; what is recorded during training is always there."""
     columns: Columns = lambda measured, row: {}
