@@ -13,7 +13,7 @@ from loriini.cli import main
 from loriini.compare.running import Trial
 from loriini.errors import WorkerDied
 from loriini.model.loading import load_model
-from loriini.reproduce import job, measures
+from loriini.reproduce import job, measures, writing
 from loriini.reproduce.claims.claim import UNDECIDED
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
 from loriini.reproduce.experiments.experiment import Experiment
@@ -256,7 +256,7 @@ def test_an_error_of_measuring_leaves_the_other_items_written(
     out = shutil.copytree(reproduced, tmp_path / "out")
     for item in ("lory-fig3", "lory-fig6"):
         (out / item / "results.json").unlink()
-    monkeypatch.setattr(job, "item_results", fail)
+    monkeypatch.setattr(writing, "item_results", fail)
     settings = ReproduceSettings(("lory-fig3", "lory-fig6"), text=(str(text),), seeds=1)
     with pytest.raises(KeyError, match="nothing there"):
         reproduce_items(settings, out)

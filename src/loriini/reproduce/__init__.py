@@ -4,7 +4,7 @@ From the command line to a report:
 
 1. `experiments.catalog` maps an item of `loriini.published.ITEMS` to its `Experiment`.
 2. `plan` makes its runs small (`scales`), gives them text (`texts`) and places them in folders.
-3. `job` trains them, measures each as it ends (`measures`), and computes what needs no training.
+3. `job` trains them, and as they end `writing` measures them (`measures`) and writes the items that are done.
 4. `results` brings the measurements into claims (`claims`), charts and a verdict, as one JSON object.
 5. `report` makes pages of it, and `findings` the page of the documentation.
 

@@ -4,21 +4,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from loriini.published import published_values
-from loriini.reproduce import job
 from loriini.reproduce.claims.claim import HOLDS
 from loriini.reproduce.claims.measured import Measured
 from loriini.reproduce.experiments import sending, sent, toy
 from loriini.reproduce.experiments.catalog import EXPERIMENTS
 from loriini.reproduce.experiments.computed import slower_and_larger
-from loriini.reproduce.job import ReproduceSettings
-from loriini.reproduce.plan import Plan
 from loriini.reproduce.scales import TINY
+from loriini.reproduce.texts import Texts
+from loriini.reproduce.writing import ItemWriter
 
 
 @pytest.mark.parametrize(
@@ -71,9 +69,10 @@ def test_a_process_that_fails_ends_the_others(
 
 def test_what_could_not_be_measured_is_tried_again(tmp_path: Path) -> None:
     found = iter([{"remark": "no process"}, {"sent": 1}])
-    plan = Plan(replace(sent.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found)), ())
-    work = job._Job([], ReproduceSettings(("lory-fig7",)), cast(Any, SimpleNamespace(scale=TINY)), tmp_path)
-    assert [work._computed(plan) for _ in range(3)] == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]
+    experiment = replace(sent.SENT_EXPERIMENT, compute=lambda scale, seeds: next(found))
+    writer = ItemWriter(Texts(tmp_path, TINY), 1, tmp_path)
+    computed = [writer.compute(experiment) for _ in range(3)]
+    assert computed == [{"remark": "no process"}, {"sent": 1}, {"sent": 1}]
 
 
 def test_widths_of_which_the_paper_says_nothing_decide_nothing() -> None:
