@@ -23,8 +23,8 @@ from loriini.reproduce.findings import (
     shown_charts,
     write_findings,
 )
-from loriini.reproduce.report import headline
 from loriini.reproduce.results import RESULTS, outdated, read_items
+from loriini.reproduce.wording import headline
 
 ROOT = Path(__file__).parents[2]
 

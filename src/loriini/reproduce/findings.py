@@ -19,21 +19,24 @@ from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overa
 from loriini.reproduce.claims.reasons import support
 from loriini.reproduce.claims.wording import counted, sentence
 from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.report import (
+from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
+from loriini.reproduce.wording import (
     CLAIM_HEAD,
+    NOTHING,
     REASON_HEAD,
     caption,
     claim_rows,
+    columns_of,
     command,
     headline,
     in_unit,
+    machine_text,
     marked,
     plus_minus,
     published_text,
     repeats,
     trained_for,
 )
-from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -274,8 +277,7 @@ def notes(found: Mapping[str, Any]) -> Iterator[str]:
 
 def made(found: Mapping[str, Any]) -> str:
     """Seeds, lengths of training, machine and date of an item's results."""
-    machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
-    return f"{trained_for(found)}, on {found['date']}; {machine}"
+    return f"{trained_for(found)}, on {found['date']}; {machine_text(found)}"
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
@@ -298,14 +300,14 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> Iterator[str]:
     """What was measured of each row, with the published value in brackets where the column is printed."""
-    columns = list(dict.fromkeys(name for row in measured.values() for name in row))[:MOST_COLUMNS]
+    columns = columns_of(measured)[:MOST_COLUMNS]
     if not columns:
         return
     printed = found["published"]
 
     def both(row: str, column: str) -> str:
         theirs = published_text(printed, row, column)
-        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
+        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != NOTHING else "")
 
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)
