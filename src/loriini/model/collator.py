@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-IGNORE_INDEX = -100
-"""The label of tokens that the loss leaves out, PyTorch's default."""
+from loriini.model.loss import IGNORE_INDEX
+
 PER_TOKEN = ("input_ids", "labels", "completion_mask")
 
 
