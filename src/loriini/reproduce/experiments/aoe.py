@@ -279,6 +279,14 @@ def norm_charts(m: Measured) -> Iterator[Chart]:
         yield from c.expert_charts(m, row, "norms", "mean activation norm")
 
 
+by_answers = partial(
+    Experiment,
+    measures=("heldout", "questions"),
+    columns=answers_and_perplexity,
+    charts=answer_charts,
+    note=c.QUESTIONS_NOTE,
+)
+
 AOE_EXPERIMENTS = (
     Experiment(
         "aoe-table1",
@@ -298,31 +306,9 @@ AOE_EXPERIMENTS = (
     ),
     with_other_norm("aoe-table6", "1"),
     with_other_norm("aoe-table7", "inf"),
-    Experiment(
-        "aoe-table2",
-        every_configuration,
-        ("heldout", "questions"),
-        answers_and_perplexity,
-        answer_charts,
-        note=c.QUESTIONS_NOTE,
-    ),
-    Experiment(
-        "aoe-table3",
-        other_selections,
-        ("heldout", "questions"),
-        answers_and_perplexity,
-        answer_charts,
-        note=c.QUESTIONS_NOTE,
-    ),
-    Experiment(
-        "aoe-table5",
-        larger_gain_at_4b,
-        ("heldout", "questions"),
-        answers_and_perplexity,
-        answer_charts,
-        more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)},
-        note=c.QUESTIONS_NOTE,
-    ),
+    by_answers("aoe-table2", every_configuration),
+    by_answers("aoe-table3", other_selections),
+    by_answers("aoe-table5", larger_gain_at_4b, more_runs={row: CONFIGURATIONS[row] for row in (MOE, AOE)}),
     Experiment("aoe-fig2", loss_by_rank, columns=c.training_columns, charts=c.losses),
     Experiment("aoe-fig3", even_and_confident, ("routes",), load_columns, load_charts),
     Experiment("aoe-fig4", norms_alike, columns=norm_columns, charts=norm_charts),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,56 +234,28 @@ def perplexity_chart(m: Measured) -> Iterator[Chart]:
 
 REDRAWN = "a random router is drawn anew at every step of training, and for every sequence of held-out text"
 
+by_perplexity = partial(
+    Experiment, measures=("heldout",), columns=c.text_columns, charts=perplexity_chart, note=MEAN_NOTE
+)
+by_load = partial(Experiment, measures=("heldout",), columns=collapse_columns, charts=load_charts)
+by_assignment = partial(
+    Experiment, measures=tuple(TEXT_OF), columns=assignment_columns, charts=assignment_charts, note=TOPICS
+)
+
 DESIGN_CHOICES_EXPERIMENTS = (
-    Experiment(
-        "design-choices-table1",
-        units_and_scopes,
-        ("heldout",),
-        c.text_columns,
-        perplexity_chart,
-        note=MEAN_NOTE,
-    ),
-    Experiment(
-        "design-choices-table2", more_experts, ("heldout",), c.text_columns, perplexity_chart, note=MEAN_NOTE
-    ),
-    Experiment(
+    by_perplexity("design-choices-table1", units_and_scopes),
+    by_perplexity("design-choices-table2", more_experts),
+    by_perplexity(
         "design-choices-table3",
         learned_frozen_random,
-        ("heldout",),
-        c.text_columns,
-        perplexity_chart,
         only_first_text=("sequence, global, language", "sequence, global, learned"),
-        note=MEAN_NOTE,
     ),
-    Experiment("design-choices-collapse", collapse_is_harmless, ("heldout",), collapse_columns, load_charts),
-    Experiment("design-choices-fig2", collapse_and_recovery, ("heldout",), collapse_columns, load_charts),
-    *(
-        Experiment(f"design-choices-fig{number}", stays_in_use, ("heldout",), collapse_columns, load_charts)
-        for number in (3, 4)
-    ),
+    by_load("design-choices-collapse", collapse_is_harmless),
+    by_load("design-choices-fig2", collapse_and_recovery),
+    by_load("design-choices-fig3", stays_in_use),
+    by_load("design-choices-fig4", stays_in_use),
     Experiment("design-choices-fig1", one_or_two_layers, ("heldout",), c.text_columns, c.losses),
-    Experiment(
-        "design-choices-assignment",
-        weakly_in_topics,
-        tuple(TEXT_OF),
-        assignment_columns,
-        assignment_charts,
-        note=TOPICS,
-    ),
-    Experiment(
-        "design-choices-random-assignment",
-        frozen_as_learned,
-        tuple(TEXT_OF),
-        assignment_columns,
-        assignment_charts,
-        note=f"{TOPICS}; {REDRAWN}",
-    ),
-    Experiment(
-        "design-choices-token-assignment",
-        in_languages_not_topics,
-        tuple(TEXT_OF),
-        assignment_columns,
-        assignment_charts,
-        note=TOPICS,
-    ),
+    by_assignment("design-choices-assignment", weakly_in_topics),
+    by_assignment("design-choices-random-assignment", frozen_as_learned, note=f"{TOPICS}; {REDRAWN}"),
+    by_assignment("design-choices-token-assignment", in_languages_not_topics),
 )

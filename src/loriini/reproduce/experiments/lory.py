@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -193,33 +194,43 @@ NO_NUMBER = (
     "perplexity"
 )
 
+by_training_loss = partial(Experiment, columns=c.training_columns, charts=c.losses)
+by_perplexity = partial(
+    Experiment, measures=("heldout",), columns=c.perplexity_columns, charts=c.perplexities
+)
+by_answers = partial(
+    Experiment,
+    measures=("questions",),
+    columns=c.question_columns,
+    charts=of_answers.answer_charts,
+    note=c.QUESTIONS_NOTE,
+)
+by_prompt = partial(
+    Experiment,
+    claims=of_answers.prompt_about_as_good,
+    measures=("prompt", "segment", "questions", "questions by segment"),
+    columns=of_answers.inference_columns,
+    charts=of_answers.inference_chart,
+    note=c.QUESTIONS_NOTE,
+)
+by_routes = partial(
+    Experiment,
+    measures=("routes",),
+    columns=of_experts.agreement_columns,
+    charts=of_experts.specialisation_charts,
+)
+by_use = partial(
+    Experiment,
+    columns=of_experts.active_columns,
+    charts=of_experts.loss_and_activity,
+    remarks=of_experts.windows_differ,
+)
+
 LORY_EXPERIMENTS = (
-    Experiment(
-        "lory-fig2-left", training_by_size, columns=c.training_columns, charts=c.losses, note=FIRST_SEGMENT
-    ),
-    Experiment(
-        "lory-fig2-right",
-        perplexity_by_size,
-        ("heldout",),
-        c.perplexity_columns,
-        c.perplexities,
-    ),
-    Experiment(
-        "lory-table1",
-        of_answers.answers_by_size,
-        ("questions",),
-        c.question_columns,
-        of_answers.answer_charts,
-        note=c.QUESTIONS_NOTE,
-    ),
-    Experiment(
-        "lory-fig3",
-        causal_against_prefix,
-        ("heldout",),
-        c.training_columns,
-        c.losses,
-        note=f"{NO_NUMBER}; {FIRST_SEGMENT}",
-    ),
+    by_training_loss("lory-fig2-left", training_by_size, note=FIRST_SEGMENT),
+    by_perplexity("lory-fig2-right", perplexity_by_size),
+    by_answers("lory-table1", of_answers.answers_by_size),
+    by_training_loss("lory-fig3", causal_against_prefix, ("heldout",), note=f"{NO_NUMBER}; {FIRST_SEGMENT}"),
     Experiment(
         "lory-fig4",
         similar_against_random,
@@ -229,79 +240,20 @@ LORY_EXPERIMENTS = (
         kind=SHORT,
         note=f"on short documents, of which an instance holds several; {FIRST_SEGMENT}",
     ),
-    Experiment(
+    by_training_loss(
         "lory-fig5",
         training_against_expert_choice,
-        columns=c.training_columns,
-        charts=c.losses,
         more_runs=NO_WARMUP,
         note=f"{UNEQUAL_WARMUP}; {FIRST_SEGMENT}",
     ),
-    Experiment(
-        "lory-table2",
-        perplexity_against_expert_choice,
-        ("heldout",),
-        c.perplexity_columns,
-        c.perplexities,
-        more_runs=NO_WARMUP,
-        note=UNEQUAL_WARMUP,
-    ),
-    Experiment(
-        "lory-fig6",
-        of_experts.specialised_at_three_layers,
-        ("routes",),
-        of_experts.agreement_columns,
-        of_experts.specialisation_charts,
-    ),
-    Experiment(
-        "lory-fig11",
-        of_experts.specialised_everywhere,
-        ("routes",),
-        of_experts.agreement_columns,
-        of_experts.specialisation_charts,
-    ),
-    *(
-        Experiment(
-            f"lory-table{number}",
-            of_answers.prompt_about_as_good,
-            ("prompt", "segment", "questions", "questions by segment"),
-            of_answers.inference_columns,
-            of_answers.inference_chart,
-            same_as=same_as,
-            note=c.QUESTIONS_NOTE,
-        )
-        for number, same_as in ((6, ""), (9, "lory-table6"))
-    ),
-    Experiment(
-        "lory-table7", better_at_7b, ("heldout",), c.perplexity_columns, c.perplexities, more_runs=SMALLER
-    ),
-    Experiment(
-        "lory-table8",
-        lambda m: of_answers.better_answers(m, {"7B/4E": "7B"}),
-        ("questions",),
-        c.question_columns,
-        of_answers.answer_charts,
-        note=c.QUESTIONS_NOTE,
-    ),
-    Experiment(
-        "lory-fig8",
-        smaller_training_gain_at_7b,
-        columns=c.training_columns,
-        charts=c.losses,
-        more_runs=SMALLER,
-        note=FIRST_SEGMENT,
-    ),
-    *(
-        Experiment(
-            item,
-            claims,
-            columns=of_experts.active_columns,
-            charts=of_experts.loss_and_activity,
-            remarks=of_experts.windows_differ,
-        )
-        for item, claims in (
-            ("lory-fig10", of_experts.warmup_helps),
-            ("lory-fig9", of_experts.utilisation),
-        )
-    ),
+    by_perplexity("lory-table2", perplexity_against_expert_choice, more_runs=NO_WARMUP, note=UNEQUAL_WARMUP),
+    by_routes("lory-fig6", of_experts.specialised_at_three_layers),
+    by_routes("lory-fig11", of_experts.specialised_everywhere),
+    by_prompt("lory-table6"),
+    by_prompt("lory-table9", same_as="lory-table6"),
+    by_perplexity("lory-table7", better_at_7b, more_runs=SMALLER),
+    by_answers("lory-table8", partial(of_answers.better_answers, pairs={"7B/4E": "7B"})),
+    by_training_loss("lory-fig8", smaller_training_gain_at_7b, more_runs=SMALLER, note=FIRST_SEGMENT),
+    by_use("lory-fig10", of_experts.warmup_helps),
+    by_use("lory-fig9", of_experts.utilisation),
 )
