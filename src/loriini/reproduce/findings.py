@@ -194,7 +194,7 @@ def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
     yield f"## Scale {first['scale']}"
     yield f"{headline(items)}."
-    if notes := [said.strip() for said in (shapes(items), rates(items)) if said]:
+    if notes := [said for said in (shapes(items), rates(items)) if said]:
         yield "\n".join(f"- {note}" for note in notes)
     yield _table(
         ["item", "finding", "verdict"],
@@ -217,7 +217,7 @@ def shapes(items: Items) -> str:
         f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
         for name, model in sorted(models.items())
     ]
-    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
+    return f"Models have the papers' names and are far smaller: {listing(named)}." if named else ""
 
 
 def rates(items: Items) -> str:
@@ -230,14 +230,14 @@ def rates(items: Items) -> str:
     distinct = set().union(*found.values())
     if len(found) > 1 and len(distinct) == 1:
         return (
-            f" Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
+            f"Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
             "the smaller ones better than the larger: compare sizes with care."
         )
     by_width = "; ".join(
         f"{', '.join(f'{rate:g}' for rate in sorted(of_width))} at width {width}"
         for width, of_width in sorted(found.items())
     )
-    return f" Learning rates: {by_width}." if by_width else ""
+    return f"Learning rates: {by_width}." if by_width else ""
 
 
 def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
