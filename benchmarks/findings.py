@@ -10,8 +10,8 @@ from typing import Any
 
 from loriini.atomic import write_json
 from loriini.errors import InputError
+from loriini.reproduce.experiments.catalog import ITEM_ORDER
 from loriini.reproduce.findings import MOST_PICTURES, read_scales, write_findings
-from loriini.reproduce.items import ITEM_ORDER
 from loriini.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from loriini import auto_classes
 
 if TYPE_CHECKING:
-    from loriini.batches.collator import PromptCollator
     from loriini.corpus.walks import plain_walk, similar_walk
     from loriini.model import LoriiniConfig, LoriiniForCausalLM, LoriiniModel
+    from loriini.model.collator import PromptCollator
     from loriini.model.loading import load_model
     from loriini.routing import DESIGNS, Routing, RoutingConfig
     from loriini.train.run import Run
@@ -32,9 +32,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES = {
-    "loriini.batches.collator": ("PromptCollator",),
     "loriini.corpus.walks": ("plain_walk", "similar_walk"),
     "loriini.model": ("LoriiniConfig", "LoriiniForCausalLM", "LoriiniModel"),
+    "loriini.model.collator": ("PromptCollator",),
     "loriini.model.loading": ("load_model",),
     "loriini.routing": ("DESIGNS", "Routing", "RoutingConfig"),
     "loriini.train.run": ("Run",),

@@ -77,7 +77,7 @@ def test_a_file_without_a_recipe_has_the_defaults_and_its_own_name(tmp_path: Pat
             "model.dorpout: no such setting; the nearest is model.dropout",
         ),
         ({"routing": {"unti": "token"}}, "routing.unti: no such setting; the nearest is routing.unit"),
-        ({"routing": {"design": "rory"}}, "routing is 'rory'; it must be one of: dense"),
+        ({"routing": {"design": "rory"}}, "there is no design 'rory'; there are: dense"),
         ({"routing": {"unit": "word"}}, "routing.unit is 'word'; it must be one of: token"),
         ({"routing": 3}, "routing is 3; it must be a design's name or a table"),
         ({"routing": "lory", "steps": "many"}, "steps is many; it must be an integer"),

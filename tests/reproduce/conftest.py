@@ -12,10 +12,11 @@ import pytest
 
 from loriini.cli import main
 from loriini.compare.running import DONE, Trial, run_state
-from loriini.reproduce import job, measures, throughput, toy_experiment
+from loriini.reproduce import job, measures
+from loriini.reproduce.experiments import throughput, toy
+from loriini.reproduce.experiments.toy_study import MAIN, Study
 from loriini.reproduce.scales import SCALES, TINY, Scale
 from loriini.reproduce.texts import waiting_lock
-from loriini.reproduce.toy import MAIN, Study
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 
@@ -75,7 +76,7 @@ def tiny() -> Any:
         patch.setitem(SCALES, "tiny", TEST)
         patch.setitem(throughput.TIMED, "tiny", TIMED)
         patch.setitem(throughput.ROUNDS, "tiny", 2)
-        patch.setattr(toy_experiment, "STUDIES", STUDIES)
+        patch.setattr(toy, "STUDIES", STUDIES)
         patch.setattr(job, "train_trials", train_here)
         patch.setattr(measures, "ANSWER", 8)
         yield

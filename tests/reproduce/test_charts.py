@@ -5,7 +5,7 @@ import re
 import pytest
 
 from loriini.reproduce.charts import band, dots, draw, lines
-from loriini.reproduce.report import caption
+from loriini.reproduce.wording import caption
 
 MANY = {f"design {i}": {"wiki": {0: 1.0 + i, 1: 1.5 + i}} for i in range(9)}
 

@@ -13,10 +13,10 @@ from loriini.cli import main
 from loriini.compare.running import Trial
 from loriini.errors import WorkerDied
 from loriini.model.loading import load_model
-from loriini.reproduce import job, measures
-from loriini.reproduce.claims import UNDECIDED
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce import job, measures, writing
+from loriini.reproduce.claims.claim import UNDECIDED
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
 from loriini.reproduce.job import ReproduceSettings, reproduce_items
 from loriini.reproduce.listing import (
     STARTUP_SECONDS,
@@ -28,9 +28,8 @@ from loriini.reproduce.listing import (
     run_seconds,
     training_command,
 )
-from loriini.reproduce.reasons import FurtherRun, run_at
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import SCALES, TINY
+from loriini.reproduce.scales import SCALES, TINY, FurtherRun, scaled_run
 from loriini.train.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
@@ -95,7 +94,7 @@ def test_a_damaged_results_file_is_named(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_list_says_what_reasons_would_add(capsys: pytest.CaptureFixture[str]) -> None:
     main(["reproduce", "--list", "--scale", "tiny", "--seeds", "2"])
     further = {
-        (run_at(paper, TINY).name, next(iter(row.texts.values())))
+        (scaled_run(paper, TINY).name, next(iter(row.texts.values())))
         for row in EXPERIMENTS.values()
         for paper in row.further_runs.values()
     }
@@ -257,7 +256,7 @@ def test_an_error_of_measuring_leaves_the_other_items_written(
     out = shutil.copytree(reproduced, tmp_path / "out")
     for item in ("lory-fig3", "lory-fig6"):
         (out / item / "results.json").unlink()
-    monkeypatch.setattr(job, "item_results", fail)
+    monkeypatch.setattr(writing, "item_results", fail)
     settings = ReproduceSettings(("lory-fig3", "lory-fig6"), text=(str(text),), seeds=1)
     with pytest.raises(KeyError, match="nothing there"):
         reproduce_items(settings, out)

@@ -23,8 +23,8 @@ from loriini.reproduce.findings import (
     shown_charts,
     write_findings,
 )
-from loriini.reproduce.report import headline
 from loriini.reproduce.results import RESULTS, outdated, read_items
+from loriini.reproduce.wording import headline
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,10 +104,10 @@ def test_every_setting_of_a_training_is_compared_with_todays(
 
 def test_rates_are_those_of_the_trainings(reproduced: Path) -> None:
     items = {name: items_of(reproduced)[name] for name in ("lory-fig3", "lory-table4")}
-    assert rates(items) == " Learning rates: 0.004 at width 16."
+    assert rates(items) == "Learning rates: 0.004 at width 16."
     cell = items["lory-fig3"]["cells"][0]["settings"]
     cell["model"]["hidden_size"], cell["optimizer"]["learning_rate"] = 32, 0.002
-    assert rates(items) == " Learning rates: 0.004 at width 16; 0.002 at width 32."
+    assert rates(items) == "Learning rates: 0.004 at width 16; 0.002 at width 32."
 
 
 def test_computed_findings_are_counted_apart_and_one_experiment_once(reproduced: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.evaluate.perplexity import HeldOut
 from loriini.reproduce import measures
-from loriini.reproduce.measures import LoadedModel, form_of, kept_measure, questions
+from loriini.reproduce.measures import VERSION, LoadedModel, kept_measure, questions
 from tiny import SEGMENT, VOCABULARY, tiny_config
 
 
@@ -52,12 +52,12 @@ def test_a_question_is_answered_by_the_likeliest_passage(setting: LoadedModel) -
     )
 
 
-def test_a_measure_of_an_older_form_or_of_another_model_is_measured_again(tmp_path: Path) -> None:
-    path, state = tmp_path / "heldout.json", [measures.FORM, [["model.safetensors", 9, 1]]]
+def test_a_measure_of_an_older_version_or_of_another_model_is_measured_again(tmp_path: Path) -> None:
+    path, state = tmp_path / "heldout.json", [VERSION, [["model.safetensors", 9, 1]]]
     assert kept_measure(path, state) is None
-    path.write_text(json.dumps({"form": measures.FORM, "perplexity": {"birds": 7.0}}))
+    path.write_text(json.dumps({"form": 3, "perplexity": {"birds": 7.0}}))
     assert kept_measure(path, state) is None
     path.write_text(json.dumps({"of": state, "perplexity": {"birds": 7.0}}))
     assert kept_measure(path, state) == {"perplexity": {"birds": 7.0}}
-    assert kept_measure(path, [measures.FORM, [["model.safetensors", 9, 2]]]) is None
-    assert len({form_of("heldout", False), form_of("routes", False), form_of("heldout", True)}) == 3
+    assert kept_measure(path, [VERSION, [["model.safetensors", 9, 2]]]) is None
+    assert kept_measure(path, [VERSION + 1, state[1]]) is None

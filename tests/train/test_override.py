@@ -83,6 +83,7 @@ def test_overrides_set_what_they_name(arguments: list[str], expected: Run) -> No
         (["--routing.top_k", "0"], "top_k is 0; it must be at least 1"),
         (["--steps"], "--steps has no value; overrides come in pairs"),
         (["steps", "7"], "unexpected argument 'steps'; overrides look like --model.num_experts 8"),
+        (["--routing", "rory"], "--routing rory: there is no design 'rory'; there are: dense, lory"),
     ],
 )
 def test_wrong_overrides_are_named(arguments: list[str], message: str) -> None:

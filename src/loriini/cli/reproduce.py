@@ -90,7 +90,7 @@ def _refuse_unused(arguments: argparse.Namespace) -> None:
 
 
 def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from loriini.reproduce.items import ALL
+    from loriini.reproduce.experiments.catalog import ALL
     from loriini.reproduce.job import ReproduceSettings
     from loriini.reproduce.listing import describe_items, describe_reasons
     from loriini.reproduce.scales import find_scale
@@ -103,7 +103,7 @@ def _list(arguments: argparse.Namespace, settings: dict[str, Any]) -> None:
 
 
 def _print_paper_commands(items: tuple[str, ...], seeds: int) -> None:
-    from loriini.reproduce.items import find_experiments
+    from loriini.reproduce.experiments.catalog import find_experiments
     from loriini.reproduce.listing import paper_commands
 
     for experiment in find_experiments(items):

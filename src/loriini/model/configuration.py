@@ -14,6 +14,7 @@ from loriini.model.conflicts import conflicts
 from loriini.model.rotary import rotary_problem
 from loriini.model.shim import AUTO_MAP, write_shim
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.design import design_and_fields
 from loriini.routing.router import router_parameters
 from loriini.routing.scorer import RouterSettings
 
@@ -25,16 +26,11 @@ def resolve_routing(routing: "RoutingConfig | Mapping[str, Any] | str") -> Routi
     """A design by its name, or by a JSON object of its fields; `design` in it names one to start from."""
     if isinstance(routing, RoutingConfig):
         return routing
-    if isinstance(routing, Mapping):
-        values = dict(routing)
-        design = resolve_routing(values.pop("design")) if "design" in values else RoutingConfig()
-        known = [field.name for field in fields(RoutingConfig)]
-        if unknown := [name for name in values if name not in known]:
-            raise ValueError(f"routing has no field {unknown[0]!r}; it has: {', '.join(known)}")
-        return replace(design, **values)
-    if not isinstance(routing, str) or routing not in DESIGNS:
-        raise ValueError(f"routing is {routing!r}; it must be one of: {', '.join(DESIGNS)}")
-    return DESIGNS[routing]
+    design, changes = design_and_fields(routing, RoutingConfig())
+    known = [field.name for field in fields(RoutingConfig)]
+    if unknown := [name for name in changes if name not in known]:
+        raise ValueError(f"routing has no field {unknown[0]!r}; it has: {', '.join(known)}")
+    return replace(design, **changes)
 
 
 @strict

@@ -9,7 +9,7 @@ from loriini.model.configuration import LoriiniConfig
 from loriini.routing.unit import RoutingContext
 
 IGNORE_INDEX = -100
-"""The target of positions that the loss leaves out, PyTorch's default."""
+"""The label, and the target, of what the loss leaves out; PyTorch's default."""
 MOST_LOGITS = 1 << 25
 """Logits that are held at once where not all are wanted: 128 MiB in float32."""
 

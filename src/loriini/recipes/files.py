@@ -10,6 +10,7 @@ from typing import Any, get_origin, get_type_hints
 
 from loriini.errors import InputError
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.design import design_and_fields
 from loriini.train.override import no_such_setting, setting_names, type_text
 from loriini.train.run import Run, read_run, value_from_json
 
@@ -62,7 +63,7 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
             raise InputError(f"{where}: {no_such_setting(where, list(setting_names(Run)))}")
         part = getattr(config, name)
         if isinstance(part, RoutingConfig):
-            changes[name] = _routing(part, value)
+            changes[name] = _changed(*design_and_fields(value, part), "routing.")
         elif is_dataclass(part):
             if not isinstance(value, dict):
                 raise InputError(f"{where} is {value!r}; it must be a table of settings")
@@ -75,19 +76,6 @@ def _changed(config: Any, values: Mapping[str, Any], section: str) -> Any:
             except TypeError:
                 raise InputError(f"{where} is {value!r}; it must be {type_text(hints[name])}") from None
     return replace(config, **changes)
-
-
-def _routing(base: RoutingConfig, value: Any) -> RoutingConfig:
-    """A design from its name, or from a table of fields that change a `design`, by default `base`."""
-    values = {"design": value} if isinstance(value, str) else value
-    if not isinstance(values, dict):
-        raise InputError(f"routing is {value!r}; it must be a design's name or a table of settings")
-    fields = dict(values)
-    name = fields.pop("design", None)
-    if name is not None and name not in DESIGNS:
-        raise InputError(f"routing is {name!r}; it must be one of: {', '.join(DESIGNS)}")
-    design: RoutingConfig = _changed(base if name is None else DESIGNS[name], fields, "routing.")
-    return design
 
 
 def python_recipe(path: Path, name: str) -> Run:

@@ -10,7 +10,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from loriini.analyze.curves import running_mean
 from loriini.analyze.plots import FIGURE_WIDTH, picture, shares_by_domain
 from loriini.analyze.series import COLORS, DASHES, legend, limit_to
-from loriini.reproduce.quantities import Values, rounded, rounded_interval
+from loriini.reproduce.claims.quantities import Values, rounded, rounded_interval
 
 Chart = dict[str, Any]
 """`kind` (lines, dots or tiles), `title`, and `x`, `y` and `series`, or `panels` and `rows`."""

@@ -15,25 +15,28 @@ from loriini.errors import InputError
 from loriini.json_file import read_object
 from loriini.progress import warn
 from loriini.reproduce.charts import Chart, draw
-from loriini.reproduce.claim_text import counted, sentence
-from loriini.reproduce.claims import UNDECIDED, Told, judged, overall
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.reasons import support
-from loriini.reproduce.report import (
+from loriini.reproduce.claims.claim import UNDECIDED, JudgedClaim, judged, overall
+from loriini.reproduce.claims.reasons import support
+from loriini.reproduce.claims.wording import counted, sentence
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
+from loriini.reproduce.wording import (
     CLAIM_HEAD,
+    NOTHING,
     REASON_HEAD,
     caption,
     claim_rows,
+    columns_of,
     command,
     headline,
     in_unit,
+    machine_text,
     marked,
     plus_minus,
     published_text,
     repeats,
     trained_for,
 )
-from loriini.reproduce.results import RESULTS, as_published, outdated, read_items
 
 Items = Mapping[str, Any]
 MOST_COLUMNS = 8
@@ -121,7 +124,7 @@ def in_words_of_today(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def rejudged(claim: Told) -> dict[str, Any]:
+def rejudged(claim: JudgedClaim) -> dict[str, Any]:
     """A stored claim by today's rules, none of which decides what was undecided."""
     return {**claim, "verdict": UNDECIDED if claim["verdict"] == UNDECIDED else judged(claim)}
 
@@ -191,7 +194,7 @@ def _overview(items: Items) -> Iterator[str]:
     first = next(iter(items.values()))
     yield f"## Scale {first['scale']}"
     yield f"{headline(items)}."
-    if notes := [said.strip() for said in (shapes(items), rates(items)) if said]:
+    if notes := [said for said in (shapes(items), rates(items)) if said]:
         yield "\n".join(f"- {note}" for note in notes)
     yield _table(
         ["item", "finding", "verdict"],
@@ -214,7 +217,7 @@ def shapes(items: Items) -> str:
         f"{name} (width {model['hidden_size']}, {model['num_hidden_layers']} layers)"
         for name, model in sorted(models.items())
     ]
-    return f" Models have the papers' names and are far smaller: {listing(named)}." if named else ""
+    return f"Models have the papers' names and are far smaller: {listing(named)}." if named else ""
 
 
 def rates(items: Items) -> str:
@@ -227,14 +230,14 @@ def rates(items: Items) -> str:
     distinct = set().union(*found.values())
     if len(found) > 1 and len(distinct) == 1:
         return (
-            f" Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
+            f"Models of all sizes are trained with one learning rate, {distinct.pop():g}, which may suit "
             "the smaller ones better than the larger: compare sizes with care."
         )
     by_width = "; ".join(
         f"{', '.join(f'{rate:g}' for rate in sorted(of_width))} at width {width}"
         for width, of_width in sorted(found.items())
     )
-    return f" Learning rates: {by_width}." if by_width else ""
+    return f"Learning rates: {by_width}." if by_width else ""
 
 
 def _repeated(found: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
@@ -274,8 +277,7 @@ def notes(found: Mapping[str, Any]) -> Iterator[str]:
 
 def made(found: Mapping[str, Any]) -> str:
     """Seeds, lengths of training, machine and date of an item's results."""
-    machine = ", ".join(f"{key} {value}" for key, value in found["machine"].items())
-    return f"{trained_for(found)}, on {found['date']}; {machine}"
+    return f"{trained_for(found)}, on {found['date']}; {machine_text(found)}"
 
 
 def _reason(reason: Mapping[str, Any]) -> Iterator[str]:
@@ -298,14 +300,14 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _values(found: Mapping[str, Any], text: str, measured: Mapping[str, Any]) -> Iterator[str]:
     """What was measured of each row, with the published value in brackets where the column is printed."""
-    columns = list(dict.fromkeys(name for row in measured.values() for name in row))[:MOST_COLUMNS]
+    columns = columns_of(measured)[:MOST_COLUMNS]
     if not columns:
         return
     printed = found["published"]
 
     def both(row: str, column: str) -> str:
         theirs = published_text(printed, row, column)
-        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != "–" else "")
+        return plus_minus(measured[row].get(column)) + (f" [{theirs}]" if theirs != NOTHING else "")
 
     place = f" on text in place of {text}" if text else ""
     bracketed = any("[" in both(row, column) for row in measured for column in columns)

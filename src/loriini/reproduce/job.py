@@ -2,33 +2,26 @@
 
 import contextvars
 import json
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from loriini.atomic import is_unused, write_json
-from loriini.compare.running import DONE, Trial, check_jobs, run_state, train_trials
+from loriini.compare.running import Trial, check_jobs, train_trials
 from loriini.errors import InputError, WorkerDied
-from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
-from loriini.hardware import describe_machine
 from loriini.jobs.lock import waiting_lock
 from loriini.json_file import read_object
-from loriini.model.loading import load_tokenizer
 from loriini.progress import inform, warn
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import find_experiments
-from loriini.reproduce.measures import measure
-from loriini.reproduce.plan import RUNS, Plan, make_plans, unique_trials
-from loriini.reproduce.report import write_item_report, write_overview
-from loriini.reproduce.results import DAMAGED, RESULTS, item_results
-from loriini.reproduce.scales import Scale, find_scale
+from loriini.reproduce.experiments.catalog import find_experiments
+from loriini.reproduce.plan import RUNS, Plan, Training, is_trained, make_plans, unique_trials
+from loriini.reproduce.results import DAMAGED, RESULTS
+from loriini.reproduce.scales import find_scale
 from loriini.reproduce.texts import Texts
-from loriini.sources import OnError, read_documents
+from loriini.reproduce.writing import ItemWriter
+from loriini.sources import OnError
 
 SETTINGS, TEXT = "reproduce.json", "text"
 MOST_SEEDS = 100
@@ -64,64 +57,43 @@ class ReproduceSettings:
         check_jobs(self.jobs)
 
 
-@dataclass
-class HeldOutTexts:
-    """Held-out text by kind as instances, tokenized once for each tokenizer."""
-
-    texts: Texts
-    scale: Scale
-    cut: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict)
-
-    def instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
-        """A kind's text in the tokens of another kind's tokenizer, which is that of `run`."""
-        if (kind, tokenizer_of) not in self.cut:
-            documents = read_documents((str(self.texts.heldout(kind)),))
-            self.cut[kind, tokenizer_of] = tokenize_by_domain(
-                documents, load_tokenizer(run), self.scale.length, self.scale.instances
-            )
-        return self.cut[kind, tokenizer_of]
-
-
 def reproduce_items(settings: ReproduceSettings, out: Path) -> Path:
     """Reproduce items in the folder `out`, without what is done there; the path of the overview.
 
     InputError before anything is trained for wrong settings and text; WorkerDied at the end if a training
     failed, or what measuring one raised, with the other items written.
     """
-    plans, heldout = place_items(settings, out)
-    failures = train_and_write(plans, settings, heldout, out)
+    plans, texts = place_items(settings, out)
+    writer = ItemWriter(texts, settings.seeds, out)
+    failures = train_and_write(plans, writer, settings.jobs)
     if settings.reasons:
-        unexplained = [replace(plan, explained_by=rows_to_explain(out, plan)) for plan in plans]
-        unexplained = [plan for plan in unexplained if plan.explained_by]
-        failures |= train_and_write(unexplained, settings, heldout, out)
-    with waiting_lock(out / "measures"):
-        overview = write_overview(out)
+        to_explain = [replace(plan, tried=rows_to_explain(out, plan)) for plan in plans]
+        failures |= train_and_write([plan for plan in to_explain if plan.tried], writer, settings.jobs)
+    overview = writer.overview()
     if failures:
         listed = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
         raise WorkerDied(f"{len(failures)} trainings failed ({listed}); the same command tries them again")
     return overview
 
 
-def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], HeldOutTexts]:
-    """The items with their trainings in `out`, and the text that these are measured on."""
+def place_items(settings: ReproduceSettings, out: Path) -> tuple[list[Plan], Texts]:
+    """The items with their trainings in `out`, and the text of these."""
     scale, experiments = find_scale(settings.scale), find_experiments(settings.items)
     texts = Texts(out / TEXT, scale, settings.text, settings.jobs, settings.on_error)
     claim_folder(settings, texts, out)
     inform(f"Everything goes to {out}")
-    return make_plans(experiments, scale, texts, settings.seeds, out), HeldOutTexts(texts, scale)
+    return make_plans(experiments, scale, texts, settings.seeds, out), texts
 
 
-def train_and_write(
-    plans: Sequence[Plan], settings: ReproduceSettings, heldout: HeldOutTexts, out: Path
-) -> dict[str, str]:
-    """Train what is not done, and write every item as soon as it is; failures by training."""
+def train_and_write(plans: Sequence[Plan], writer: ItemWriter, jobs: int) -> dict[str, str]:
+    """Train what is not done, `jobs` at once, and write every item as soon as it is; failures by training."""
     trials = unique_trials(plans)
-    job = _Job(plans, settings, heldout, out)
     inform(f"Items: {len(plans)}, trainings: {len(trials)}")
     with ThreadPoolExecutor(1) as measuring:
-        job.start(measuring)
+        job = _Job(plans, writer, measuring)
         try:
-            failures = train_trials(trials, settings.jobs, job.trained)
+            job.start()
+            failures = train_trials(trials, jobs, job.trained)
             job.finish()
         except BaseException:
             measuring.shutdown(cancel_futures=True)
@@ -142,24 +114,20 @@ class _Job:
     Measuring runs in a thread, while the main thread waits for the processes that train.
     """
 
-    def __init__(
-        self, plans: Sequence[Plan], settings: ReproduceSettings, heldout: HeldOutTexts, out: Path
-    ) -> None:
-        self.settings, self.heldout, self.out = settings, heldout, out
-        self.open = list(plans)
-        self.kinds: dict[Path, str] = {}
+    def __init__(self, plans: Sequence[Plan], writer: ItemWriter, executor: ThreadPoolExecutor) -> None:
+        self.open, self.writer, self.executor = list(plans), writer, executor
+        self.trainings: dict[Path, Training] = {}
         self.names = defaultdict[Path, set[str]](set)
         for plan in plans:
-            for placed in (*plan.placed, *plan.further):
-                self.kinds[placed.trial.folder] = placed.kind
-                self.names[placed.trial.folder] |= set(plan.experiment.measures)
+            for training in (*plan.own, *plan.further):
+                self.trainings[training.trial.folder] = training
+                self.names[training.trial.folder] |= set(plan.experiment.measures)
         self.ended: set[Path] = set()
         self.training = True
         self.futures: list[Future[None]] = []
 
-    def start(self, executor: ThreadPoolExecutor) -> None:
+    def start(self) -> None:
         """Measure what is trained already, and write what needs no training."""
-        self.executor = executor
         for trial in unique_trials(self.open):
             if is_trained(trial):
                 self.trained(trial)
@@ -170,7 +138,7 @@ class _Job:
         self.ended.add(trial.folder)
         if is_trained(trial):
             names = sorted(self.names[trial.folder])
-            self._submit(trial.name, partial(self._measures, trial, names))
+            self._submit(trial.name, partial(self.writer.measure, self.trainings[trial.folder], names))
         self._finish_items()
 
     def finish(self) -> None:
@@ -189,68 +157,12 @@ class _Job:
         done = [plan for plan in self.open if self._may_finish(plan)]
         for plan in done:
             self.open.remove(plan)
-            self._submit(plan.experiment.item, partial(self._write, plan))
+            self._submit(plan.experiment.item, partial(self.writer.write, plan))
 
     def _may_finish(self, plan: Plan) -> bool:
         """Whether all trainings of an item ended, and all others where it is timed."""
         trained = all(trial.folder in self.ended for trial in plan.trials)
         return trained and not (plan.experiment.timed and self.training)
-
-    def _measures(self, trial: Trial, names: Sequence[str]) -> dict[str, Any]:
-        kind, skip = self.kinds[trial.folder], self.heldout.scale.segment_length
-        of_kind = partial(self.heldout.instances, tokenizer_of=kind, run=trial.folder)
-        return measure(trial, names, kind, of_kind, skip, self.out / "measures")
-
-    def _write(self, plan: Plan) -> None:
-        """Write an item's results and report, and the overview."""
-        cells = [
-            (
-                placed,
-                self._measures(placed.trial, plan.experiment.measures) if is_trained(placed.trial) else {},
-            )
-            for placed in (*plan.placed, *(p for p in plan.further if is_trained(p.trial)))
-        ]
-        own = len(plan.placed)
-        settings = self.settings
-        about = {
-            "scale": settings.scale,
-            "seeds": settings.seeds,
-            "text": [Path(path).name for path in settings.text],
-            # the precision is the runs', not what the machine has
-            "machine": {name: value for name, value in describe_machine().items() if name != "precision"},
-            "date": time.strftime("%Y-%m-%d"),
-        }
-        extra = self._computed(plan)
-        results = item_results(self._with_amounts(plan.experiment), cells[:own], cells[own:], extra, about)
-        folder = self.out / plan.experiment.item
-        with waiting_lock(self.out / "measures"):
-            folder.mkdir(exist_ok=True)
-            write_json(folder / RESULTS, results, sort_keys=False)
-            write_item_report(results, folder)
-            write_overview(self.out)
-        inform(f"{plan.experiment.item}: {results['sentence']}")
-
-    def _with_amounts(self, experiment: Experiment) -> Experiment:
-        """The experiment; where its text is of its own kind, how much there is of each domain is noted."""
-        if experiment.kind is None:
-            return experiment
-        return replace(experiment, note=f"{experiment.note}; {self.heldout.texts.amounts(experiment.kind)}")
-
-    def _computed(self, plan: Plan) -> Mapping[str, Any]:
-        """What an item computes without a training, once for each number of seeds.
-
-        With a `remark` something could not be measured, so it is tried again.
-        """
-        if plan.experiment.compute is None:
-            return {}
-        path = self.out / "measures" / plan.experiment.item / f"{self.settings.seeds}-seeds.json"
-        with waiting_lock(path.parent):
-            found = read_object(path, "remove it") if path.exists() else {}
-            if not found or "remark" in found:
-                computed = plan.experiment.compute(self.heldout.scale, self.settings.seeds)
-                write_json(path, computed, sort_keys=False)
-                found = read_object(path, "remove it")
-        return found
 
 
 def warned(name: str, work: Callable[[], object]) -> None:
@@ -260,11 +172,6 @@ def warned(name: str, work: Callable[[], object]) -> None:
     except Exception as error:
         warn(f"measuring {name} failed ({type(error).__name__}: {error}); the others continue")
         raise
-
-
-def is_trained(trial: Trial) -> bool:
-    """Whether a training ended, with a model or by diverging, so that there is something to measure."""
-    return run_state(trial.folder) in DONE
 
 
 def claim_folder(settings: ReproduceSettings, texts: Texts, out: Path) -> None:

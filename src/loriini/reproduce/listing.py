@@ -15,12 +15,11 @@ from loriini.json_file import read_object
 from loriini.published import TRAINING
 from loriini.published.items import ITEMS, PaperRun
 from loriini.recipes import default_vocabulary
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.plan import Wanted, further_runs, item_runs
-from loriini.reproduce.reasons import run_at
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.plan import ItemRun, further_runs, item_runs
 from loriini.reproduce.results import DAMAGED, RESULTS
-from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name
+from loriini.reproduce.scales import SCALES, Scale, paper_run, run_name, scaled_run
 
 STARTUP_SECONDS = 10.0
 """Of a training's process, and of measuring it."""
@@ -49,22 +48,22 @@ def core_minutes(experiment: Experiment, scale: Scale, seeds: int) -> float:
 def describe_reasons(scale: Scale, seeds: int) -> str:
     """What `--reasons` trains beside all items, if no finding holds."""
     further = (further_runs(experiment, scale) for experiment in EXPERIMENTS.values())
-    wanted = distinct_runs(chain.from_iterable(further), scale)
-    minutes = seeds * sum(run_seconds(paper, scale) for paper in wanted) / 60
+    runs = distinct_runs(chain.from_iterable(further), scale)
+    minutes = seeds * sum(run_seconds(paper, scale) for paper in runs) / 60
     return (
-        f"--reasons adds at most {seeds * len(wanted)} trainings, {ceil(minutes)} core-minutes: those of "
+        f"--reasons adds at most {seeds * len(runs)} trainings, {ceil(minutes)} core-minutes: those of "
         "items whose findings do not hold or are undecided"
     )
 
 
-def distinct_runs(wanted: Iterable[Wanted], scale: Scale) -> list[PaperRun]:
+def distinct_runs(runs: Iterable[ItemRun], scale: Scale) -> list[PaperRun]:
     """Runs of items, each once for a kind of text: rows and items may share trainings."""
-    return list({(run_at(one.paper, scale).name, one.kind): one.paper for one in wanted}.values())
+    return list({(scaled_run(run.paper, scale).name, run.kind): run.paper for run in runs}.values())
 
 
 def run_seconds(paper: PaperRun, scale: Scale) -> float:
     """Seconds of one training on one core."""
-    run = run_at(paper, scale)
+    run = scaled_run(paper, scale)
     config = run.config(scale.vocab_size, 0)
     flops = config.flops_per_token(run.length) * run.batch_size * run.length + 30 * config.parameters()[0]
     busy = run.model.num_hidden_layers * (1 + SHARE_OF_EXPERT * run.model.num_experts)
@@ -123,8 +122,8 @@ def paper_commands(experiment: Experiment, seeds: int) -> Iterator[str]:
 def paper_runs(experiment: Experiment) -> list[tuple[str, PaperRun]]:
     """An item's trainings at the papers' scale, each once: its text and how it is evaluated, too."""
     found = {
-        (one.text, run_name(one.paper)): (one.text, one.paper)
-        for one in item_runs(experiment, SCALES["paper"])
+        (run.text, run_name(run.paper)): (run.text, run.paper)
+        for run in item_runs(experiment, SCALES["paper"])
     }
     return list(found.values())
 

@@ -30,7 +30,7 @@ from loriini.json_file import read_object
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
-from loriini.reproduce.quantities import significant
+from loriini.reproduce.claims.quantities import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED
 from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.run import Run
@@ -39,8 +39,8 @@ POINTS = 60
 """Points of a curve of the use of experts."""
 ANSWER, CHOICES = 32, 4
 """Tokens of an answer, and answers to choose from."""
-FORM, ROUTES_FORM, RANDOM_FORM = 3, 7, 5
-"""Of a measure's file, of one of routes, and of any other of a random router; others are measured again."""
+VERSION = 8
+"""Of what measures mean and of their files; what was measured by an earlier one is measured again."""
 ROUTER_FREE, ROUTER_FREE_QUESTIONS = "router-free", "router-free questions"
 ROUTE_MEASURES = ("routes", "topics", "languages")
 """Measures of routes, which a dense model does not have."""
@@ -213,27 +213,22 @@ def measure(
     if not paths:
         return found
     heldout = of_kind(kind)
-    random = routed and trial.cell.run.routing.scorer == "random"
     with waiting_lock(folder):
-        states = {name: [form_of(name, random), model_state(trial.folder)] for name in paths}
-        kept = {name: kept_measure(path, states[name]) for name, path in paths.items()}
+        of = [VERSION, model_state(trial.folder)]
+        kept = {name: kept_measure(path, of) for name, path in paths.items()}
         if missing := [name for name, measured in kept.items() if measured is None]:
             loaded = LoadedModel(trial.folder, load_model(trial.folder)[0], heldout, of_kind, skip)
             for name in missing:
-                write_json(paths[name], {"of": states[name], **measure_one(name, loaded)})
-                kept[name] = kept_measure(paths[name], states[name])
-    return {**found, **kept, "documents": {domain: list(of) for domain, of in documents_of(heldout).items()}}
+                write_json(paths[name], {"of": of, **measure_one(name, loaded)})
+                kept[name] = kept_measure(paths[name], of)
+    documents = {domain: list(of_domain) for domain, of_domain in documents_of(heldout).items()}
+    return {**found, **kept, "documents": documents}
 
 
-def form_of(name: str, random: bool) -> int:
-    """The form of a measure's file, for a model with a random router or another."""
-    return ROUTES_FORM if name in ROUTE_MEASURES else RANDOM_FORM if random else FORM
-
-
-def kept_measure(path: Path, state: list[Any]) -> dict[str, Any] | None:
-    """A measure's file; None where it is absent or of another state. InputError for a damaged one."""
+def kept_measure(path: Path, of: list[Any]) -> dict[str, Any] | None:
+    """What a file has `of` this version and model; None if nothing. InputError for a damaged one."""
     kept = read_object(path, "remove it") if path.exists() else {}
-    return kept if kept.pop("of", None) == state else None
+    return kept if kept.pop("of", None) == of else None
 
 
 def measure_one(name: str, loaded: LoadedModel) -> dict[str, Any]:

@@ -1,25 +1,33 @@
 """The runs that items need at a scale, each placed in a folder that all items share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from loriini.compare.cells import Cell
-from loriini.compare.running import Trial, place_cells
+from loriini.compare.running import DONE, Trial, place_cells, run_state
 from loriini.published.items import PaperRun
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.reasons import run_at
-from loriini.reproduce.scales import Scale
+from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.scales import Scale, scaled_run
 from loriini.reproduce.texts import Texts
 
 RUNS = "runs"
 
 
+class ItemRun(NamedTuple):
+    """A run that an item needs: the row and the text that it stands for, and the text's kind."""
+
+    row: str
+    text: str
+    kind: str
+    paper: PaperRun
+
+
 @dataclass(frozen=True)
-class Placed:
-    """One training of an item: the row and the text that it stands for."""
+class Training:
+    """An item's run with a seed, as a trial in a folder; items share trials."""
 
     row: str
     text: str
@@ -32,74 +40,65 @@ class Plan:
     """An item and its trainings."""
 
     experiment: Experiment
-    placed: tuple[Placed, ...]
-    further: tuple[Placed, ...] = ()
-    """The trainings of its reasons."""
-    explained_by: frozenset[str] = frozenset()
-    """Those of these rows are trained, too."""
+    own: tuple[Training, ...]
+    further: tuple[Training, ...] = ()
+    """Those of its reasons."""
+    tried: frozenset[str] = frozenset()
+    """The rows of these that are trained now; others may have been before."""
 
     @property
     def trials(self) -> list[Trial]:
-        """What is trained, each once: rows may share trainings."""
-        wanted = (*self.placed, *(placed for placed in self.further if placed.row in self.explained_by))
-        return list({placed.trial.folder: placed.trial for placed in wanted}.values())
+        """What is trained, each once: rows may share a trial."""
+        wanted = (*self.own, *(training for training in self.further if training.row in self.tried))
+        return list({training.trial.folder: training.trial for training in wanted}.values())
 
 
-class Wanted(NamedTuple):
-    """A run of an item on a text."""
-
-    row: str
-    text: str
-    kind: str
-    paper: PaperRun
-
-
-def item_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
+def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
     """The runs of an item, for the texts that the scale uses."""
-    texts = list(experiment.texts.items())
-    for i, (text, kind) in enumerate(texts[: scale.texts]):
-        for name, paper in experiment.runs.items():
-            if i == 0 or name not in experiment.only_first_text:
-                yield Wanted(name, text, kind, paper)
+    for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
+        for row, paper in experiment.runs.items():
+            if i == 0 or row not in experiment.only_first_text:
+                yield ItemRun(row, text, kind, paper)
 
 
-def further_runs(experiment: Experiment, scale: Scale) -> Iterator[Wanted]:
+def further_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
     """The runs of an item's reasons, for the texts that the scale uses."""
     for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
         for reason in experiment.reasons:
             if i == 0 or reason.instead.keys().isdisjoint(experiment.only_first_text):
-                yield from (Wanted(name, text, kind, paper) for name, paper in reason.runs.items())
+                yield from (ItemRun(row, text, kind, paper) for row, paper in reason.runs.items())
 
 
 def make_plans(
     experiments: Sequence[Experiment], scale: Scale, texts: Texts, seeds: int, out: Path
 ) -> list[Plan]:
     """The plans of several items; their corpora are prepared, their runs not yet trained."""
-    place = partial(_placed, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
+    place = partial(_place, scale=scale, texts=texts, seeds=seeds, folder=out / RUNS)
     return [
-        Plan(
-            experiment,
-            tuple(place(list(item_runs(experiment, scale)))),
-            tuple(place(list(further_runs(experiment, scale)))),
-        )
+        Plan(experiment, place(item_runs(experiment, scale)), place(further_runs(experiment, scale)))
         for experiment in experiments
     ]
 
 
-def _placed(
-    wanted: Sequence[Wanted], scale: Scale, texts: Texts, seeds: int, folder: Path
-) -> Iterator[Placed]:
-    cells = []
-    for seed in range(seeds):
-        for one in wanted:
-            run = texts.place(run_at(one.paper, scale), one.kind)
-            cells.append(Cell(f"{run.name} {one.kind}", replace(run, seed=seed)))
-    trials = place_cells(cells, folder)
-    for one, trial in zip([*wanted] * seeds, trials, strict=True):
-        yield Placed(one.row, one.text, one.kind, trial)
+def _place(
+    runs: Iterable[ItemRun], scale: Scale, texts: Texts, seeds: int, folder: Path
+) -> tuple[Training, ...]:
+    """The trainings of some runs, seed after seed."""
+    placed = [(wanted, texts.place(scaled_run(wanted.paper, scale), wanted.kind)) for wanted in runs]
+    seeded = [(wanted, replace(run, seed=seed)) for seed in range(seeds) for wanted, run in placed]
+    trials = place_cells((Cell(f"{run.name} {wanted.kind}", run) for wanted, run in seeded), folder)
+    return tuple(
+        Training(wanted.row, wanted.text, wanted.kind, trial)
+        for (wanted, _), trial in zip(seeded, trials, strict=True)
+    )
 
 
 def unique_trials(plans: Sequence[Plan]) -> list[Trial]:
     """The trainings of all plans, each once, in the order of the plans."""
     found: Mapping[Path, Trial] = {trial.folder: trial for plan in plans for trial in plan.trials}
     return list(found.values())
+
+
+def is_trained(trial: Trial) -> bool:
+    """Whether a training ended, with a model or by diverging, so that there is something to measure."""
+    return run_state(trial.folder) in DONE

@@ -11,15 +11,15 @@ from loriini.fields import by_dotted_name
 from loriini.json_file import read_object
 from loriini.published import published_values
 from loriini.published.items import ITEMS
-from loriini.reproduce.claim_text import sentence
-from loriini.reproduce.claims import HOLDS, Claim, overall, verdicts
-from loriini.reproduce.experiment import Experiment
-from loriini.reproduce.items import EXPERIMENTS, ITEM_ORDER
-from loriini.reproduce.measured import Measured
-from loriini.reproduce.plan import Placed
-from loriini.reproduce.quantities import Values, rounded, rounded_interval
-from loriini.reproduce.reasons import Claims, run_at
-from loriini.reproduce.scales import find_scale
+from loriini.reproduce.claims.claim import HOLDS, Claim, overall, verdicts
+from loriini.reproduce.claims.measured import Measured, Measures
+from loriini.reproduce.claims.quantities import rounded, rounded_interval
+from loriini.reproduce.claims.reasons import Finding
+from loriini.reproduce.claims.wording import sentence
+from loriini.reproduce.experiments.catalog import EXPERIMENTS, ITEM_ORDER
+from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.plan import Training
+from loriini.reproduce.scales import find_scale, scaled_run
 from loriini.train.run import Run
 
 RESULTS = "results.json"
@@ -27,55 +27,44 @@ DAMAGED = "remove it, and reproduce the item again"
 """What to do about a damaged file of results."""
 MOST_NAMED = 3
 """Settings that the reason for leaving an item out names."""
-MeasuredTraining = tuple[Placed, Mapping[str, Any]]
-"""A training of an item and what was measured of it."""
+MeasuredTraining = tuple[Training, Measures]
+"""A training of an item and what was measured of it, nothing if it failed."""
 
 
 def item_results(
     experiment: Experiment,
-    cells: Sequence[MeasuredTraining],
+    own: Sequence[MeasuredTraining],
     further: Sequence[MeasuredTraining],
     extra: Mapping[str, Any],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """An item's claims, tables and charts on every text, its cells, and the verdict on its finding.
+    """An item's claims, tables and charts on every text, its trainings, and the verdict on its finding.
 
-    `further` are the trainings of its reasons that are done; a reason without them is left out.
+    `further` are the trainings of its reasons that are done; a reason without them is left out. `extra` is
+    what was computed without a training, and `about` how all was made.
     """
-    item = experiment.published
-    tables, charts = {}, []
-    texts = by_text(cells, extra)
+    trainings, texts = (*own, *further), by_text(own, extra)
     claims, decisive, verdict = judge(experiment.claims, texts)
-    remarks = [experiment.note, extra.get("remark"), *later_tokens(cells), *experiment.remarks(texts[0])]
-    remarks += left_out((*cells, *further))
-    for measured in texts:
-        rows = list(measured.rows) or extra.get("rows", list(item.runs))
-        tables[measured.text] = {
-            name: estimates(experiment.columns(measured, name))
-            for name in rows
-            if measured.rows.get(name) or extra
-        }
-        charts += [
-            {"text": measured.text, **chart} for chart in experiment.charts(measured) if has_data(chart)
-        ]
+    remarks = [experiment.note, extra.get("remark"), *later_tokens(own), *experiment.remarks(texts[0])]
+    charts = ((m.text, chart) for m in texts for chart in experiment.charts(m))
     return {
         "item": experiment.item,
         **as_published(experiment.item),
-        "differs": "; ".join(filter(None, remarks)),
+        "differs": "; ".join(filter(None, (*remarks, *left_out(trainings)))),
         **about,
-        "cells": [describe(placed, measures) for placed, measures in (*cells, *further)],
-        "measured": tables,
+        "cells": [describe(training, measures) for training, measures in trainings],
+        "measured": {m.text: table(experiment, m) for m in texts},
         "claims": claims,
-        "charts": charts,
+        "charts": [{"text": text, **chart} for text, chart in charts if has_data(chart)],
         "likely_reasons": likely_reasons(experiment, decisive, texts),
-        "reasons": judged_reasons(experiment, decisive, by_text((*cells, *further), extra)),
+        "reasons": judged_reasons(experiment, decisive, by_text(trainings, extra)),
         "verdict": verdict,
         "sentence": sentence(verdict, claims, about["scale"]),
     }
 
 
 def judge(
-    finding: Claims, texts: Iterable[Measured]
+    finding: Finding, texts: Iterable[Measured]
 ) -> tuple[list[dict[str, Any]], list[tuple[str, Claim]], str]:
     """Every claim of a finding as a JSON object, by text those that decided against it, and the verdict."""
     judged = [(measured.text, claim) for measured in texts for claim in finding(measured)]
@@ -98,14 +87,14 @@ def as_published(name: str) -> dict[str, Any]:
     }
 
 
-def left_out(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
+def left_out(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """The trainings that did not finish: no mean has them, and those that diverge are not a chance sample."""
-    for placed, measures in cells:
+    for training, measures in trainings:
         if (state := state_of(measures)) != "finished":
-            yield f"{placed.row} with seed {placed.trial.cell.seed} {state} and is left out of all means"
+            yield f"{training.row} with seed {training.trial.cell.seed} {state} and is left out of all means"
 
 
-def state_of(measures: Mapping[str, Any]) -> str:
+def state_of(measures: Measures) -> str:
     """The state of a training; one without measures failed."""
     state: str = measures.get("training", {}).get("state", "failed")
     return state
@@ -114,9 +103,9 @@ def state_of(measures: Mapping[str, Any]) -> str:
 SEES_LATER_IN_TRAINING = " (sees later tokens in training)"
 
 
-def later_tokens(cells: Iterable[MeasuredTraining]) -> Iterable[str]:
+def later_tokens(trainings: Iterable[MeasuredTraining]) -> Iterable[str]:
     """What to know of rows whose routing sees later tokens."""
-    marks = {mark(describe_causality(placed)) for placed, _ in cells}
+    marks = {mark(describe_causality(training)) for training, _ in trainings}
     for found, losses in ((SEES_LATER, "losses"), (SEES_LATER_IN_TRAINING, "training losses")):
         if found in marks:
             yield f"{losses} of rows marked{found} are too low to compare with causal models'"
@@ -129,9 +118,9 @@ def mark(cell: Mapping[str, Any]) -> str:
     return SEES_LATER_IN_TRAINING if cell.get("training_causality") == "none" else ""
 
 
-def describe_causality(placed: Placed) -> dict[str, str]:
+def describe_causality(training: Training) -> dict[str, str]:
     """A cell's causality in evaluation and in training."""
-    cell = placed.trial.cell
+    cell = training.trial.cell
     return {"causality": cell.causality, "training_causality": cell.training_causality}
 
 
@@ -155,21 +144,26 @@ def judged_reasons(
     return [found for found in judged if found]
 
 
-def by_text(cells: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
-    """The finished cells of each training text; one without a text where nothing is trained."""
-    found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
-    for placed, measures in cells:
-        of_row = found.setdefault(placed.text, {}).setdefault(placed.row, {})
+def by_text(trainings: Iterable[MeasuredTraining], extra: Mapping[str, Any]) -> Sequence[Measured]:
+    """The finished trainings on each text; one without a text where nothing is trained."""
+    found: dict[str, dict[str, dict[int, Measures]]] = {}
+    for training, measures in trainings:
+        of_row = found.setdefault(training.text, {}).setdefault(training.row, {})
         if state_of(measures) == "finished":
-            of_row[placed.trial.cell.seed] = measures
+            of_row[training.trial.cell.seed] = measures
     if not found:
         return [Measured({}, "", extra)]
     return [Measured(rows, text, extra) for text, rows in found.items()]
 
 
-def estimates(columns: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:
-    """Mean and interval of every column that has values."""
-    return {name: rounded_interval(values) for name, values in columns.items() if values}
+def table(experiment: Experiment, m: Measured) -> dict[str, dict[str, dict[str, float | None]]]:
+    """By row and column, the mean and interval of what was measured on a text or computed."""
+    rows = m.rows or m.extra.get("rows", experiment.published.runs)
+    columns = {row: experiment.columns(m, row) for row in rows if m.rows.get(row) or m.extra}
+    return {
+        row: {name: rounded_interval(values) for name, values in of_row.items() if values}
+        for row, of_row in columns.items()
+    }
 
 
 def has_data(chart: Mapping[str, Any]) -> bool:
@@ -177,17 +171,17 @@ def has_data(chart: Mapping[str, Any]) -> bool:
     return bool(chart.get("series") or chart.get("panels"))
 
 
-def describe(placed: Placed, measures: Mapping[str, Any]) -> dict[str, Any]:
+def describe(training: Training, measures: Measures) -> dict[str, Any]:
     """A cell: row, text, run, settings and seed, and its numbers; curves are in the charts."""
-    run = placed.trial.cell.run
+    run = training.trial.cell.run
     return {
-        "row": placed.row,
-        "text": placed.text,
+        "row": training.row,
+        "text": training.text,
         "run": run.name,
         "seed": run.seed,
-        "folder": placed.trial.folder.name,
+        "folder": training.trial.folder.name,
         "state": state_of(measures),
-        **describe_causality(placed),
+        **describe_causality(training),
         "settings": {**trained_with(run), "corpus": [path.name for path in run.corpus]},
         "measures": numbers(measures),
     }
@@ -235,7 +229,7 @@ def outdated(found: Mapping[str, Any]) -> str:
         name = cell["row"]
         if name not in runs:
             return f"{experiment.item}: {name} is no run of this item today"
-        expected = trained_with(run_at(runs[name], scale))
+        expected = trained_with(scaled_run(runs[name], scale))
         if missing := sorted(expected.keys() - cell["settings"].keys()):
             return f"{experiment.item}: it is not recorded with which {missing[0]} {name} was trained"
         then, today = map(by_dotted_name, (cell["settings"], json.loads(json.dumps(expected))))

@@ -11,7 +11,9 @@ from loriini.atomic import write_text
 from loriini.corpus.prepare import open_corpus, prepare_documents
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
+from loriini.evaluate.perplexity import HeldOut, tokenize_by_domain
 from loriini.jobs.lock import waiting_lock
+from loriini.model.loading import load_tokenizer
 from loriini.progress import inform
 from loriini.reproduce.scales import Scale
 from loriini.sources import OnError, input_identity, read_documents
@@ -46,6 +48,8 @@ class Texts:
     workers: int = 1
     on_error: OnError = "stop"
     identity: dict[str, str] = field(init=False)
+    tokenized: dict[tuple[str, str], dict[str, HeldOut]] = field(default_factory=dict, init=False)
+    """What `instances` gave, by kind and that of the tokenizer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "identity", input_identity(self.source))  # InputError for a missing path
@@ -137,6 +141,15 @@ class Texts:
                 )
                 write_text(path, "".join(lines))
         return path
+
+    def instances(self, kind: str, tokenizer_of: str, run: Path) -> dict[str, HeldOut]:
+        """A kind's held-out text by domain, in the tokens of another kind's tokenizer, that of `run`."""
+        key = (kind, tokenizer_of)
+        if key not in self.tokenized:
+            documents, tokenizer = read_documents((str(self.heldout(kind)),)), load_tokenizer(run)
+            length, most = self.scale.length, self.scale.instances
+            self.tokenized[key] = tokenize_by_domain(documents, tokenizer, length, most)
+        return self.tokenized[key]
 
     def amounts(self, kind: str) -> str:
         """Domains, documents and characters of a kind's training and held-out text, in words."""

@@ -5,7 +5,7 @@ Sources: Lory (Zhong et al., 2024), "Towards an empirical understanding of MoE d
 al., 2024), whose gates are Phi-3.5-MoE's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -304,3 +304,23 @@ DESIGNS: dict[str, RoutingConfig] = {
     "deepseek-v3": replace(_sparse, gates="sigmoid", balance_bias=0.001, num_shared_experts=1),
     "relu": replace(_sparse, selection="positive", gates="relu", gate_l1=0.01),
 }
+
+
+def find_design(name: Any) -> RoutingConfig:
+    """The design of this name; ValueError for another, which lists all."""
+    if not isinstance(name, str) or name not in DESIGNS:
+        raise ValueError(f"there is no design {name!r}; there are: {', '.join(DESIGNS)}")
+    return DESIGNS[name]
+
+
+def design_and_fields(value: Any, base: RoutingConfig) -> tuple[RoutingConfig, dict[str, Any]]:
+    """The design that a name or a table of fields starts from, and the fields that it changes.
+
+    A table's `design` names the one to start from, by default `base`. Fields are not checked. ValueError for
+    a design that there is not.
+    """
+    table = {"design": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        raise ValueError(f"routing is {value!r}; it must be a design's name or a table of its fields")
+    fields = {name: part for name, part in table.items() if name != "design"}
+    return find_design(table["design"]) if "design" in table else base, fields

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.routing import DESIGNS, RoutingConfig
+from loriini.routing.design import find_design
 from loriini.train.run import Run
 
 Config = TypeVar("Config")
@@ -181,9 +182,7 @@ def _add_change(changes: Changes, kind: Any, path: Sequence[str], text: str) -> 
     if rest:
         _add_change(changes.setdefault(name, {}), part, rest, text)
     elif part is RoutingConfig:
-        if text not in DESIGNS:
-            raise ValueError(f"there is no such design; there are: {', '.join(DESIGNS)}")
-        design = DESIGNS[text].to_dict()
+        design = find_design(text).to_dict()
         del design["segment_length"]  # fits the run's context
         changes[name] = {**design, **changes.get(name, {})}
     else:

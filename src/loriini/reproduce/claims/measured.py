@@ -1,0 +1,120 @@
+"""What was measured of an item's runs, by row and seed, and quantities of it for claims and charts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.evaluate.intervals import (
+    RESAMPLES,
+    Documents,
+    count_documents,
+    resampled_means,
+    widened,
+)
+from loriini.reproduce.claims.quantities import OnText, Resamples, Values
+
+Measures = Mapping[str, Any]
+"""What was measured of one training: `training`, `heldout`, `routes`, … each an object."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of an item on one text: row → seed → measures.
+
+    `extra` is what is computed or measured without a training.
+    """
+
+    rows: Mapping[str, Mapping[int, Measures]]
+    text: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, row: str, *path: str) -> dict[int, float]:
+        """A number by seed, at a path of keys in the measures; seeds without it are left out."""
+        return {seed: float(value) for seed, value in self.each(row, *path).items()}
+
+    def each(self, row: str, *path: str) -> dict[int, Any]:
+        """A list or an object by seed, at a path of keys in the measures."""
+        found = {seed: at(measures, path) for seed, measures in self.rows.get(row, {}).items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def computed(self, *path: str) -> dict[int, Any]:
+        """A list at a path of keys in `extra`, by round or seed."""
+        return dict(enumerate(at(self.extra, path)))
+
+    def training_loss(self, row: str) -> Values:
+        """Mean training loss of the last tenth of the steps, in nats a token."""
+        return self.of(row, "training", "training_loss")
+
+    def loss(self, row: str, domain: str | None = None, measure: str = "heldout") -> OnText:
+        """Log-perplexity of held-out text by seed, in nats a token: of a domain, or the mean over domains."""
+        return self.on_text(row, measure, "instance_losses", domain=domain)
+
+    def on_text(self, row: str, *path: str, domain: str | None = None) -> OnText:
+        """The mean over domains of what is measured of each held-out instance, or that of one domain.
+
+        At the path of keys are lists by domain, one value an instance.
+        """
+        of_seed = {
+            seed: {name: values for name, values in found.items() if domain in (None, name)}
+            for seed, found in self.each(row, *path).items()
+            if domain is None or domain in found
+        }
+        means = {seed: fmean(map(fmean, found.values())) for seed, found in of_seed.items()}
+        documents: Documents = next(iter(self.each(row, "documents").values()), {})
+        return OnText(means, partial(resampled, of_seed, documents))
+
+    def perplexity(self, row: str, domain: str) -> dict[int, float]:
+        """Perplexity of a domain's held-out text by seed."""
+        return self.of(row, "heldout", "perplexity", domain)
+
+    def domains(self, row: str) -> list[str]:
+        """The domains of held-out text."""
+        return sorted(next(iter(self.each(row, "heldout", "perplexity").values()), {}))
+
+    def curve(self, row: str, key: str = "loss") -> dict[int, list[float]]:
+        """A curve over training by seed."""
+        return self.each(row, "training", "curve", key)
+
+    def per_layer(self, row: str, key: str, measure: str = "routes") -> dict[int, list[float]]:
+        """A statistic of routes by seed: a number for each layer."""
+        return {
+            seed: [layer[key] for layer in layers]
+            for seed, layers in self.each(row, measure, "layers").items()
+        }
+
+    def finished(self, rows: Sequence[str]) -> list[str]:
+        """Those of some rows that have a measurement."""
+        return [row for row in rows if self.rows.get(row)]
+
+
+def resampled(of_seed: Mapping[int, Mapping[str, Sequence[float]]], documents: Documents) -> Resamples:
+    """By seed, the mean over domains on every resample of their documents; NaN with a single instance.
+
+    They are widened where documents are few.
+    """
+    domains = next(iter(of_seed.values()))
+    counts = [count_documents(documents.get(domain, ()), len(own)) for domain, own in domains.items()]
+    if min(counts) < 2:
+        return {seed: np.full(RESAMPLES, np.nan) for seed in of_seed}
+    means_SR = np.mean(
+        [
+            resampled_means([found[domain] for found in of_seed.values()], domain, documents.get(domain, ()))
+            for domain in domains
+        ],
+        axis=0,
+    )
+    measured_S = [fmean(map(fmean, found.values())) for found in of_seed.values()]
+    return dict(zip(of_seed, widened(means_SR, measured_S, counts), strict=True))
+
+
+def at(value: Any, path: Sequence[str]) -> Any:
+    """The value at a path of keys; None where a key is missing."""
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value

@@ -1,0 +1,137 @@
+"""Likely reasons why a finding does not hold at a scale, with the further runs that support or refute them.
+
+A reason is that other trainings would change the verdict: those claims of the finding that do not hold are
+judged again on them. It is supported where all of these claims come nearer to their range and hold, in part
+where some of this is so and some is not, and else refuted where something is not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+from loriini.published.items import PaperRun
+from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim, JudgedClaim, overall, verdicts
+from loriini.reproduce.claims.measured import Measured
+from loriini.reproduce.claims.quantities import difference
+from loriini.reproduce.scales import FurtherRun
+
+SUPPORT = {HOLDS: "supported", FAILS: "refuted", UNDECIDED: "undecided"}
+"""Verdicts on reasons."""
+IN_PART = "supported in part"
+"""The verdict where some claims hold and others do not."""
+RATES = (0.5, 2.0)
+"""Multiples of the scale's learning rate that are tried beside it."""
+
+Finding = Callable[[Measured], Iterable[Claim]]
+"""A finding, as claims over what was measured."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a finding may not hold: how some rows are trained."""
+
+    name: str
+    how: str
+    """How they are trained instead."""
+    instead: Mapping[str, tuple[str, ...]]
+    """Row → the runs that stand for it: of several, that of the lowest training loss."""
+    runs: Mapping[str, FurtherRun]
+    """Further trainings, by names that none of the item's rows has."""
+
+    def claims(self, finding: Finding, before: Iterable[Claim], m: Measured) -> Iterator[Claim]:
+        """What holds if this is the reason, about some claims of the finding on one text.
+
+        `m` has the item's rows and the further ones; nothing is claimed where one of these is not there.
+        """
+        if not all(map(m.rows.get, self.runs)):
+            return
+        rows = {row: m.rows.get(best_trained(m, names), {}) for row, names in self.instead.items()}
+        again = {claim.quantity: claim for claim in finding(replace(m, rows=rows))}
+        for claim in before:
+            redone = again.get(claim.quantity)
+            if claim.finite and redone and (redone.finite or redone.unjudged):
+                yield from changed(claim, redone, self.how)
+
+    def concerns(self, finding: Finding, before: Iterable[Claim], m: Measured) -> bool:
+        """Whether its rows alone are enough for the finding to make one of some claims, on one text."""
+        rows = {row: m.rows.get(row, {}) for row in self.instead}
+        again = {claim.quantity for claim in finding(replace(m, rows=rows)) if claim.finite}
+        return any(claim.finite and claim.quantity in again for claim in before)
+
+    def to_dict(
+        self, finding: Finding, decisive: Sequence[tuple[str, Claim]], texts: Iterable[Measured]
+    ) -> dict[str, Any] | None:
+        """The reason with its claims and the verdict on it as a JSON object; None where it claims nothing.
+
+        `decisive` are the claims by text that decided the verdict on the finding, none if it holds.
+        """
+        claims = [
+            {"text": m.text, **claim.to_dict()}
+            for m in texts
+            for claim in self.claims(finding, [claim for text, claim in decisive if text == m.text], m)
+        ]
+        return {"name": self.name, "claims": claims, "verdict": support(claims)} if claims else None
+
+
+def support(claims: Sequence[JudgedClaim]) -> str:
+    """The verdict on a reason, from its claims."""
+    return IN_PART if {HOLDS, FAILS} <= set(verdicts(claims)) else SUPPORT[overall(claims)]
+
+
+def best_trained(m: Measured, names: Iterable[str]) -> str:
+    """Of some rows, the one of the lowest mean training loss; the first where none has any."""
+    losses = {name: fmean(m.training_loss(name).values()) for name in names if m.training_loss(name)}
+    return min(losses, key=losses.__getitem__) if losses else next(iter(names))
+
+
+def changed(claim: Claim, redone: Claim, how: str) -> Iterator[Claim]:
+    """That a claim which did not hold comes nearer to its range and holds, on other trainings."""
+    quantity = f"{claim.quantity}, {how}"
+    if redone.finite and not claim.low <= fmean(claim.finite) <= claim.high:
+        nearer = f"{quantity}: how much closer to the paper's claim"
+        yield Claim(nearer, difference(claim.distances(), redone.distances()), low=0.0, unit=claim.unit)
+    yield replace(redone, quantity=quantity)
+
+
+def twice(row: str) -> str:
+    """The name of a row that is trained for twice the steps."""
+    return f"{row}, twice the steps"
+
+
+def too_few_steps(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
+    """That the finding holds where rows are trained for twice the steps."""
+    return Reason(
+        "too few training steps",
+        "in twice the steps",
+        {row: (twice(row),) for row in rows},
+        {twice(row): FurtherRun.of(runs[row], steps=2.0) for row in rows},
+    )
+
+
+def untuned_rate(runs: Mapping[str, PaperRun], *rows: str) -> Reason:
+    """That the finding holds where each of some rows has the best of three learning rates."""
+    rates = {row: {f"{row}, {rate:g} times the learning rate": rate for rate in RATES} for row in rows}
+    return Reason(
+        "one learning rate does not suit all",
+        f"each at the best of {1 + len(RATES)} learning rates",
+        {row: (row, *rates[row]) for row in rows},
+        {
+            name: FurtherRun.of(runs[row], learning_rate=rate)
+            for row in rows
+            for name, rate in rates[row].items()
+        },
+    )
+
+
+def other_setting(
+    runs: Mapping[str, PaperRun], name: str, override: str, *rows: str, beside: Iterable[str] = ()
+) -> Reason:
+    """That the finding holds where rows are trained with another setting, `beside` others as they are."""
+    how = override.removeprefix("--")
+    return Reason(
+        name,
+        f"with {how}",
+        {**{row: (f"{row}, {how}",) for row in rows}, **{row: (row,) for row in beside}},
+        {f"{row}, {how}": FurtherRun.of(runs[row], override) for row in rows},
+    )

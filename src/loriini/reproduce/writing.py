@@ -1,0 +1,101 @@
+"""An item's results and report, written from its trainings and what is computed without one."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loriini.atomic import write_json
+from loriini.hardware import describe_machine
+from loriini.jobs.lock import waiting_lock
+from loriini.json_file import read_object
+from loriini.progress import inform
+from loriini.reproduce.claims.measured import Measures
+from loriini.reproduce.experiments.experiment import Experiment
+from loriini.reproduce.measures import measure
+from loriini.reproduce.plan import Plan, Training, is_trained
+from loriini.reproduce.report import write_item_report, write_overview
+from loriini.reproduce.results import RESULTS, MeasuredTraining, item_results
+from loriini.reproduce.texts import Texts
+
+
+@dataclass(frozen=True)
+class ItemWriter:
+    """Measures trainings and writes items into the folder `out`, which keeps what was measured."""
+
+    texts: Texts
+    seeds: int
+    out: Path
+
+    @property
+    def measures(self) -> Path:
+        """The folder of what was measured; whoever holds its lock writes reports."""
+        return self.out / "measures"
+
+    def measure(self, training: Training, names: Sequence[str]) -> Measures:
+        """The named measures of a training, on held-out text of the kind that it was trained on."""
+        folder, kind, skip = training.trial.folder, training.kind, self.texts.scale.segment_length
+        of_kind = partial(self.texts.instances, tokenizer_of=kind, run=folder)
+        return measure(training.trial, names, kind, of_kind, skip, self.measures)
+
+    def write(self, plan: Plan) -> None:
+        """Write an item's results and report, and the overview."""
+        experiment, folder = plan.experiment, self.out / plan.experiment.item
+        own = self._measured(plan.own, experiment)
+        done = (training for training in plan.further if is_trained(training.trial))
+        further = self._measured(done, experiment)
+        results = item_results(
+            self._with_amounts(experiment), own, further, self.compute(experiment), self._about()
+        )
+        with waiting_lock(self.measures):
+            folder.mkdir(exist_ok=True)
+            write_json(folder / RESULTS, results, sort_keys=False)
+            write_item_report(results, folder)
+            write_overview(self.out)
+        inform(f"{experiment.item}: {results['sentence']}")
+
+    def overview(self) -> Path:
+        """Write the overview of all items in the folder."""
+        with waiting_lock(self.measures):
+            return write_overview(self.out)
+
+    def compute(self, experiment: Experiment) -> Mapping[str, Any]:
+        """What an item computes without a training, once for each number of seeds.
+
+        With a `remark` something could not be measured, so it is tried again.
+        """
+        if experiment.compute is None:
+            return {}
+        path = self.measures / experiment.item / f"{self.seeds}-seeds.json"
+        with waiting_lock(path.parent):
+            found = read_object(path, "remove it") if path.exists() else {}
+            if not found or "remark" in found:
+                write_json(path, experiment.compute(self.texts.scale, self.seeds), sort_keys=False)
+                found = read_object(path, "remove it")
+        return found
+
+    def _measured(self, trainings: Iterable[Training], experiment: Experiment) -> list[MeasuredTraining]:
+        return [
+            (training, self.measure(training, experiment.measures) if is_trained(training.trial) else {})
+            for training in trainings
+        ]
+
+    def _with_amounts(self, experiment: Experiment) -> Experiment:
+        """The experiment; where its text is of its own kind, how much there is of each domain is noted."""
+        if experiment.kind is None:
+            return experiment
+        return replace(experiment, note=f"{experiment.note}; {self.texts.amounts(experiment.kind)}")
+
+    def _about(self) -> dict[str, Any]:
+        """Scale, seeds, text, machine and date of results."""
+        machine = describe_machine()
+        del machine["precision"]  # which the runs decide
+        return {
+            "scale": self.texts.scale.name,
+            "seeds": self.seeds,
+            "text": [Path(path).name for path in self.texts.source],
+            "machine": machine,
+            "date": time.strftime("%Y-%m-%d"),
+        }

@@ -1,0 +1,27 @@
+"""Claims and verdicts in words."""
+
+import numpy as np
+
+from loriini.reproduce.claims.claim import FAILS, Claim, exactly
+from loriini.reproduce.claims.quantities import OnText
+from loriini.reproduce.claims.wording import in_words, measured_text, sentence
+
+
+def test_a_claim_that_nothing_tests_states_no_range() -> None:
+    assert in_words(Claim("x", {}).to_dict()) == "x: not tested (claimed: not stated)"
+
+
+def test_both_intervals_are_printed() -> None:
+    values = {seed: -1 - seed / 100 for seed in range(3)}
+    quantity = OnText(values, lambda: {seed: np.full(2, -1.5) for seed in values})
+    said = measured_text(Claim("x", quantity, unit="nats").to_dict())
+    assert said == "−1.01 (seeds −1.03 to −0.985, text −1.5 to −1.5) nats"
+
+
+def test_the_sentence_is_made_from_the_claims() -> None:
+    claims = [exactly("one", 1.0, high=2.0).to_dict(), exactly("other", 3.0, high=2.0).to_dict()]
+    said = sentence(FAILS, claims, "tiny")
+    assert said == (
+        "At scale tiny the finding does not hold. Of 2 claims 1 holds, 1 does not hold. "
+        "For example: other: 3 (claimed: at most 2)."
+    )

@@ -1,0 +1,45 @@
+"""Claims about experts without routers, on measurements made up by hand."""
+
+from typing import Any
+
+import pytest
+
+from loriini.published.items.aoe import NODES
+from loriini.reproduce.claims.claim import FAILS, HOLDS, UNDECIDED, Claim
+from loriini.reproduce.claims.measured import Measured
+from loriini.reproduce.experiments.aoe import at_node, best_node, questions_at_node
+
+SECONDS = {row: [2.0, 2.02, 1.98] for row in NODES} | {"router": [1.0, 1.0, 1.01]}
+
+
+def right(accuracy: float) -> dict[str, Any]:
+    return {"right": {"web": [accuracy] * 2}}
+
+
+def kept(routed: float, node: float) -> Claim:
+    """The claim about accuracy: `output` has the lowest loss and accuracy `node`, other nodes are luckier."""
+    seeds: dict[int, dict[str, Any]] = {}
+    for seed, off in enumerate((-0.005, 0.0, 0.005)):
+        measures = seeds[seed] = {"questions": right(routed + off)}
+        for row in NODES:
+            best = row == "output"
+            measures[at_node(row, "2")] = {"instance_losses": {"web": [2.0 if best else 3.0] * 2}}
+            measures[questions_at_node(row)] = right(node + off if best else 0.99)
+    accuracy, other_models, seconds = best_node(Measured({"router": seeds}, extra={"seconds": SECONDS}))
+    assert seconds.verdict == HOLDS
+    assert other_models.verdict == UNDECIDED
+    return accuracy
+
+
+@pytest.mark.parametrize(("routed", "node", "verdict"), [(0.6, 0.55, HOLDS), (0.6, 0.3, FAILS)])
+def test_what_is_kept_is_the_accuracy_above_chance(routed: float, node: float, verdict: str) -> None:
+    claim = kept(routed, node)
+    assert claim.verdict == verdict
+    assert "output" in claim.quantity
+    assert claim.values[1] == pytest.approx((node - 0.25) / (routed - 0.25))
+
+
+def test_nothing_is_decided_by_a_model_that_guesses() -> None:
+    """An accuracy of 0.25 at a node would be 96 % of that with routers."""
+    assert kept(0.26, 0.25).verdict == UNDECIDED
+    assert not kept(0.26, 0.25).values
