@@ -5,16 +5,18 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from tinybench import TINY
+from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from loriini.bench import measure, models, parts, sizes
 from loriini.bench.models import build_steps, start
 from loriini.bench.operations import Machine
-from loriini.bench.timing import Case, in_rounds, speed
+from loriini.bench.timing import Case, in_rounds, measured, speed
 from loriini.cli import main
 from loriini.train import step
 
@@ -125,6 +127,23 @@ def test_one_model_is_in_memory_at_a_time_and_cases_take_turns() -> None:
     rounds = list(in_rounds([Case(name, 1, build(name)) for name in "abc"], rounds=2))
     assert [name[0] for name in order] == list("abccba")
     assert [len(seconds) for seconds in rounds] == [3, 3]
+
+
+@torch._dynamo.config.patch(recompile_limit=2)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
+def test_every_compiled_case_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    size = replace(TINY, compile=True)
+    for compared in (*parts.merged_steps(size), *parts.sparse_steps(size)):
+        list(in_rounds([compared.baseline, *compared.cases], rounds=1))
+
+
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_no_time_is_measured_where_torch_stops_compiling() -> None:
+    double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
+    works = [partial(double, torch.ones(n)) for n in (2, 3)]
+    with pytest.raises(FailOnRecompileLimitHit):
+        measured(Case("doubled", 1, lambda: lambda: [work() for work in works]))
 
 
 def test_speed_is_the_median_ratio_over_rounds() -> None:

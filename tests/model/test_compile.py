@@ -100,6 +100,20 @@ def test_in_float32_it_is_one_graph_whatever_experts_are_chosen() -> None:
     assert counter.frame_count == 1
 
 
+@pytest.mark.parametrize("design", ["lory", "mixtral", "random"])
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
+def test_layers_that_are_compiled_share_a_graph(design: str) -> None:
+    model, ids = tiny_model(design, num_hidden_layers=3).bfloat16().train(), random_ids(2, 8)
+    expected, wanted = step(model, model, ids)
+    counter = CompileCounterWithBackend("eager")
+    for layer in model.model.layers:
+        layer.compile(backend=counter)
+    logits, found = step(model, model, ids)
+    assert counter.frame_count == 1
+    torch.testing.assert_close(logits, expected)
+    assert_same_gradients(found, wanted)
+
+
 @needs_a_compiler
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch reads of a layer's input
 def test_code_generated_for_a_layer_equals_the_eager_one() -> None:

@@ -127,7 +127,7 @@ def test_random_routers_of_other_seeds_and_of_evaluation_are_others() -> None:
         model.model.begin_step()
         draws.append(int(model.model.draws))
     numbers = {
-        standard_normal(torch.tensor(draw), layer, 2, 3).numpy().tobytes()
+        standard_normal(torch.tensor(draw), torch.tensor(layer), 2, 3).numpy().tobytes()
         for draw in (*draws, draws[0] + (1 << 16), 1, 2)
         for layer in range(2)
     }

@@ -12,6 +12,7 @@ import torch
 from covering import one_of_each
 from loriini import LoriiniForCausalLM
 from loriini.train import loop
+from loriini.train.measures import Measure
 from loriini.train.speed import SpeedConfig, speed_up
 from loriini.train.upcycle import WarmupConfig
 from runs import metrics, tiny_corpus, tiny_run
@@ -67,3 +68,20 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     assert compiled == pytest.approx(eager, rel=1e-5)
     loaded = LoriiniForCausalLM.from_pretrained(tmp_path / "compiled" / "model")
     assert loaded.config.num_experts == 3
+
+
+@torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
+def test_a_model_compiles_its_training_step_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for one graph: the dense model's makes way for the mixture's, and measures have none."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+
+    def measured(model: LoriiniForCausalLM) -> dict[str, float]:
+        model.generate(random_ids(1, 5), max_new_tokens=2, do_sample=False, pad_token_id=0)
+        return {"loss": model(ids := random_ids(1, 7), labels=ids).loss.item()}
+
+    run = tiny_run("lory", steps=4, speed=SpeedConfig(compile=True), warmup=WarmupConfig(0.5))
+    loop.train(run, tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run", (Measure("m.jsonl", 1, measured),))
+    assert [m["experts"] for m in metrics(tmp_path / "run")] == [1, 1, 3, 3]

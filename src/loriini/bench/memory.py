@@ -41,15 +41,18 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
 
 
 def step_bytes(run: Run) -> dict[str, int]:
-    """Bytes of a step by part; `merged`, the experts' merged weights that are kept, is part of `activations`.
+    """Bytes of a micro-batch after a step's first, by part, when there are gradients of the weights already.
 
-    On CUDA `activations` are the allocator's peak beyond the states, gradients of activations included. On a
-    CPU, whose allocator keeps no such count, they are what the forward pass saves for the backward pass,
-    autocast's copies of weights included.
+    `merged`, the experts' merged weights that are kept, is part of `activations`. On CUDA these are the
+    allocator's peak beyond the other parts, gradients of activations included. On a CPU, whose allocator
+    keeps no such count, they are what the forward pass saves for the backward pass, autocast's copies of
+    weights included.
     """
+    size = instances_at_once(run)
+    run = replace(run, batch_size=2 * size, micro_batch_size=size)
     state, read = start(run)
     config = run_config(run)
-    merged = merged_parameters(config, instances_at_once(run), run.length)
+    merged = merged_parameters(config, size, run.length)
     dtype = autocast_dtype(run.precision) or torch.float32
     weights = sum(p.numel() * p.element_size() for p in state.model.parameters())
     parts = {"weights": weights, "gradients": weights, "optimizer": 2 * weights}
@@ -60,7 +63,8 @@ def step_bytes(run: Run) -> dict[str, int]:
         training_step(state, run, read)
         activations = torch.cuda.max_memory_allocated() - sum(parts.values())
     else:
-        activations = _saved(state.model, read(Position())[0].tokens_BL, run)
+        ids_BL = read(Position())[0].tokens_BL[:size].clone()  # a slice would count as the whole batch
+        activations = _saved(state.model, ids_BL, run)
     del state
     free()
     kept = 0 if config.recompute_merge else merged * dtype.itemsize * config.num_hidden_layers

@@ -23,7 +23,7 @@ from loriini.routing import DESIGNS
 from loriini.train.checkpoint_state import RunProgress
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.run import Run
-from loriini.train.speed import SpeedConfig, speed_up
+from loriini.train.speed import SpeedConfig, compile_layers, speed_up
 from loriini.train.step import Reader, TrainingState, read_batch, training_step
 from loriini.train.upcycle import WarmupConfig
 
@@ -209,8 +209,7 @@ def build_mixtral(size: BenchSize, experts: int) -> MixtralForCausalLM:
     with torch.device(pick_device()):
         model = MixtralForCausalLM(config).to(weight_dtype()).train()
     if size.compile:
-        for layer in model.model.layers:
-            layer.compile()
+        compile_layers(model.model.layers)
     return model
 
 

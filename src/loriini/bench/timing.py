@@ -45,9 +45,10 @@ def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
 
 
 def measured(case: Case) -> float:
-    """Build a case, time it, and free it."""
-    work = case.build()
-    seconds = timed(work)
+    """Build a case, time it, and free it; torch's error where it would go on without compiling."""
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        work = case.build()
+        seconds = timed(work)
     del work
     free()
     return seconds

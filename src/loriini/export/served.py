@@ -101,7 +101,7 @@ def to_served(model: LoriiniForCausalLM, name: str) -> PreTrainedModel:
     for layer, mixture in enumerate(model.model.mixtures):
         prefix = f"model.layers.{layer}.mlp"
         experts = swiglu_weights(mixture.experts.stacked())
-        weights[f"{prefix}.{kind.router}.weight"] = router_weight(mixture, layer)
+        weights[f"{prefix}.{kind.router}.weight"] = router_weight(mixture)
         weights[f"{prefix}.experts.gate_up_proj"] = torch.cat([experts["gate_proj"], experts["up_proj"]], 1)
         weights[f"{prefix}.experts.down_proj"] = experts["down_proj"]
         if kind.shares_experts:
@@ -144,7 +144,7 @@ def equal_gates(routing: RoutingConfig, k: int, num_experts: int) -> str:
     return "softmax_selected" if routing.fixed or only_one or everyone else routing.gates
 
 
-def router_weight(mixture: Mixture, layer: int) -> Tensor:
+def router_weight(mixture: Mixture) -> Tensor:
     """The linear router (E, D) of a layer: a random one's as drawn in evaluation, zeros for fixed gates."""
     config = mixture.config
     scorer = None if mixture.router is None else mixture.router.scorer
@@ -153,7 +153,7 @@ def router_weight(mixture: Mixture, layer: int) -> Tensor:
         return like.new_zeros(config.num_experts, config.hidden_size)
     if isinstance(scorer, RandomScorer):
         draw = torch.zeros((), dtype=torch.long, device=like.device)
-        normal = standard_normal(draw, layer, config.num_experts, config.hidden_size)
+        normal = standard_normal(draw, scorer.layer, config.num_experts, config.hidden_size)
         return (scorer.settings.std * normal).to(like.dtype)
     return cast(Tensor, scorer.weight).detach()
 

@@ -84,25 +84,27 @@ class RandomScorer(ScorerModule):
     def __init__(self, settings: RouterSettings) -> None:
         super().__init__(settings)
         self.settings = settings
+        # a tensor, as torch.compile makes a graph for each int; on the CPU also under torch.device("meta")
+        self.layer = torch.tensor(settings.layer, device="cpu")
 
     def forward(self, h_BUD: Tensor, context: RoutingContext) -> Tensor:
         s, draw = self.settings, torch.as_tensor(context.draw, device=h_BUD.device)
-        draws = [standard_normal(one, s.layer, s.num_experts, s.hidden_size) for one in draw.reshape(-1)]
+        draws = [standard_normal(one, self.layer, s.num_experts, s.hidden_size) for one in draw.reshape(-1)]
         return linear_logits(h_BUD, s.std * (torch.stack(draws) if draw.dim() else draws[0]))
 
 
 @torch.library.custom_op("loriini::standard_normal", mutates_args=())
-def standard_normal(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
+def standard_normal(draw: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
     """The (E, D) numbers of a draw for a layer; an operator, because torch.compile traces no generator.
 
     NumPy's generator is keyed by all bits of both; torch's would drop those of a draw above the 32nd.
     """
-    generator = np.random.Generator(np.random.Philox(key=[int(draw), layer]))
+    generator = np.random.Generator(np.random.Philox(key=[int(draw), int(layer)]))
     return torch.from_numpy(generator.standard_normal((num_experts, hidden_size), np.float32)).to(draw.device)
 
 
 @standard_normal.register_fake
-def _(draw: Tensor, layer: int, num_experts: int, hidden_size: int) -> Tensor:
+def _(draw: Tensor, layer: Tensor, num_experts: int, hidden_size: int) -> Tensor:
     return draw.new_empty(num_experts, hidden_size, dtype=torch.float32)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
 from loriini.model.mode import undisturbed
@@ -80,7 +82,8 @@ def measure_all(
     for measure in measures:
         if not measure.due(step, steps):
             continue
-        with undisturbed(model):
+        # eager: graphs for other shapes, modes and caches would take the place of the training step's
+        with undisturbed(model), torch.compiler.set_stance("force_eager"):
             result = measure.of(model)
         entries |= result
         score = result[measure.score] if measure.score else score

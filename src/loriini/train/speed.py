@@ -4,6 +4,9 @@ import os
 import shutil
 from dataclasses import dataclass
 
+import torch
+from torch import nn
+
 from loriini.errors import InputError
 from loriini.fields import check_fields
 from loriini.hardware import pick_device
@@ -45,5 +48,15 @@ def speed_up(model: LoriiniForCausalLM, config: SpeedConfig) -> None:
         newer = hasattr(model, "activation_checkpointing_enable")
         (model.activation_checkpointing_enable if newer else model.gradient_checkpointing_enable)()
     if config.compile:
-        for layer in model.model.layers:
-            layer.compile()
+        compile_layers(model.model.layers)
+
+
+def compile_layers(layers: nn.ModuleList) -> None:
+    """Compile each layer of a model, in place, and drop the graphs of all models before it.
+
+    Layers of all models share the code that calls them, and of one code torch makes few graphs: 8
+    (`torch._dynamo.config.recompile_limit`). It warns at the next, and runs that eagerly from then on.
+    """
+    torch.compiler.reset()
+    for layer in layers:
+        layer.compile()
