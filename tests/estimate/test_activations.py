@@ -239,9 +239,7 @@ def estimated_peak(
     dtype=[torch.float32, torch.bfloat16],
     checkpointing=[False, True],
 )
-def test_the_peak_of_a_real_step_is_estimated(
-    design: str, dtype: torch.dtype, checkpointing: bool
-) -> None:
+def test_the_peak_of_a_real_step_is_estimated(design: str, dtype: torch.dtype, checkpointing: bool) -> None:
     shape = config(design.split(",")[0])
     shape.recompute_merge = "again" in design
     model = LoriiniForCausalLM(shape).train()
