@@ -3,10 +3,9 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from statistics import fmean
 from typing import Any
 
-from loriini.compare.results import add_differences
+from loriini.compare.differences import Score, differences_from
 from loriini.compare.running import Trial
 from loriini.compare.seeds import geometric
 from loriini.evaluate.intervals import OVERALL, differences_by_domain
@@ -32,8 +31,7 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
     interval over seeds and one over held-out text.
     """
     evaluation, heldout = shared_heldout([trial.folder for trial in trials], evaluation)
-    documents = documents_of(heldout)
-    cells, losses = defaultdict[str, list[dict[str, Any]]](list), {}
+    scores = defaultdict[str, dict[int, Score]](dict)
     for trial in trials:
         model, _ = load_model(trial.folder)
         for k in (model.config.num_experts, *EXPERTS):
@@ -45,19 +43,14 @@ def narrow(trials: Sequence[Trial], evaluation: EvaluationSettings) -> list[dict
                 per_instance=True,
                 title=f"{trial.name} with {k} experts",
             )
-            perplexity = found["perplexity"]
-            score = {"perplexity": perplexity, "mean_perplexity": fmean(perplexity.values())}
-            cells[str(k)].append({"seed": trial.cell.seed, **score})
-            losses[str(k), trial.cell.seed] = found["instance_losses"]
-    differences_of = partial(differences_by_domain, documents=documents)
-    variants: list[dict[str, Any]] = [{"name": k} for k in cells]
-    for variant in variants:
-        add_differences(variant, variants[0], cells, losses, differences_of)
+            scores[str(k)][trial.cell.seed] = Score.of(found)
+    differences_of = partial(differences_by_domain, documents=documents_of(heldout))
+    differences = differences_from(next(iter(scores)), scores, differences_of)
     return [
         {
-            "experts": int(v["name"]),
-            "perplexity": geometric([cell["mean_perplexity"] for cell in cells[v["name"]]]).to_dict(),
-            **({"difference": v["difference"][OVERALL]} if "difference" in v else {}),
+            "experts": int(k),
+            "perplexity": geometric([score.perplexity[OVERALL] for score in own.values()]).to_dict(),
+            **({"difference": differences[k]["difference"][OVERALL]} if k in differences else {}),
         }
-        for v in variants
+        for k, own in scores.items()
     ]

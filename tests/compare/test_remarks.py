@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loriini.compare.remarks import remarks, unequal_losses, unequal_warmups
-from loriini.compare.results import add_equal_budgets, unlike_others
+from loriini.compare.results import unlike_others
 from loriini.compare.sections import first_segments
 from runs import tiny_run
 
@@ -42,46 +42,10 @@ def test_what_a_design_does_not_share_with_others(
     assert unlike_others(run.config(100, eos_token_id=0)) == expected
 
 
-def cell(name: str, flops: float, **more: Any) -> dict[str, Any]:
-    """A finished training of ten steps."""
-    return {
-        "name": name,
-        "seed": 0,
-        "state": "finished",
-        "tokens": 10.0,
-        "flops": flops,
-        "seconds": 1.0,
-        "curve": {
-            "tokens": [float(i) for i in range(1, 11)],
-            "flops": [flops * i / 10 for i in range(1, 11)],
-            "seconds": [i / 10 for i in range(1, 11)],
-            "loss": [float(-i) for i in range(1, 11)],
-        },
-        **more,
-    }
-
-
-def test_what_counts_otherwise_is_not_compared_at_equal_budgets() -> None:
-    cells = {
-        "dense": [cell("dense", 100.0)],
-        "relu": [cell("relu", 50.0, experts_vary=True)],
-        "skips": [cell("skips", 100.0, loss_skips=64)],
-    }
-    about = {"chosen": True, "training_causality": "strict", "finished_seeds": [0]}
-    unlike = {"dense": {}, "relu": {"experts_vary": True}, "skips": {"loss_skips": 64}}
-    variants = [{"name": name, **about, **unlike[name]} for name in cells]
-    add_equal_budgets(variants, variants[0], cells)
-    dense, relu, skips = variants
-    assert set(dense["equal"]) == {"tokens", "flops", "seconds"}
-    assert set(relu["equal"]) == {"tokens", "seconds"}
-    assert dense["equal"]["flops"]["budget"] == 100.0
-    assert "equal" not in skips
-    add_equal_budgets(variants[1:], relu, cells)  # a baseline whose FLOPs are not known
-    assert "flops" not in relu["equal"]
-
-
 def test_what_counts_otherwise_is_named() -> None:
-    cells = [cell("dense", 1.0), cell("relu", 1.0, experts_vary=True), cell("skips", 1.0, loss_skips=64)]
+    unlike = {"dense": {}, "relu": {"experts_vary": True}, "skips": {"loss_skips": 64}}
+    about = {"seed": 0, "state": "finished", "tokens": 10.0}
+    cells = [{"name": name, **about, **own} for name, own in unlike.items()]
     (said,) = unequal_losses(cells)
     assert said.endswith("not compared with the others': skips (64).")
     assert not list(unequal_losses(cells[:2]))

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -20,7 +18,7 @@ from loriini.cli import main
 from loriini.compare import job
 from loriini.compare.existing import existing_trials
 from loriini.compare.job import measure_trials
-from loriini.compare.results import at_edge, choose_best, compare_trials, loss_at
+from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
@@ -95,9 +93,6 @@ def test_budgets_are_those_that_all_spent(compared: Compared) -> None:
     last = [fmean(cell["curve"]["loss"][-2:]) for cell in cells]  # the last tenth of 768 tokens: two steps
     paired = [a - b for a, b in zip(last[1::2], last[::2], strict=True)]
     assert equal["lory"]["tokens"]["difference"]["mean"] == pytest.approx(fmean(paired))
-    curve = {"tokens": [float(i) for i in range(1, 31)], "loss": [float(i) for i in range(1, 31)]}
-    assert loss_at(curve, "tokens", 20.0) == fmean([19.0, 20.0])
-    assert loss_at(curve, "tokens", 30.0) == fmean([28.0, 29.0, 30.0])
 
 
 def test_the_same_command_reuses_runs_and_evaluations(
@@ -192,36 +187,6 @@ def test_a_diverged_run_is_a_result(compared: Compared, tmp_path: Path) -> None:
         (variant,) = compare_trials(order, {}, {})["variants"]
         assert variant["experts"] == 3
         assert variant["flops_per_token"] == compared.of("lory")["flops_per_token"]
-
-
-def test_the_best_rate_is_chosen_by_training_loss() -> None:
-    def variant(design: str, rate: str, loss: float, segment: str = "8") -> dict[str, Any]:
-        settings = {"optimizer.learning_rate": rate, "routing.segment_length": segment}
-        one = {"design": design, "settings": settings, "finished_seeds": [0]}
-        return {**one, "training_loss": {"mean": loss}}
-
-    rates = ("1e-3", "2e-3", "4e-3")
-    first = [variant("a", rate, loss) for rate, loss in zip(rates, (3, 2, 2.5), strict=True)]
-    second = [variant("b", rate, loss) for rate, loss in zip(rates, (3, 2, 1), strict=True)]
-    third = [variant("b", rate, loss, "16") for rate, loss in zip(rates, (1, 2, 3), strict=True)]
-    choose_best([*first, *second, *third])
-    chosen = [np.flatnonzero([v["chosen"] for v in family]).tolist() for family in (first, second, third)]
-    assert chosen == [[1], [2], [0]]
-    assert (first[1]["edge"], second[2]["edge"]) == ([], ["optimizer.learning_rate"])
-    assert not at_edge("optimizer.learning_rate", first[0], first[:1])
-
-
-def test_a_rate_at_which_seeds_diverged_is_not_chosen_for_its_survivors() -> None:
-    def variant(rate: str, finished: Sequence[int], loss: float) -> dict[str, Any]:
-        one = {"design": "a", "settings": {"optimizer.learning_rate": rate}, "finished_seeds": [*finished]}
-        return {**one, "training_loss": {"mean": loss}}
-
-    family = [variant("1e-3", range(3), 3), variant("2e-3", range(3), 2.5), variant("4e-3", [1], 2)]
-    choose_best(family)
-    assert [v["chosen"] for v in family] == [False, True, False]
-    none = {"design": "a", "settings": {"optimizer.learning_rate": "8e-3"}, "finished_seeds": []}
-    choose_best([none, family[2]])
-    assert not none["chosen"]
 
 
 def test_bad_input_is_refused_in_a_line(

@@ -96,10 +96,10 @@ REPORTS = (
     ),
     Mutation(
         "losses of all designs at equal FLOPs",
-        "compare/results.py",
+        "compare/differences.py",
         'if axis != "flops" or not v.get("experts_vary")',
         "if axis",
-        "tests/compare/test_remarks.py",
+        "tests/compare/test_differences.py",
     ),
     Mutation(
         "bytes of a whole document of which a part is scored",

@@ -174,8 +174,8 @@ TRAINING = (
     Mutation(
         "a design that sees later tokens is compared",
         "compare/results.py",
-        'if variant["causality"] != "none":',
-        "if True:",
+        'for v in own if v["causality"] != "none"}',
+        "for v in own}",
         "tests/compare/test_results.py",
     ),
     Mutation(

@@ -14,7 +14,6 @@ from loriini.compare.ladder import ladder
 from loriini.compare.sections import (
     KINDS,
     NO_VALUE,
-    Variant,
     cells,
     difference_texts,
     expert_use_section,
@@ -25,6 +24,7 @@ from loriini.compare.sections import (
     not_causal_section,
 )
 from loriini.compare.seeds import t_factor
+from loriini.compare.variants import Variant
 from loriini.evaluate.intervals import OVERALL, Difference
 
 COLUMNS = ("", "perplexity", "difference", "over seeds", "over held-out text", "active", "parameters")

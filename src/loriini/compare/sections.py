@@ -9,10 +9,8 @@ from loriini.analyze.page import Html
 from loriini.analyze.wording import SEES_LATER, duration, interval, large, listing, percent
 from loriini.compare import figures
 from loriini.compare.measures import by_variant
+from loriini.compare.variants import Variant
 from loriini.evaluate.intervals import OVERALL, Difference
-
-Variant = Mapping[str, Any]
-"""An object of the results' `variants`."""
 
 NO_VALUE = "–"
 KINDS = ("seeds", "documents")

@@ -65,7 +65,6 @@ def clamped(logarithm: float) -> float:
     return float(np.clip(logarithm, -30.0, 700.0))
 
 
-def mean_losses(by_seed: Mapping[int, InstanceLosses], seeds: Sequence[int]) -> dict[str, Any]:
+def mean_losses(by_seed: Sequence[InstanceLosses]) -> dict[str, Any]:
     """Every instance's loss, averaged over seeds."""
-    first = by_seed[seeds[0]]
-    return {domain: np.mean([by_seed[seed][domain] for seed in seeds], axis=0) for domain in first}
+    return {domain: np.mean([losses[domain] for losses in by_seed], axis=0) for domain in by_seed[0]}

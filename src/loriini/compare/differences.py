@@ -1,0 +1,123 @@
+"""Differences of a comparison's variants from the baseline: on held-out text, and at equal budgets."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from loriini.compare.measures import AXES, LAST_SHARE, Cells
+from loriini.compare.seeds import InstanceLosses, mean_losses, over_seeds, paired_by_seed
+from loriini.compare.variants import Variant, in_state
+from loriini.evaluate.intervals import OVERALL, Difference
+
+DifferencesOf = Callable[[InstanceLosses, InstanceLosses], Mapping[str, Difference]]
+"""`differences_by_domain` of two models' losses on the held-out instances at hand."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One training on held-out text: perplexity by domain, their mean as OVERALL, and instances' losses."""
+
+    perplexity: Mapping[str, float]
+    instance_losses: InstanceLosses
+
+    @classmethod
+    def of(cls, evaluation: Mapping[str, Any]) -> "Score":
+        """That of an evaluation with `instance_losses`."""
+        perplexity = evaluation["perplexity"]
+        return cls({**perplexity, OVERALL: fmean(perplexity.values())}, evaluation["instance_losses"])
+
+
+Scores = Mapping[int, Score]
+"""A variant's, by seed."""
+
+
+def differences_from(
+    baseline: str, scores: Mapping[str, Scores], differences_of: DifferencesOf
+) -> dict[str, dict[str, Any]]:
+    """By name of the others, the `difference` from the baseline, by domain and over all, and `paired_seeds`.
+
+    A variant that shares no seed with the baseline is left out.
+    """
+    base = scores[baseline]
+    paired = {name: sorted(own.keys() & base.keys()) for name, own in scores.items() if name != baseline}
+    return {
+        name: {"difference": difference(base, scores[name], seeds, differences_of), "paired_seeds": seeds}
+        for name, seeds in paired.items()
+        if seeds
+    }
+
+
+def difference(
+    base: Scores, own: Scores, seeds: Sequence[int], differences_of: DifferencesOf
+) -> dict[str, dict[str, Any]]:
+    """By domain, the `change` of perplexity, with its interval over `seeds` and that over the `documents`."""
+    losses = ([scores[seed].instance_losses for seed in seeds] for scores in (base, own))
+    found = {}
+    for domain, over_documents in differences_of(*map(mean_losses, losses)).items():
+        perplexities = ({seed: scores[seed].perplexity[domain] for seed in seeds} for scores in (base, own))
+        over_training = paired_by_seed(*perplexities)
+        found[domain] = {
+            "change": over_training.change,
+            "seeds": over_training.to_dict(),
+            "documents": over_documents.to_dict(),
+        }
+    return found
+
+
+def equal_budgets(
+    variants: Sequence[Variant], baseline: Variant, cells: Mapping[str, Cells]
+) -> dict[str, dict[str, Any]]:
+    """By name, `equal`: by axis, training loss at the tokens, FLOPs or seconds that all variants there spent.
+
+    Not there is whose loss counts other tokens than the baseline's, and at equal FLOPs whose FLOPs count more
+    experts than it uses. Empty where the baseline is not.
+    """
+    shown = [v for v in variants if v["chosen"] and v["training_causality"] != "none" and v["finished_seeds"]]
+    shown = [v for v in shown if v.get("loss_skips") == baseline.get("loss_skips")]
+    if baseline not in shown:
+        return {}
+    there = {axis: [v for v in shown if axis != "flops" or not v.get("experts_vary")] for axis in AXES}
+    finished = {v["name"]: in_state(cells[v["name"]], "finished") for v in shown}
+    found = {
+        axis: at_equal(axis, {v["name"]: finished[v["name"]] for v in own}, baseline["name"])
+        for axis, own in there.items()
+    }
+    return {
+        name: {"equal": {axis: own[name] for axis, own in found.items() if name in own}} for name in finished
+    }
+
+
+def at_equal(axis: str, cells: Mapping[str, Cells], baseline: str) -> dict[str, dict[str, Any]]:
+    """By variant: the `budget` of an axis that all cells spent, the `loss` there and its `difference`.
+
+    The loss is the mean over the last tenth of the budget; differences from the baseline are paired by seed.
+    """
+    budget = min((cell[axis] for own in cells.values() for cell in own), default=0.0)
+    losses = {
+        name: {cell["seed"]: loss_at(cell["curve"], axis, budget) for cell in own}
+        for name, own in cells.items()
+    }
+    before = losses.get(baseline, {})
+    found = {}
+    for name, after in losses.items():
+        paired = [after[seed] - before[seed] for seed in sorted(after.keys() & before.keys())]
+        compared = name != baseline and paired
+        found[name] = {
+            "budget": budget,
+            "loss": over_seeds(list(after.values())).to_dict(),
+            **({"difference": over_seeds(paired).to_dict()} if compared else {}),
+        }
+    return found
+
+
+def loss_at(curve: Mapping[str, Sequence[float | None]], axis: str, budget: float) -> float:
+    """Mean training loss over the last tenth of a budget; NaN where no loss there was finite."""
+    spent = np.array(curve[axis], np.float64)
+    loss = np.array(curve["loss"], np.float64)
+    near = loss[(spent > (1 - LAST_SHARE) * budget) & (spent <= budget * (1 + 1e-9))]
+    near = near if len(near) else loss[[np.searchsorted(spent, budget)]]
+    return float(np.mean(near[np.isfinite(near)])) if np.isfinite(near).any() else math.nan

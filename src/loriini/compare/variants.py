@@ -1,0 +1,133 @@
+"""Variants of a comparison, each over its seeds, and which of them a sweep chose."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, TypeVar
+
+from loriini.compare.measures import Cells, is_number
+from loriini.compare.seeds import geometric, over_seeds
+from loriini.evaluate.intervals import OVERALL
+
+Row = TypeVar("Row", bound=Mapping[str, Any])
+Variant = Mapping[str, Any]
+"""An object of the results' `variants`."""
+
+OF_A_DESIGN = (
+    *("name", "design", "settings", "width", "causality", "training_causality"),
+    *("experts_vary", "loss_skips", "parameters", "flops_per_token"),
+)
+"""What all cells of a variant have in common."""
+USE_OF_EXPERTS = ("experts", "utilisation", "experts_in_use", "experts_per_decision", "experts_by_score")
+
+
+def summarize(cells: Cells) -> dict[str, Any]:
+    """A variant: means and intervals over the seeds that finished."""
+    finished = in_state(cells, "finished")
+    first = next((cell for cell in (*finished, *cells) if "parameters" in cell), cells[0])
+    return {
+        **{key: first[key] for key in OF_A_DESIGN if key in first},
+        "seeds": [cell["seed"] for cell in cells],
+        **{
+            f"{state}_seeds": [cell["seed"] for cell in in_state(cells, state)]
+            for state in ("finished", "diverged", "failed")
+        },
+        **{
+            key: fmean(cell[key] for cell in finished if key in cell)
+            for key in USE_OF_EXPERTS
+            if key in first and finished
+        },
+        **training_over_seeds(finished),
+        **scores_over_seeds(finished),
+    }
+
+
+def in_state(cells: Cells, state: str) -> Cells:
+    """The cells in this state."""
+    return [cell for cell in cells if cell.get("state") == state]
+
+
+def training_over_seeds(finished: Cells) -> dict[str, Any]:
+    """`training_loss` of the cells where it is finite, if there are any."""
+    losses = [cell["training_loss"] for cell in finished if is_number(cell["training_loss"])]
+    return {"training_loss": over_seeds(losses).to_dict()} if losses else {}
+
+
+def scores_over_seeds(finished: Cells) -> dict[str, Any]:
+    """`perplexity` by domain and over all, and `bits_per_byte`, of the cells that were scored, if any."""
+    scored = [cell for cell in finished if is_number(cell.get("mean_perplexity"))]
+    if not scored:
+        return {}
+    of_domains = {
+        domain: [cell["perplexity"][domain] for cell in scored] for domain in scored[0]["perplexity"]
+    }
+    means = {OVERALL: [cell["mean_perplexity"] for cell in scored], **of_domains}
+    return {
+        "perplexity": {domain: geometric(values).to_dict() for domain, values in means.items()},
+        "bits_per_byte": {
+            domain: over_seeds([cell["bits_per_byte"][domain] for cell in scored]).to_dict()
+            for domain in scored[0]["bits_per_byte"]
+        },
+    }
+
+
+def by_width(rows: Iterable[Row]) -> dict[int | None, list[Row]]:
+    """Cells or variants of each size, the smallest first; all under None where there is no ladder."""
+    found = defaultdict[int | None, list[Row]](list)
+    for row in rows:
+        found[row.get("width")].append(row)
+    return dict(sorted(found.items(), key=lambda item: item[0] or 0))
+
+
+def settings_of(variant: Variant) -> dict[str, str]:
+    """The settings that a sweep does not choose."""
+    settings = variant["settings"].items()
+    return {name: value for name, value in settings if not name.startswith("optimizer.")}
+
+
+def choices(variants: Sequence[Variant]) -> dict[str, dict[str, Any]]:
+    """By name, whether a variant is `chosen`: of those that differ in `optimizer.` settings alone, the best.
+
+    The best has the most finished seeds and, among those with equally many, the lowest training loss in the
+    last tenth of the steps; held-out text is not used. Finished seeds come first because the mean over the
+    few that did not diverge would misrepresent a rate.
+    `edge` of the best names the settings whose chosen value is the smallest or largest of several.
+    """
+    families = defaultdict[tuple[Any, ...], list[Variant]](list)
+    for variant in variants:
+        family = (variant.get("width"), variant["design"], *settings_of(variant).items())
+        families[family].append(variant)
+    return {
+        variant["name"]: {"chosen": True, "edge": edges(best, family)}
+        if variant is best
+        else {"chosen": False}
+        for family in families.values()
+        for best in [min(family, key=by_finished_and_loss)]
+        for variant in family
+    }
+
+
+def by_finished_and_loss(variant: Variant) -> tuple[int, float]:
+    """The key by which the best of a sweep comes first."""
+    return -len(variant["finished_seeds"]), variant.get("training_loss", {}).get("mean", math.inf)
+
+
+def edges(best: Variant, family: Sequence[Variant]) -> list[str]:
+    """The optimizer's settings whose value is the smallest or largest of several that were tried."""
+    swept = (name for name in best["settings"] if name.startswith("optimizer."))
+    return [name for name in swept if at_edge(name, best, family)]
+
+
+def at_edge(name: str, best: Variant, family: Sequence[Variant]) -> bool:
+    """Whether a number of the best variant is the smallest or largest that was tried."""
+    try:
+        tried = {float(variant["settings"][name]) for variant in family}
+    except ValueError:
+        return False
+    return len(tried) > 1 and float(best["settings"][name]) in (min(tried), max(tried))
+
+
+def baseline_of(variants: Sequence[Variant]) -> Variant | None:
+    """The variant that those of its size are compared with: the first that is chosen and causal."""
+    return next((v for v in variants if v["chosen"] and v["causality"] != "none"), None)

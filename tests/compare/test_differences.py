@@ -1,0 +1,50 @@
+"""Training losses at budgets that all spent."""
+
+from statistics import fmean
+from typing import Any
+
+from loriini.compare.differences import equal_budgets, loss_at
+
+
+def test_the_loss_at_a_budget_is_that_of_its_last_tenth() -> None:
+    curve = {"tokens": [float(i) for i in range(1, 31)], "loss": [float(i) for i in range(1, 31)]}
+    assert loss_at(curve, "tokens", 20.0) == fmean([19.0, 20.0])
+    assert loss_at(curve, "tokens", 30.0) == fmean([28.0, 29.0, 30.0])
+
+
+def cell(name: str, flops: float) -> dict[str, Any]:
+    """A finished training of ten steps."""
+    return {
+        "name": name,
+        "seed": 0,
+        "state": "finished",
+        "tokens": 10.0,
+        "flops": flops,
+        "seconds": 1.0,
+        "curve": {
+            "tokens": [float(i) for i in range(1, 11)],
+            "flops": [flops * i / 10 for i in range(1, 11)],
+            "seconds": [i / 10 for i in range(1, 11)],
+            "loss": [float(-i) for i in range(1, 11)],
+        },
+    }
+
+
+def test_what_counts_otherwise_is_not_compared_at_equal_budgets() -> None:
+    cells = {
+        name: [cell(name, flops)] for name, flops in (("dense", 100.0), ("relu", 50.0), ("skips", 100.0))
+    }
+    about = {"chosen": True, "training_causality": "strict", "finished_seeds": [0]}
+    unlike = {"dense": {}, "relu": {"experts_vary": True}, "skips": {"loss_skips": 64}}
+    variants = [{"name": name, **about, **unlike[name]} for name in cells]
+    found = {name: of["equal"] for name, of in equal_budgets(variants, variants[0], cells).items()}
+    assert {name: set(axes) for name, axes in found.items()} == {
+        "dense": {"tokens", "flops", "seconds"},
+        "relu": {"tokens", "seconds"},
+    }
+    assert found["dense"]["flops"]["budget"] == 100.0
+    assert "difference" in found["relu"]["tokens"]
+    assert "difference" not in found["dense"]["tokens"]
+    varying = equal_budgets(variants[1:], variants[1], cells)  # a baseline whose FLOPs are not known
+    assert set(varying["relu"]["equal"]) == {"tokens", "seconds"}
+    assert not equal_budgets(variants[1:], variants[0], cells)
