@@ -89,7 +89,10 @@ def test_the_real_entry_point() -> None:
         ("train tiny-lory --dry-run --max-minutes 3", "--max-minutes: --dry-run trains nothing; leave"),
         ("train nothing --dry-run", "no recipe is named 'nothing'"),
         ("train tiny-lory --out run --max-minutes 0", "--max-minutes 0: give more than 0"),
-        ("train tiny-lory --out run --corpus CORPUS --heldout absent", "absent: no such file or folder"),
+        (
+            "train tiny-dense --out run --corpus CORPUS --length 64 --heldout absent",
+            "absent: no such file or folder",
+        ),
         ("train tiny-lory --out run --watch.trackers print", "one of: tensorboard, wandb, trackio"),
         (
             "train tiny-lory --out run --watch.every 0 --corpus CORPUS",
