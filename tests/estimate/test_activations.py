@@ -239,15 +239,15 @@ def estimated_peak(
     dtype=[torch.float32, torch.bfloat16],
     checkpointing=[False, True],
 )
-def test_the_peak_of_a_real_step_is_estimated(design: str, dtype: torch.dtype, checkpointing: bool) -> None:
+def test_the_peak_of_a_real_step_is_estimated_to_5_percent(
+    design: str, dtype: torch.dtype, checkpointing: bool
+) -> None:
     shape = config(design.split(",")[0])
     shape.recompute_merge = "again" in design
     model = LoriiniForCausalLM(shape).train()
     speed_up(model, SpeedConfig(activation_checkpointing=checkpointing))
     real = peak_of_step(model, dtype, inputs())
-    # a layer's own gradients are not counted: of one layer at a time they are a larger share
-    near = 0.12 if checkpointing else 0.05
-    assert estimated_peak(shape, BATCH, LENGTH, dtype, checkpointing) == pytest.approx(real, rel=near)
+    assert estimated_peak(shape, BATCH, LENGTH, dtype, checkpointing) == pytest.approx(real, rel=0.05)
 
 
 @pytest.mark.parametrize(("experts", "again"), [(1, False), (8, False), (32, True)])
