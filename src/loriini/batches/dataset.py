@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.batches.joined import InstanceSource, JoinedInstances
+from loriini.batches.joined import InstanceSource, mixture_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class InstanceDataset:
     def __post_init__(self) -> None:
         if self.length is not None and not 1 <= self.length <= self.source.length:
             raise ValueError(f"length is {self.length}; give 1 to {self.source.length}, or none")
-        if isinstance(self.source, JoinedInstances) and self.source.weights:
+        if mixture_of(self.source):
             raise ValueError("a data set holds each instance once; join its sources without weights")
 
     @property

@@ -111,3 +111,8 @@ class JoinedInstances:
         for i in np.unique(owners_B):
             here_B = owners_B == i
             yield self.parts[i], here_B, ids_B[here_B] - starts[i]
+
+
+def mixture_of(source: InstanceSource) -> JoinedInstances | None:
+    """A source that is joined with weights; None for any other, whose epochs read each instance once."""
+    return source if isinstance(source, JoinedInstances) and source.weights else None

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from loriini.batches.joined import InstanceSource, JoinedInstances
+from loriini.batches.joined import InstanceSource, mixture_of
 from loriini.batches.permutation import epoch_shares, mixed_epochs, shuffled_epochs
 
 Batch = TypeVar("Batch")
@@ -65,10 +65,9 @@ class BatchLoader:
 
     def ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The instance at each of `places` in the endless sequence of epochs."""
-        source = self.instances
-        if isinstance(source, JoinedInstances) and source.weights:
-            return mixed_epochs(places, tuple(map(len, source.parts)), source.weights, self.seed)
-        return shuffled_epochs(places, len(source), self.seed)
+        if mixture := mixture_of(self.instances):
+            return mixed_epochs(places, tuple(map(len, mixture.parts)), mixture.weights, self.seed)
+        return shuffled_epochs(places, len(self.instances), self.seed)
 
 
 def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource, float]]:
@@ -76,12 +75,13 @@ def readings(instances: InstanceSource, count: int) -> list[tuple[InstanceSource
 
     The parts of a weighted mixture each have a number of their own; any other source has one.
     """
-    if not (isinstance(instances, JoinedInstances) and instances.weights):
+    mixture = mixture_of(instances)
+    if mixture is None:
         return [(instances, count / len(instances))]
-    sizes = list(map(len, instances.parts))
-    shares = epoch_shares(sizes, instances.weights)
+    sizes = list(map(len, mixture.parts))
+    shares = epoch_shares(sizes, mixture.weights)
     times = count / shares.sum() * shares / sizes
-    return list(zip(instances.parts, times.tolist(), strict=True))
+    return list(zip(mixture.parts, times.tolist(), strict=True))
 
 
 class ReadAhead(Generic[Batch]):
