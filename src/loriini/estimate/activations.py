@@ -135,14 +135,20 @@ def merged_parameters(
         return 0
     units = -(-length // design.segment_length) if design.segmented else 1
     if positions_NL is not None:
-        units = int(count_units(design, fullest_rows(design, instances, positions_NL)).max())
+        units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())
     return instances * units * BLOCK_SIZES[config.block](config).expert
 
 
-def count_units(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
+def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
     """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
-    starts_BL = positions_BL % design.segment_length == 0 if design.segmented else positions_BL == 0
-    return starts_BL.sum(1)
+    T = design.segment_length if design.segmented else positions_BL.shape[1]
+    return packed_context(positions_BL).segments(T).amax(1) + 1
+
+
+def packed_context(positions_BL: Tensor) -> RoutingContext:
+    """The context of packed rows without padding."""
+    batch, length = positions_BL.shape
+    return RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
 
 
 def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) -> Tensor:
@@ -151,7 +157,7 @@ def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) ->
     All rows are filled up to the most units of any, and all units to the longest: the worst micro-batch has
     the row of most units and that of the longest document.
     """
-    units_N, longest_N = count_units(design, positions_NL), positions_NL.amax(1) + 1
+    units_N, longest_N = units_of_rows(design, positions_NL), positions_NL.amax(1) + 1
     if design.segmented:
         longest_N = longest_N.clamp(max=design.segment_length)
     worst = (units_N * longest_N,) if instances == 1 else (units_N, longest_N)
@@ -240,7 +246,7 @@ def packed_arguments(
     if packed_positions(positions_BL, None) is None:
         return None
     batch, length = positions_BL.shape
-    context = RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
+    context = packed_context(positions_BL)
     layout = replace(unit_layout(design, context), valid_BU=None)
 
     def packed(layer: nn.Module, arguments: Any, keywords: Any) -> tuple[Any, Any]:
