@@ -1,9 +1,28 @@
-"""Training losses at budgets that all spent."""
+"""Differences from a baseline: on held-out text, and in training losses at budgets that all spent."""
 
+import math
 from statistics import fmean
 from typing import Any
 
-from loriini.compare.differences import equal_budgets, loss_at
+from loriini.compare.differences import Score, differences_from, equal_budgets, loss_at
+from loriini.evaluate.intervals import differences_by_domain
+
+
+def score(loss: float) -> Score:
+    """A training on a domain of three instances."""
+    return Score.of({"perplexity": {"a": math.exp(loss)}, "instance_losses": {"a": [loss] * 3}})
+
+
+def test_a_seed_whose_perplexity_is_not_finite_is_in_no_difference() -> None:
+    scores = {
+        "dense": {0: score(2.0), 1: score(2.0), 2: score(math.nan)},
+        "lory": {0: score(1.0), 1: score(math.inf), 2: score(1.0)},
+        "diverged": {0: score(math.nan)},
+    }
+    found = differences_from("dense", scores, differences_by_domain)
+    assert set(found) == {"lory"}
+    assert found["lory"]["paired_seeds"] == [0]
+    assert math.isclose(found["lory"]["difference"]["a"]["change"], math.expm1(-1.0))
 
 
 def test_the_loss_at_a_budget_is_that_of_its_last_tenth() -> None:

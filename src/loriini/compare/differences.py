@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loriini.compare.measures import AXES, LAST_SHARE, Cells
+from loriini.compare.measures import AXES, LAST_SHARE, Cells, is_number
 from loriini.compare.seeds import InstanceLosses, mean_losses, over_seeds, paired_by_seed
 from loriini.compare.variants import Variant, in_state
 from loriini.evaluate.intervals import OVERALL, Difference
@@ -40,15 +40,21 @@ def differences_from(
 ) -> dict[str, dict[str, Any]]:
     """By name of the others, the `difference` from the baseline, by domain and over all, and `paired_seeds`.
 
-    A variant that shares no seed with the baseline is left out.
+    Seeds whose perplexity is not finite are left out, and so is a variant that shares none with the baseline.
     """
-    base = scores[baseline]
-    paired = {name: sorted(own.keys() & base.keys()) for name, own in scores.items() if name != baseline}
+    finite = {name: finite_scores(own) for name, own in scores.items()}
+    base = finite[baseline]
+    paired = {name: sorted(own.keys() & base.keys()) for name, own in finite.items() if name != baseline}
     return {
         name: {"difference": difference(base, scores[name], seeds, differences_of), "paired_seeds": seeds}
         for name, seeds in paired.items()
         if seeds
     }
+
+
+def finite_scores(scores: Scores) -> Scores:
+    """Those of a finite perplexity."""
+    return {seed: score for seed, score in scores.items() if is_number(score.perplexity[OVERALL])}
 
 
 def difference(

@@ -8,11 +8,11 @@ from typing import Any
 
 from loriini.compare.differences import DifferencesOf, Score, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
-from loriini.compare.measures import Cells, by_variant, is_number, training_measures
+from loriini.compare.measures import Cells, by_variant, training_measures
 from loriini.compare.remarks import counted_first_segments, remarks
 from loriini.compare.running import Trial
 from loriini.compare.variants import baseline_of, by_width, choices, summarize
-from loriini.evaluate.intervals import OVERALL, Documents, differences_by_domain
+from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
 from loriini.model.loss import skipped_positions
@@ -73,13 +73,11 @@ def variant_results(
 
 
 def scores_of(trials: Sequence[Trial], evaluations: Evaluations) -> Mapping[str, Scores]:
-    """The scores of each variant that are finite; empty for one without any."""
+    """The scores of each variant; empty for one without any."""
     found: dict[str, dict[int, Score]] = {trial.cell.variant: {} for trial in trials}
     for trial in trials:
         if trial.folder in evaluations:
-            score = Score.of(evaluations[trial.folder])
-            if is_number(score.perplexity[OVERALL]):
-                found[trial.cell.variant][trial.cell.seed] = score
+            found[trial.cell.variant][trial.cell.seed] = Score.of(evaluations[trial.folder])
     return found
 
 
