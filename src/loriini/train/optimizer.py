@@ -146,18 +146,18 @@ def take_step(
     nothing waits for them: the fused kernel divides each gradient by `grad_scale` as it reads it, one pass
     less than clipping beforehand, and does nothing where `found_inf` is 1.
     """
-    if parallel.mesh is not None:
+    if parallel.mesh is None:
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+    else:
         norm = clip_gradients(model, limit)
-        taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
-        if bool(taken):
-            optimizer.step()
-        return norm, taken
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
     taken = norm.isfinite() & loss.isfinite() & (norm <= largest)
-    optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
-    optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
-    optimizer.step()
+    if parallel.mesh is None:
+        optimizer.grad_scale = ((norm.float() + 1e-6) / limit).clamp(min=1.0)  # type: ignore[attr-defined]
+        optimizer.found_inf = (~taken).float()  # type: ignore[attr-defined]
+        optimizer.step()
+    elif bool(taken):
+        optimizer.step()
     return norm, taken
 
 
