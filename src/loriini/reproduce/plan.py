@@ -1,8 +1,9 @@
 """The runs that items need at a scale, each placed in a folder that all items share."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,18 +56,24 @@ class Plan:
 
 def item_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
     """The runs of an item, for the texts that the scale uses."""
-    for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
+    for text, kind, without in used_texts(experiment, scale):
         for row, paper in experiment.runs.items():
-            if i == 0 or row not in experiment.only_first_text:
+            if row not in without:
                 yield ItemRun(row, text, kind, paper)
 
 
 def further_runs(experiment: Experiment, scale: Scale) -> Iterator[ItemRun]:
     """The runs of an item's reasons, for the texts that the scale uses."""
-    for i, (text, kind) in enumerate(list(experiment.texts.items())[: scale.texts]):
+    for text, kind, without in used_texts(experiment, scale):
         for reason in experiment.reasons:
-            if i == 0 or reason.instead.keys().isdisjoint(experiment.only_first_text):
+            if reason.instead.keys().isdisjoint(without):
                 yield from (ItemRun(row, text, kind, paper) for row, paper in reason.runs.items())
+
+
+def used_texts(experiment: Experiment, scale: Scale) -> Iterator[tuple[str, str, Collection[str]]]:
+    """The texts that the scale uses, with their kinds and the rows that are not trained on them."""
+    for i, (text, kind) in enumerate(islice(experiment.texts.items(), scale.texts)):
+        yield text, kind, experiment.only_first_text if i else ()
 
 
 def make_plans(
