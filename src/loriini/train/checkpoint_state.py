@@ -88,11 +88,11 @@ def superseded(written: Path, keep: int, keep_every: int = 0, steady: int = 0) -
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, RunProgress] | None:
-    """`chosen` of all checkpoints in a folder, checked by this process alone."""
-    return chosen(folder, damages_of(checkpoints_in(folder), damage_of))
+    """`newest_intact` of all checkpoints in a folder, checked by this process alone."""
+    return newest_intact(folder, damages_of(checkpoints_in(folder), damage_of))
 
 
-def chosen(folder: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
+def newest_intact(folder: Path, damages: Damages) -> tuple[Path, RunProgress] | None:
     """The newest intact checkpoint in a folder and its progress; None where there are no checkpoints.
 
     Warns of damaged ones, which are passed over. InputError where all are damaged.
