@@ -17,7 +17,7 @@ from loriini.errors import InputError
 from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
-from loriini.model.context import segment_problem
+from loriini.model.arguments import segment_problem
 from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.mode import evaluation_mode
 from loriini.model.outputs import LoriiniOutput

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,17 +18,26 @@ CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters e
 """What transformers calls a cache in arguments and outputs: `cache` since 5.24, `past_key_values` before."""
 
 
+class Decision(NamedTuple):
+    """The decision for the unit that each sequence is in."""
+
+    logits_BE: Tensor
+    gates_BE: Tensor
+
+
 class RoutedCacheLayer(DynamicLayer):
     """A layer's keys and values, and the routing of the unit that each sequence is in.
 
     All tensors are batch-first, and are reordered and cropped with the keys:
 
-    - `kept`: the last decision, `logits` and `gates` (B, E), and the `means` (B, N, D) of the segments before
-      it where they route single tokens; `prompt_lengths` (B,) in the first layer only.
-    - `merged`: the FFNs (B, …) merged by that decision, by the names of their weights.
-    - `decided_at`: how many tokens must stay for that decision to hold, 1 for a prompt's; 0: there is none.
+    - `decision`: the last one.
+    - `decided_at`: how many tokens must stay for it to hold, 1 for a prompt's; 0: there is none.
+    - `merged`: the FFNs (B, …) merged by it, by the names of their weights.
+    - `means` (B, N, D): those of the segments before it, where they route single tokens.
     - `history`: the sums by which later units are routed, where earlier tokens route them.
-    - `mode`: the `inference_routing` that the first call chose for all, in the first layer only.
+
+    And of the first layer only, for all: `prompt_lengths` (B,), and the `mode`, the `inference_routing` that
+    the first call chose.
     """
 
     def __init__(self) -> None:
@@ -36,10 +45,12 @@ class RoutedCacheLayer(DynamicLayer):
         self._forget()
 
     def _forget(self) -> None:
-        self.kept: dict[str, Tensor] = {}
-        self.merged: dict[str, Tensor] = {}
+        self.decision: Decision | None = None
         self.decided_at = 0
+        self.merged: dict[str, Tensor] = {}
+        self.means: Tensor | None = None
         self.history: History | None = None
+        self.prompt_lengths: Tensor | None = None
         self.mode: str | None = None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -56,10 +67,13 @@ class RoutedCacheLayer(DynamicLayer):
 
     def _select(self, function: Callable[[Tensor], Tensor]) -> None:
         """Apply a selection of sequences; merged FFNs stay where gates do, as among beams of one prompt."""
-        gates = self.kept.get("gates")
-        self.kept = {name: function(tensor) for name, tensor in self.kept.items()}
-        if gates is None or not torch.equal(gates, self.kept["gates"]):
-            self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
+        if self.decision is not None:
+            selected = Decision(*map(function, self.decision))
+            if not torch.equal(selected.gates_BE, self.decision.gates_BE):
+                self.merged = {name: function(tensor) for name, tensor in self.merged.items()}
+            self.decision = selected
+        self.means = None if self.means is None else function(self.means)
+        self.prompt_lengths = None if self.prompt_lengths is None else function(self.prompt_lengths)
         if self.history is not None:
             self.history.select(function)
 
@@ -106,29 +120,37 @@ class RoutedCacheLayer(DynamicLayer):
             return routing_states(x_BLD, context, design, layout)
         if design.unit == "token":
             if not context.decided:
-                self.kept["means"] = self.history.means(context)[0]
-            return with_segment_before(x_BLD, self.kept["means"], context, design)
+                self.means = self.history.means(context)[0]
+            assert self.means is not None
+            return with_segment_before(x_BLD, self.means, context, design)
         means_BND, first_BD = self.history.means(context)
         return segment_routing_states(means_BND, first_BD, context, design, layout)
 
     def keep_decision(self, routing: Routing, layout: UnitLayout, context: RoutingContext) -> None:
         """Keep the decision of each sequence's last unit; one without tokens in the call keeps its own."""
-        self.decided_at, self.merged = context.decided_at, {}
-        for name, decided in (("logits", routing.logits), ("gates", routing.gates)):
-            decided_BUE = decided.unflatten(0, routing.unit_shape)
-            if layout.valid_BU is None:
-                self.kept[name] = decided_BUE[:, -1]
-                continue
-            last_B11 = (layout.valid_BU.sum(1) - 1).clamp(min=0)[:, None, None]
-            last_BE = decided_BUE.take_along_dim(last_B11, dim=1)[:, 0]
+        last = Decision(
+            _of_last_unit(routing.logits.unflatten(0, routing.unit_shape), layout),
+            _of_last_unit(routing.gates.unflatten(0, routing.unit_shape), layout),
+        )
+        if self.decision is not None and layout.valid_BU is not None:
             there_B1 = layout.valid_BU.any(1, keepdim=True)
-            self.kept[name] = torch.where(there_B1, last_BE, self.kept.get(name, last_BE))
+            last = Decision(*(torch.where(there_B1, *pair) for pair in zip(last, self.decision, strict=True)))
+        self.decision = last
+        self.decided_at, self.merged = context.decided_at, {}
 
-    def decision(self, layout: UnitLayout) -> Routing:
-        """The kept decision, as that of a call with one unit a sequence."""
-        logits_BE, valid_BU = self.kept["logits"], layout.valid_BU
-        valid = None if valid_BU is None else valid_BU.flatten()
-        return Routing(logits_BE, self.kept["gates"], (len(logits_BE), 1), valid)
+    def last_routing(self, layout: UnitLayout) -> Routing:
+        """The decision that is kept, as the routing of a call with one unit a sequence."""
+        assert self.decision is not None
+        valid = None if layout.valid_BU is None else layout.valid_BU.flatten()
+        return Routing(*self.decision, (len(self.decision.gates_BE), 1), valid)
+
+
+def _of_last_unit(values_BUE: Tensor, layout: UnitLayout) -> Tensor:
+    """The values (B, E) of each sequence's last unit with tokens, or of its first where none has any."""
+    if layout.valid_BU is None:
+        return values_BUE[:, -1]
+    last_B11 = (layout.valid_BU.sum(1) - 1).clamp(min=0)[:, None, None]
+    return values_BUE.take_along_dim(last_B11, dim=1)[:, 0]
 
 
 def routed_cache(cache: Any, past_key_values: Any, use_cache: bool | None, num_layers: int) -> Any:

@@ -1,35 +1,18 @@
 """The routing context of a forward call, from its arguments and its cache."""
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
+from loriini.model.arguments import check_mode, check_prompt, check_shapes
 from loriini.model.cache import RoutedCacheLayer
 from loriini.model.configuration import LoriiniConfig
 from loriini.routing import RoutingConfig
 from loriini.routing.unit import RoutingContext
-
-ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
-"""Arguments of `forward` that other models do not have."""
-KEYWORDS = (
-    *ROUTING_ARGUMENTS,
-    "attention_mask",
-    "average",
-    "labels",
-    "logits_to_keep",
-    "position_ids",
-    "reduction",
-    "shift_labels",
-    "skip_logits",
-    "use_cache",
-)
-"""Keywords of a call of the model that change what it computes."""
 
 
 def routing_context(
@@ -49,10 +32,7 @@ def routing_context(
     ValueError for arguments of another shape or type, for an `inference_routing` that the design does not
     have or another than its cache was filled in, and for packed rows with a cache, a prompt or a mode.
     """
-    if inference_routing not in (None, "prompt", "segment"):
-        raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
-    if inference_routing == "segment" and (problem := segment_problem(config)):
-        raise ValueError(f"inference_routing='segment': {problem}")
+    check_mode(config, inference_routing)
     past = 0 if cache is None else cache.get_seq_length()
     mask_BH = padding_mask(config, attention_mask, x_BLD, past)
     check_shapes(x_BLD, routing_labels, prompt_lengths, draw, position_ids)
@@ -74,7 +54,7 @@ def routing_context(
     if cache is not None:
         prompt_lengths = _cached_prompt_lengths(cache, x_BLD, mask_BH, prompt_lengths, together)
     elif prompt_lengths is not None:
-        _check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
+        check_prompt(prompt_lengths, count_tokens(x_BLD, mask_BH), together)
     elif inference_routing is not None:
         prompt_lengths = count_tokens(x_BLD, mask_BH)
     context = RoutingContext(
@@ -112,69 +92,6 @@ def padding_mask(config: LoriiniConfig, attention_mask: Any, x_BLD: Tensor, past
     if attention_mask.shape != (batch, tokens):
         raise ValueError(f"attention_mask is {tuple(attention_mask.shape)}; it must be ({batch}, {tokens})")
     return attention_mask
-
-
-def check_shapes(
-    x_BLD: Tensor,
-    routing_labels: Tensor | None,
-    prompt_lengths: Tensor | None,
-    draw: Tensor | int,
-    position_ids: Tensor | None,
-) -> None:
-    """ValueError for arguments that are not of the input's shape.
-
-    Prompts of no token are refused too; not on a GPU, which would have to be waited for.
-    """
-    batch, length = x_BLD.shape[:2]
-    if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
-        found = tuple(position_ids.shape)
-        raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
-    draws = draw if isinstance(draw, Tensor) and draw.dim() else None
-    of_sequences = {
-        "routing_labels": routing_labels,
-        "prompt_lengths": prompt_lengths,
-        "routing_draws": draws,
-    }
-    for name, value in of_sequences.items():
-        if value is None:
-            continue
-        if not isinstance(value, Tensor) or value.is_floating_point() or value.shape != (batch,):
-            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{name} is {found}; it must be a LongTensor of shape ({batch},)")
-    if prompt_lengths is None or prompt_lengths.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    if bool((prompt_lengths < 1).any()):
-        lengths = prompt_lengths.tolist()
-        raise ValueError(
-            f"prompt_lengths are {lengths}; each must be at least 1. A sequence without tokens needs one, "
-            "such as BOS, where attention_mask is 1"
-        )
-
-
-def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
-    """ValueError for calls in which attention or routing would mix sequences."""
-    if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
-        raise ValueError(
-            "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
-            "the model with attn_implementation='sdpa'"
-        )
-    if paged and config.effective_routing.pooled:
-        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
-
-
-def check_names(others: Iterable[str]) -> None:
-    """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
-    for name in others if not torch.compiler.is_compiling() else ():
-        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.85):
-            raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
-
-
-def segment_problem(config: LoriiniConfig) -> str | None:
-    """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
-    design = config.effective_routing
-    if design.unit == "sequence" and design.data_dependent:
-        return "this model routes whole sequences; use 'prompt'"
-    return None
 
 
 def _cached_mode(cache: Cache, past: int, asked: str | None) -> str:
@@ -266,23 +183,10 @@ def _cached_prompt_lengths(
 
     ValueError where that call lacks some of the tokens that are routed `together`.
     """
-    kept = cast(RoutedCacheLayer, cache.layers[0]).kept
-    if cache.get_seq_length() == 0:
+    first = cast(RoutedCacheLayer, cache.layers[0])
+    if first.prompt_lengths is None or cache.get_seq_length() == 0:
         tokens_B = count_tokens(x_BLD, mask_BL)
-        kept["prompt_lengths"] = tokens_B if given_B is None else given_B.to(tokens_B.device)
-        _check_prompt(kept["prompt_lengths"], tokens_B, together)
-    return kept["prompt_lengths"]
-
-
-def _check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
-    """ValueError where a first call lacks some of the tokens of a prompt that are routed `together`.
-
-    A compiled graph reads no values.
-    """
-    if not torch.compiler.is_compiling() and bool(
-        (lengths_B.to(tokens_B.device).clamp(max=together) > tokens_B).any()
-    ):
-        raise ValueError(
-            "the first call has a part of the tokens that are routed together; pass the whole prompt, "
-            "or with inference_routing='segment' at least its first segment"
-        )
+        lengths_B = tokens_B if given_B is None else given_B.to(tokens_B.device)
+        check_prompt(lengths_B, tokens_B, together)
+        first.prompt_lengths = lengths_B
+    return first.prompt_lengths

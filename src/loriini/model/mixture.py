@@ -81,7 +81,7 @@ class Mixture(nn.Module):
         if cache is not None and self.router.scorer is not None:
             cache.remember(x_BLD, context, design)
         if cache is not None and context.decided and design.unit != "token":
-            return cache.decision(layout)
+            return cache.last_routing(layout)
         if self.router.scorer is None:
             states = x_BLD[:, :1].expand(-1, layout.units, -1)  # gates do not depend on them
         elif activations:
@@ -124,7 +124,8 @@ class Mixture(nn.Module):
             applied_NSD: Tensor = self.experts(way, x_NSD, gates_NE)
             return applied_NSD
         if not cache.merged:
-            cache.merged = self.experts("merge", cache.kept["gates"])
+            assert cache.decision is not None
+            cache.merged = self.experts("merge", cache.decision.gates_BE)
         kept_NSD: Tensor = self.experts("merged", x_NSD, cache.merged)
         return kept_NSD
 

@@ -9,10 +9,11 @@ from transformers.cache_utils import Cache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from loriini.model.arguments import check_attention, check_names
 from loriini.model.block import BLOCKS
 from loriini.model.cache import CACHE, routed_cache
 from loriini.model.configuration import LoriiniConfig
-from loriini.model.context import check_attention, check_names, routing_context
+from loriini.model.context import routing_context
 from loriini.model.generation import RoutedGenerationMixin
 from loriini.model.initialization import draw_weights
 from loriini.model.loss import (

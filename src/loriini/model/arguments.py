@@ -1,0 +1,111 @@
+"""The arguments of a forward call: their names, and what they must be."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from loriini.model.configuration import LoriiniConfig
+from loriini.routing.unit import RoutingContext
+
+ROUTING_ARGUMENTS = ("prompt_lengths", "inference_routing", "routing_labels", "routing_draws")
+"""Arguments of `forward` that other models do not have."""
+KEYWORDS = (
+    *ROUTING_ARGUMENTS,
+    "attention_mask",
+    "average",
+    "labels",
+    "logits_to_keep",
+    "position_ids",
+    "reduction",
+    "shift_labels",
+    "skip_logits",
+    "use_cache",
+)
+"""Keywords of a call of the model that change what it computes."""
+
+
+def check_mode(config: LoriiniConfig, inference_routing: str | None) -> None:
+    """ValueError for an `inference_routing` that there is not, or not of this design."""
+    if inference_routing not in (None, "prompt", "segment"):
+        raise ValueError(f"inference_routing is {inference_routing!r}; it must be 'prompt' or 'segment'")
+    if inference_routing == "segment" and (problem := segment_problem(config)):
+        raise ValueError(f"inference_routing='segment': {problem}")
+
+
+def segment_problem(config: LoriiniConfig) -> str | None:
+    """Why a model cannot be routed by segment; None where it can, or where its gates depend on no tokens."""
+    design = config.effective_routing
+    if design.unit == "sequence" and design.data_dependent:
+        return "this model routes whole sequences; use 'prompt'"
+    return None
+
+
+def check_shapes(
+    x_BLD: Tensor,
+    routing_labels: Tensor | None,
+    prompt_lengths: Tensor | None,
+    draw: Tensor | int,
+    position_ids: Tensor | None,
+) -> None:
+    """ValueError for arguments that are not of the input's shape.
+
+    Prompts of no token are refused too; not on a GPU, which would have to be waited for.
+    """
+    batch, length = x_BLD.shape[:2]
+    if position_ids is not None and position_ids.shape not in ((batch, length), (1, length)):
+        found = tuple(position_ids.shape)
+        raise ValueError(f"position_ids are {found}; they must be ({batch}, {length}) or (1, {length})")
+    draws = draw if isinstance(draw, Tensor) and draw.dim() else None
+    of_sequences = {
+        "routing_labels": routing_labels,
+        "prompt_lengths": prompt_lengths,
+        "routing_draws": draws,
+    }
+    for name, value in of_sequences.items():
+        if value is None:
+            continue
+        if not isinstance(value, Tensor) or value.is_floating_point() or value.shape != (batch,):
+            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{name} is {found}; it must be a LongTensor of shape ({batch},)")
+    if prompt_lengths is None or prompt_lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    if bool((prompt_lengths < 1).any()):
+        lengths = prompt_lengths.tolist()
+        raise ValueError(
+            f"prompt_lengths are {lengths}; each must be at least 1. A sequence without tokens needs one, "
+            "such as BOS, where attention_mask is 1"
+        )
+
+
+def check_attention(config: LoriiniConfig, context: RoutingContext, paged: bool) -> None:
+    """ValueError for calls in which attention or routing would mix sequences."""
+    if context.packed and context.batch > 1 and "flash" in str(config._attn_implementation):
+        raise ValueError(
+            "flash attention keeps packed documents apart in a batch of one row only; pass one row, or load "
+            "the model with attn_implementation='sdpa'"
+        )
+    if paged and config.effective_routing.pooled:
+        raise ValueError("continuous batching keeps no routing between its calls; use generate()")
+
+
+def check_names(others: Iterable[str]) -> None:
+    """TypeError for a misspelt keyword of ours; any other may be one of an attention kernel's."""
+    for name in others if not torch.compiler.is_compiling() else ():
+        if near := get_close_matches(name, KEYWORDS, 1, cutoff=0.85):
+            raise TypeError(f"unexpected keyword {name}; do you mean {near[0]}?")
+
+
+def check_prompt(lengths_B: Tensor, tokens_B: Tensor, together: int) -> None:
+    """ValueError where a first call lacks some of the tokens of a prompt that are routed `together`.
+
+    A compiled graph reads no values.
+    """
+    if not torch.compiler.is_compiling() and bool(
+        (lengths_B.to(tokens_B.device).clamp(max=together) > tokens_B).any()
+    ):
+        raise ValueError(
+            "the first call has a part of the tokens that are routed together; pass the whole prompt, "
+            "or with inference_routing='segment' at least its first segment"
+        )
