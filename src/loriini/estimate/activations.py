@@ -55,10 +55,10 @@ class ActivationBytes:
     """Of each layer."""
     merged: int
     """The part of `layer` that is merged experts' weights."""
-    merging: int
-    """Transient bytes of a layer's backward pass through the merge."""
+    gradients: int
+    """Transient bytes of a layer's backward pass, of its merge or of its FFN's states."""
     merging_sharded: int
-    """The same under FSDP, whose weights have the dtype of computation already."""
+    """Those of the merge under FSDP, whose weights have the dtype of computation already."""
     boundary: int
     """The states between two layers, all that activation checkpointing keeps of a layer."""
     rest: int
@@ -86,7 +86,7 @@ class ActivationBytes:
         again = self.layer if checkpointing else 0
         moments: list[tuple[float, float]] = [(kept, self.logits)]
         if unsharded is None:
-            moments.append((kept + again - self.loss, self.merging))
+            moments.append((kept + again - self.loss, self.gradients))
         else:
             gradients = unsharded.layer + self.merging_sharded
             if self.merged:  # freed while the gradients are made
@@ -114,7 +114,7 @@ def count_activations(
     return ActivationBytes(
         layer=two - one,
         merged=0 if config.recompute_merge else merged,
-        merging=merging_bytes(config, merged, dtype.itemsize, cast=dtype != torch.float32),
+        gradients=gradient_bytes(config, merged, instances * length, dtype),
         merging_sharded=merging_bytes(config, merged, dtype.itemsize, cast=False),
         boundary=instances * length * config.hidden_size * 4,
         rest=one - (two - one),
@@ -163,6 +163,17 @@ def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) ->
     worst = (units_N * longest_N,) if instances == 1 else (units_N, longest_N)
     rows = torch.stack([each.argmax() for each in worst])
     return positions_NL[rows.repeat(instances)[:instances]]
+
+
+def gradient_bytes(config: LoriiniConfig, merged: int, tokens: int, dtype: torch.dtype) -> int:
+    """Transient bytes of the backward pass through one layer's FFN, whose merge has `merged` bytes.
+
+    The gradient of a hidden state of the FFN. It is gone before kept merges are freed, but lives while a
+    merge is made again.
+    """
+    hidden = round(tokens * config.experts_per_token * config.expert_width) * dtype.itemsize
+    merging = merging_bytes(config, merged, dtype.itemsize, cast=dtype != torch.float32)
+    return hidden + merging if config.recompute_merge else max(hidden, merging)
 
 
 def merging_bytes(config: LoriiniConfig, merged: int, itemsize: int, cast: bool) -> int:
