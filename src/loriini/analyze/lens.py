@@ -18,7 +18,8 @@ from loriini.analyze.reading import Lens, Reading
 from loriini.analyze.report import read_routes
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.errors import InputError
-from loriini.evaluate.perplexity import AS_IN_TRAINING, score_tokens
+from loriini.evaluate.document_tokens import AS_IN_TRAINING
+from loriini.evaluate.perplexity import score_tokens
 from loriini.hardware import Precision
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of, refuse_unused_label

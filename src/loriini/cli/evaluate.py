@@ -130,15 +130,21 @@ def _perplexities(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _perplexity_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """Perplexity by domain: of one run with its bits per byte, of several beside each other."""
+    """Perplexity by domain: of one run with its bits per byte, of several beside each other.
+
+    Bits per byte are of the tokens that are counted, or where their bytes are not known of all.
+    """
     first, *others = results
-    columns = {"perplexity": first["perplexity"], "bits per byte": first["bits_per_byte"]}
+    counted = first.get("bits_per_byte_counted")
+    which, bits = ("counted", counted) if counted else ("all", first["bits_per_byte"])
+    columns = {"perplexity": first["perplexity"], f"bits per byte ({which})": bits}
     if others:
         columns = {result["run"]: result["perplexity"] for result in results}
-    rows = [
-        [domain, f"{tokens:,}", *(f"{values[domain]:,.3f}" for values in columns.values())]
-        for domain, tokens in first["tokens"].items()
-    ]
+    measured = {
+        domain: ["–" if values[domain] is None else f"{values[domain]:,.3f}" for values in columns.values()]
+        for domain in first["tokens"]
+    }
+    rows = [[domain, f"{tokens:,}", *measured[domain]] for domain, tokens in first["tokens"].items()]
     each = "document" if first.get("document_mask") else "instance"
     left_out = f", without the first {first['skip']} tokens of each {each}" if first["skip"] else ""
     table = format_table(("domain", "tokens", *columns), rows, align_right=True)

@@ -1,7 +1,6 @@
 """Perplexity on held-out text, by domain, with and without the first tokens of each instance."""
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from loriini.errors import InputError
+from loriini.evaluate.document_tokens import document_tokens
 from loriini.evaluate.intervals import OVERALL, Documents
 from loriini.hardware import Precision, autocast
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
@@ -27,8 +27,6 @@ from loriini.progress import progress
 from loriini.sources.document import Document
 
 EvaluationRouting = Literal["training", "prompt", "segment"]
-AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-"""How a tokenizer is called: what spells a special token is text."""
 LARGE_BATCH = 1 << 28
 """Tokens times vocabulary of what is evaluated at once."""
 
@@ -39,13 +37,14 @@ class HeldOut:
 
     `documents` numbers the document in which each instance begins; empty: each has its own. `positions`
     (n, L+1) are each token's in its piece of a document, for document masking; without them, an instance is
-    one piece.
+    one piece. `bytes` (n, L+1) are how many each token spells, EOS none; None where the tokens do not tell.
     """
 
     ids: Tensor
     bytes_per_token: float
     documents: tuple[int, ...] = ()
     positions: Tensor | None = None
+    bytes: Tensor | None = None
 
     def positions_in(self, document_mask: bool) -> Tensor:
         """Each token's position (n, L+1) in its piece of a document, or in its instance."""
@@ -57,6 +56,11 @@ class HeldOut:
 def documents_of(heldout: Mapping[str, HeldOut]) -> Documents:
     """By domain, the document in which each instance begins."""
     return {domain: text.documents for domain, text in heldout.items()}
+
+
+def estimated_domains(heldout: Mapping[str, HeldOut]) -> list[str]:
+    """The domains whose tokens do not tell how many bytes they spell."""
+    return [domain for domain, text in heldout.items() if text.bytes is None]
 
 
 def tokenize_by_domain(
@@ -77,15 +81,18 @@ def tokenize_by_domain(
     tokens: dict[str, list[int]] = defaultdict(list)
     ends: dict[str, list[int]] = defaultdict(list)
     sizes: dict[str, list[int]] = defaultdict(list)
+    estimated = set[str]()
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
         if most is not None and len(tokens[document.domain]) >= most * (length + 1):
             continue
-        ids = document_ids(document, tokenizer)
-        tokens[document.domain] += [*ids, tokenizer.eos_token_id]
+        found = document_tokens(document, tokenizer)
+        tokens[document.domain] += [*found.ids, tokenizer.eos_token_id]
+        sizes[document.domain] += [*found.sizes, 0]
         ends[document.domain].append(len(tokens[document.domain]))
-        sizes[document.domain].append(len(document.text.encode()))
+        if not found.exact:
+            estimated.add(document.domain)
     if not tokens:
         raise InputError("there is no held-out document to evaluate on")
     heldout = {}
@@ -94,27 +101,15 @@ def tokenize_by_domain(
         places_NL = np.arange(instances.numel()).reshape(instances.shape)
         of_document_NL = np.searchsorted(ends[domain], places_NL, side="right")
         begins_NL = np.maximum(np.array([0, *ends[domain]])[of_document_NL], places_NL[:, :1])
-        scored = scored_bytes(ids[: instances.numel()], ends[domain], sizes[domain], tokenizer)
+        bytes_NL = torch.tensor(sizes[domain][: instances.numel()]).view_as(instances)
         heldout[domain] = HeldOut(
             instances,
-            scored / instances.numel(),
+            int(bytes_NL.sum()) / instances.numel(),
             tuple(of_document_NL[:, 0].tolist()),
             torch.from_numpy(places_NL - begins_NL),
+            None if domain in estimated else bytes_NL,
         )
     return heldout
-
-
-def scored_bytes(
-    ids: Sequence[int], ends: Sequence[int], sizes: Sequence[int], tokenizer: PreTrainedTokenizerBase
-) -> int:
-    """Bytes of the text of some tokens: of whole documents their size, of one that is cut its decoded part.
-
-    `ends` are where documents end with their EOS, `sizes` their bytes.
-    """
-    whole = bisect_right(ends, len(ids) + 1)  # all but its EOS may be there
-    cut = ids[ends[whole - 1] if whole else 0 :]
-    decoded = tokenizer.decode(cut, clean_up_tokenization_spaces=False)
-    return sum(sizes[:whole]) + len(decoded.encode())
 
 
 def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
@@ -123,12 +118,6 @@ def heldout_digest(heldout: Mapping[str, HeldOut]) -> str:
     for name, text in sorted(heldout.items()):
         found.update(f"{name} {tuple(text.ids.shape)} ".encode() + text.ids.numpy().tobytes())
     return found.hexdigest()
-
-
-def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """A document's token ids, as in training."""
-    ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
-    return ids
 
 
 def check_label(document: Document, label_names: Sequence[str]) -> None:
@@ -216,6 +205,8 @@ def evaluate(
     - `perplexity` leaves out the first `skip` predictions of every instance (by default the model's own
       segment 1; give the same `skip` to models that are compared), `tokens` is how many it counts.
     - `perplexity_all` and `bits_per_byte` count all predictions.
+    - `bits_per_byte_counted` is of the predictions that `perplexity` counts, and `bytes` how many bytes their
+      tokens spell; both are left out where a domain's tokens do not tell (`HeldOut.bytes`).
     - `routing`: `training` routes as in training; `prompt` and `segment` route as generation does, with the
       first `skip` tokens of an instance as its prompt.
     - `batch_size` is how many instances a process evaluates at once; by default as many as LARGE_BATCH
@@ -235,7 +226,7 @@ def evaluate(
     check_lengths(heldout, skip, document_mask=document_mask)
     check_routing(model.config, routing, skip, document_mask)
     results: dict[str, dict[str, Any]] = defaultdict(dict)
-    evaluated = 0
+    evaluated, estimated = 0, estimated_domains(heldout)
     with progress(title, sum(len(h.ids) for h in heldout.values()), shown) as advance:
         for domain, text in heldout.items():
             losses, positions_NL = [], text.positions_in(document_mask)[:, :-1]
@@ -251,6 +242,8 @@ def evaluate(
                 advance(len(ids_BL), domain)
             losses_NL, counted_NL = torch.cat(losses), positions_NL >= skip
             measured = _measures(losses_NL, counted_NL, text.bytes_per_token)
+            if text.bytes is not None and not estimated:
+                measured |= _of_bytes(losses_NL, counted_NL, text.bytes[:, 1:])
             if per_instance:
                 measured |= _of_instances(losses_NL, counted_NL, document_mask)
             for name, value in measured.items():
@@ -268,6 +261,12 @@ def _measures(losses_NL: Tensor, counted_NL: Tensor, bytes_per_token: float) -> 
         "bits_per_byte": losses_NL.mean().item() / bytes_per_token / math.log(2),
         "tokens": int(counted_NL.sum()),
     }
+
+
+def _of_bytes(losses_NL: Tensor, counted_NL: Tensor, bytes_NL: Tensor) -> dict[str, Any]:
+    """Bits per byte of the predictions that count, None where their tokens spell none, and these bytes."""
+    spelled, bits = int(bytes_NL[counted_NL].sum()), losses_NL[counted_NL].sum().item() / math.log(2)
+    return {"bits_per_byte_counted": bits / spelled if spelled else None, "bytes": spelled}
 
 
 def _of_instances(losses_NL: Tensor, counted_NL: Tensor, document_mask: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from loriini.evaluate.perplexity import (
     check_routing,
     counts_first_segment,
     documents_of,
+    estimated_domains,
     evaluate,
     first_segment,
     tokenize_by_domain,
@@ -112,6 +113,11 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
     time. InputError where models have different tokenizers, whose perplexities do not compare.
     """
     settings, heldout = shared_heldout(runs, settings)
+    if estimated := estimated_domains(heldout):
+        warn(
+            f"the tokenizer drops text of {', '.join(estimated)} or has no token for some, so it is unknown "
+            "how many bytes its tokens spell; bits_per_byte_counted is left out"
+        )
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     for run, result in zip(runs, results, strict=True):
@@ -176,7 +182,7 @@ def _same_tokens(
         if any(not torch.equal(own[domain].ids, text.ids) for domain, text in heldout.items()):
             raise InputError(
                 f"{run}: its tokenizer is not that of {first}, so their perplexities do not compare; "
-                "evaluate each by itself and compare bits_per_byte, which counts segment 1 too"
+                "evaluate each by itself with the same --skip and --length, and compare bits_per_byte_counted"
             )
     return heldout
 

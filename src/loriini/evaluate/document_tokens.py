@@ -1,0 +1,100 @@
+"""The tokens of a document, and how many bytes of its text each of them spells."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from loriini.sources.document import Document
+
+AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+"""How a tokenizer is called: what spells a special token is text."""
+_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = sorted(set(range(0x100)) - set(_SHOWN))
+BYTES_OF = {chr(b): b for b in _SHOWN} | {chr(0x100 + i): b for i, b in enumerate(_OTHERS)}
+"""GPT-2's alphabet: the byte that each character of a byte-level token stands for."""
+REMEMBERED = 1 << 18
+"""Tokens whose bytes are kept: all of most vocabularies."""
+
+
+class DocumentTokens(NamedTuple):
+    """A document's token ids, and the bytes of UTF-8 that each spells; together, those of the document.
+
+    Where it is not `exact`, the tokens do not tell the text and their bytes are an estimate.
+    """
+
+    ids: list[int]
+    sizes: list[int]
+    exact: bool
+
+
+def document_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """A document's token ids, as in training."""
+    ids: list[int] = tokenizer(document.text, **AS_IN_TRAINING)["input_ids"]
+    return ids
+
+
+def document_tokens(document: Document, tokenizer: PreTrainedTokenizerBase) -> DocumentTokens:
+    """A document's token ids, as in training, and the bytes that each spells.
+
+    Tokens that spell the text byte by byte tell their bytes themselves; a space that the tokenizer puts
+    before the text is none of them. The bytes of other tokens are those of the characters that they stand
+    for (offsets): a character belongs to the first of several tokens, and blanks that the tokenizer drops to
+    the token after them, or at the end to the last. These are not exact where other characters are dropped
+    or a token is the unknown one.
+    """
+    encoded = tokenizer(document.text, **AS_IN_TRAINING)
+    ids, fast, text = encoded["input_ids"], encoded.encodings, document.text.encode()
+    tokens = fast[0].tokens if fast else tokenizer.convert_ids_to_tokens(ids)
+    for spelled_by in (_byte_level, _sentencepiece):
+        spelled = list(map(spelled_by, tokens))
+        joined = b"".join(spelled)
+        if joined in (text, b" " + text):
+            sizes = list(map(len, spelled))
+            if len(joined) > len(text):
+                sizes[0] -= 1
+            return DocumentTokens(ids, sizes, True)
+    if not fast:
+        reached = [len(text) * i // len(ids) for i in range(len(ids) + 1)]
+        return DocumentTokens(ids, [end - start for start, end in pairwise(reached)], False)
+    sizes, covered = _by_offsets(document.text, fast[0].offsets)
+    return DocumentTokens(ids, sizes, covered and tokenizer.unk_token_id not in ids)
+
+
+@lru_cache(REMEMBERED)
+def _byte_level(token: str) -> bytes:
+    """The bytes of a token in GPT-2's alphabet; with other characters it is an added token, which is text."""
+    try:
+        return bytes(map(BYTES_OF.__getitem__, token))
+    except KeyError:
+        return token.encode()
+
+
+@lru_cache(REMEMBERED)
+def _sentencepiece(token: str) -> bytes:
+    """The bytes of a token as SentencePiece writes it: ▁ is a space, <0x0A> a byte."""
+    if len(token) == len("<0x0A>") and token.startswith("<0x") and token.endswith(">"):
+        try:
+            return bytes.fromhex(token[3:5])
+        except ValueError:
+            pass
+    return token.replace("▁", " ").encode()
+
+
+def _by_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[list[int], bool]:
+    """The bytes of each token's new characters with those before it that no token has, and whether all of
+    these are blanks.
+    """
+    starts_T, ends_T = np.array(offsets, np.int64).reshape(-1, 2).T
+    reached_T = np.maximum.accumulate(np.append(0, ends_T))
+    gaps_T = np.flatnonzero(starts_T > reached_T[:-1])
+    gaps = zip(reached_T[gaps_T].tolist(), starts_T[gaps_T].tolist(), strict=True)
+    dropped = "".join([text[start:end] for start, end in gaps]) + text[reached_T[-1] :]
+    reached_T[1:][-1:] = len(text)
+    codes_C = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    bytes_C = 1 + (codes_C > 0x7F) + (codes_C > 0x7FF) + (codes_C > 0xFFFF)
+    sizes: list[int] = np.diff(np.append(0, bytes_C.cumsum())[reached_T]).tolist()
+    return sizes, not dropped.strip()
