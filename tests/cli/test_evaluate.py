@@ -18,12 +18,16 @@ def test_evaluate_prints_and_writes_the_contracts_measures(
     results = json.loads(ended.out)
     title, head, *table = ended.err.splitlines()
     assert title == "perplexity of held-out text, without the first 16 tokens of each instance"
-    assert (ended.code, head.split()) == (0, ["domain", "tokens", "perplexity", "bits", "per", "byte"])
-    measured = [results[name][topic] for topic in WORDS for name in ("tokens", "perplexity", "bits_per_byte")]
+    assert (ended.code, " ".join(head.split())) == (0, "domain tokens perplexity bits per byte (counted)")
+    columns = ("tokens", "perplexity", "bits_per_byte_counted")
+    measured = [results[name][topic] for topic in WORDS for name in columns]
     assert [float(x.replace(",", "")) for line in table for x in line.split()[1:]] == pytest.approx(
         measured, abs=1e-3
     )
-    measures = {"perplexity", "perplexity_all", "bits_per_byte", "tokens"}
+    measures = {
+        *("perplexity", "perplexity_all", "tokens"),
+        *("bits_per_byte", "bits_per_byte_counted", "bytes"),
+    }
     assert results.keys() == {*measures, "skip", "routing", "causality"}
     assert (results["skip"], results["routing"]) == (16, "training")
     assert all(results[measure].keys() == WORDS.keys() for measure in measures)

@@ -129,8 +129,26 @@ def test_models_of_different_tokenizers_do_not_compare(tmp_path: Path, documents
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>").save_pretrained(runs[1])
-    with pytest.raises(InputError, match=r"b: its tokenizer is not that of .*a, .*compare bits_per_byte"):
+    with pytest.raises(
+        InputError, match=r"b: its tokenizer is not that of .*a, .*compare bits_per_byte_counted"
+    ):
         evaluate_runs(runs, EvaluationSettings((documents,)))
+
+
+def test_bytes_that_the_tokens_do_not_tell_are_warned_of(
+    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = saved(tmp_path / "dense", "dense")
+    (told,) = evaluate_runs([run], EvaluationSettings((documents,)))
+    assert "bits_per_byte_counted" not in capsys.readouterr().err
+    assert told["bytes"].keys() == told["bits_per_byte_counted"].keys() == {"high", "low"}
+    tokenizer = json.loads((run / "tokenizer_config.json").read_text())
+    (run / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "unk_token": "w0"}))
+    (estimated,) = evaluate_runs([run], EvaluationSettings((documents,)))
+    errors = capsys.readouterr().err
+    assert errors.count("the tokenizer drops text of low or has no token for some") == 1
+    assert errors.count("bits_per_byte_counted is left out") == 1
+    assert told.keys() - estimated.keys() == {"bytes", "bits_per_byte_counted"}
 
 
 def test_wrong_settings_are_refused() -> None:

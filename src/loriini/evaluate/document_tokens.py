@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
+from unicodedata import combining
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -42,13 +43,14 @@ def document_tokens(document: Document, tokenizer: PreTrainedTokenizerBase) -> D
 
     Tokens that spell the text byte by byte tell their bytes themselves; a space that the tokenizer puts
     before the text is none of them. The bytes of other tokens are those of the characters that they stand
-    for (offsets): a character belongs to the first of several tokens, and blanks that the tokenizer drops to
-    the token after them, or at the end to the last. These are not exact where other characters are dropped
-    or a token is the unknown one.
+    for (offsets): a character belongs to the first of several tokens, and blanks and accents that the
+    tokenizer drops to the token after them, or at the end to the last. Bytes are not exact where other
+    characters are dropped or a token is the unknown one.
     """
     encoded = tokenizer(document.text, **AS_IN_TRAINING)
     ids, fast, text = encoded["input_ids"], encoded.encodings, document.text.encode()
     tokens = fast[0].tokens if fast else tokenizer.convert_ids_to_tokens(ids)
+    known = tokenizer.unk_token_id not in ids  # it may be shown as the text that it replaces
     for spelled_by in (_byte_level, _sentencepiece):
         spelled = list(map(spelled_by, tokens))
         joined = b"".join(spelled)
@@ -56,12 +58,12 @@ def document_tokens(document: Document, tokenizer: PreTrainedTokenizerBase) -> D
             sizes = list(map(len, spelled))
             if len(joined) > len(text):
                 sizes[0] -= 1
-            return DocumentTokens(ids, sizes, True)
+            return DocumentTokens(ids, sizes, known)
     if not fast:
-        reached = [len(text) * i // len(ids) for i in range(len(ids) + 1)]
+        reached = [len(text) * i // max(1, len(ids)) for i in range(len(ids) + 1)]
         return DocumentTokens(ids, [end - start for start, end in pairwise(reached)], False)
-    sizes, covered = _by_offsets(document.text, fast[0].offsets)
-    return DocumentTokens(ids, sizes, covered and tokenizer.unk_token_id not in ids)
+    sizes, covered = sizes_by_offsets(document.text, fast[0].offsets)
+    return DocumentTokens(ids, sizes, covered and known)
 
 
 @lru_cache(REMEMBERED)
@@ -84,17 +86,18 @@ def _sentencepiece(token: str) -> bytes:
     return token.replace("▁", " ").encode()
 
 
-def _by_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[list[int], bool]:
+def sizes_by_offsets(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[list[int], bool]:
     """The bytes of each token's new characters with those before it that no token has, and whether all of
-    these are blanks.
+    these are blanks, or accents that were composed with their letters or left out.
     """
     starts_T, ends_T = np.array(offsets, np.int64).reshape(-1, 2).T
     reached_T = np.maximum.accumulate(np.append(0, ends_T))
     gaps_T = np.flatnonzero(starts_T > reached_T[:-1])
     gaps = zip(reached_T[gaps_T].tolist(), starts_T[gaps_T].tolist(), strict=True)
     dropped = "".join([text[start:end] for start, end in gaps]) + text[reached_T[-1] :]
-    reached_T[1:][-1:] = len(text)
-    codes_C = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    if offsets:
+        reached_T[-1] = len(text)
+    codes_C = np.frombuffer(text.encode("utf-32-le"), "<u4")
     bytes_C = 1 + (codes_C > 0x7F) + (codes_C > 0x7FF) + (codes_C > 0xFFFF)
     sizes: list[int] = np.diff(np.append(0, bytes_C.cumsum())[reached_T]).tolist()
-    return sizes, not dropped.strip()
+    return sizes, all(character.isspace() or combining(character) for character in dropped)
