@@ -104,8 +104,8 @@ REPORTS = (
     Mutation(
         "bytes of a whole document of which a part is scored",
         "evaluate/perplexity.py",
-        "    return sum(sizes[:whole]) + len(decoded.encode())",
-        "    return sum(sizes)",
+        "int(bytes_NL.sum()) / instances.numel()",
+        "sum(sizes[domain]) / instances.numel()",
         "tests/evaluate/test_perplexity.py",
     ),
     Mutation(
