@@ -17,7 +17,8 @@ from loriini.jobs.artifact import file_hashes
 from loriini.launch import check_sizes, resume, train_longer, train_recipe
 from loriini.recipes import RECIPES
 from loriini.sources.document import Document
-from loriini.train import checkpoint_state, corpora
+from loriini.train import corpora
+from loriini.train.checkpoints import state
 from loriini.train.override import override
 from loriini.train.run import Run, read_run
 from runs import after_step, metrics, prepared, signal_self
@@ -131,7 +132,7 @@ def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: 
     hashed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            checkpoint_state,
+            state,
             "file_hashes",
             lambda *files: hashed.append(files[0].name) or file_hashes(*files),
         )

@@ -18,7 +18,7 @@ from loriini.recipes import default_vocabulary, find_recipe, is_tiny
 from loriini.run_measures import measures
 from loriini.snapshot import is_hub_id
 from loriini.sources import OnError, absolute_input
-from loriini.train.checkpoint_state import checkpoints_in
+from loriini.train.checkpoints.state import checkpoints_in
 from loriini.train.corpora import (
     TrainingCorpus,
     model_config,

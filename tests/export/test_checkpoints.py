@@ -13,8 +13,8 @@ from loriini.errors import InputError
 from loriini.export.checkpoints import load_checkpoints
 from loriini.export.export import ExportSettings, export_run
 from loriini.model.loading import load_model
-from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.checkpoint_state import STATE
+from loriini.train.checkpoints.state import STATE
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import read_corpora
 from loriini.train.loop import train
 from loriini.train.run import RUN, read_run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostile.runner import Row, call, problems, run_row
-from loriini.train.checkpoint_state import damage_of
+from loriini.train.checkpoints.state import damage_of
 
 RESUME = "train --resume run"
 LARGE = "train tiny-dense --corpus corpus --out there --steps 1 --length 64 --model.hidden_size 2048"

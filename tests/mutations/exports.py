@@ -26,7 +26,7 @@ EXPORTS = (
     ),
     Mutation(
         "a checkpoint of the dense phase is exported as a mixture",
-        "train/checkpoint_model.py",
+        "train/checkpoints/model.py",
         "num_experts=1 if dense else None",
         "num_experts=None",
         "tests/export/test_checkpoints.py",

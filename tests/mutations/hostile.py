@@ -26,7 +26,7 @@ HOSTILE = (
     ),
     Mutation(
         "a full disk raises what no command expects",
-        "train/checkpoint.py",
+        "train/checkpoints/storage.py",
         "            raise cause from error\n",
         "            raise\n",
         "tests/hostile/test_machine.py",

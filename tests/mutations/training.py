@@ -12,7 +12,7 @@ TRAINING = (
     ),
     Mutation(
         "a resumed run forgets the norms by which it knows a spike",
-        "train/checkpoint_state.py",
+        "train/checkpoints/state.py",
         "amounts=amounts, norms=norms)",
         "amounts=amounts)",
         "tests/train/test_guard.py",
@@ -117,7 +117,7 @@ TRAINING = (
     ),
     Mutation(
         "damage that another process finds is passed over",
-        "train/checkpoint_state.py",
+        "train/checkpoints/state.py",
         "on_every_rank(lambda: damage_of_bytes(path, own_share))",
         "on_every_rank(lambda: damage_of_bytes(path, own_share))[:1]",
         "tests/parallel/test_checkpoints.py",

@@ -16,9 +16,9 @@ import torch.distributed as dist
 
 from loriini.errors import InputError
 from loriini.jobs.artifact import file_hashes
-from loriini.train import checkpoint, checkpoint_state
-from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.checkpoint_state import read_state
+from loriini.train.checkpoints import state, storage
+from loriini.train.checkpoints.state import read_state
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.loop import start_or_resume, train
@@ -62,14 +62,14 @@ def hashed_by(module: Any, before: Callable[[], object] = lambda: None) -> Itera
 
 def saved(folder: Path, before: Callable[[], object] = lambda: None) -> list[str]:
     """Train; the files that this process hashed."""
-    with hashed_by(checkpoint, before) as names:
+    with hashed_by(storage, before) as names:
         train(two_steps(), corpus_in(folder), folder / "run")
     return names
 
 
 def resumed(folder: Path, before: Callable[[], object] = lambda: None) -> tuple[Any, list[str], str]:
     """From which step, or why not; the files that this process hashed, and what it printed."""
-    with hashed_by(checkpoint_state, before) as names, redirect_stderr(io.StringIO()) as printed:
+    with hashed_by(state, before) as names, redirect_stderr(io.StringIO()) as printed:
         try:
             found: Any = start_or_resume(two_steps(), corpus_in(folder), folder / "run").progress.step
         except (InputError, OSError) as error:
@@ -80,7 +80,7 @@ def resumed(folder: Path, before: Callable[[], object] = lambda: None) -> tuple[
 def extended(folder: Path) -> tuple[int, list[str]]:
     """The step from which a longer run goes on, and the files that this process hashed for it."""
     run, out = replanned(two_steps(), ["--steps", "3"]), folder / "longer"
-    with hashed_by(checkpoint_state) as names:
+    with hashed_by(state) as names:
         intact = extend(folder / "run", run, out)
         return start_or_resume(run, corpus_in(folder), out, intact=intact).progress.step, names
 

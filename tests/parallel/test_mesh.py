@@ -20,7 +20,7 @@ from loriini.errors import InputError
 from loriini.model.mixture import Mixture
 from loriini.parallel.mesh import Parallel, ParallelConfig, check_mesh, join_mesh, on_first_rank
 from loriini.parallel.sharding import build_model
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.loop import train
 from loriini.train.measures import Measure
 from loriini.train.run import Run

@@ -16,9 +16,9 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
-from loriini.train.checkpoint_state import RunProgress
 from loriini.train.optimizer import make_optimizer
 from loriini.train.run import Run
+from loriini.train.run_progress import RunProgress
 from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
 from tiny import assert_same_gradients, gradients

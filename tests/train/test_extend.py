@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from loriini.errors import InputError
-from loriini.train import checkpoint_state
-from loriini.train.checkpoint import CheckpointConfig
-from loriini.train.checkpoint_state import checkpoints_in, step_of
+from loriini.train.checkpoints import state
+from loriini.train.checkpoints.state import checkpoints_in, step_of
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.folder import shared_steps
@@ -143,9 +143,9 @@ def test_a_checkpoint_that_is_known_to_be_intact_is_not_read_again(
     """But a later one, which another job may have written meanwhile, is checked, and taken."""
     run, out = replanned(stable_run(), ["--steps", "14"]), tmp_path / "longer"
     checked: list[str] = []
-    damage = checkpoint_state.damage_of_bytes
+    damage = state.damage_of_bytes
     monkeypatch.setattr(
-        checkpoint_state, "damage_of_bytes", lambda path, *share: checked.append(path.name) or damage(path)
+        state, "damage_of_bytes", lambda path, *share: checked.append(path.name) or damage(path)
     )
     intact = extend(trained, run, out)
     assert intact == out / "checkpoints" / "step-00000007"

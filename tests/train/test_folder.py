@@ -13,7 +13,7 @@ from loriini.batches.joined import JoinedInstances
 from loriini.batches.loader import BatchLoader
 from loriini.errors import InputError, Unfinished
 from loriini.jobs.lock import folder_lock
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import check_pool, report_reading, warn_of_order
 from loriini.train.guard import GuardConfig

@@ -17,7 +17,7 @@ from loriini.errors import InputError
 from loriini.model import modeling
 from loriini.parallel.mesh import on_first_rank, process_group
 from loriini.train import guard, loop
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.guard import WINDOW, GuardConfig, largest_norm, replay, with_norm
 from loriini.train.run import Run

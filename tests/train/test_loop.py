@@ -18,7 +18,7 @@ from loriini.batches.loader import BatchLoader, Position
 from loriini.errors import InputError
 from loriini.signals import Interrupted
 from loriini.train import loop
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import start_or_resume, train
 from loriini.train.metrics import METRICS

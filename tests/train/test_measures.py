@@ -10,7 +10,7 @@ import torch
 from loriini import LoriiniForCausalLM
 from loriini.errors import Unfinished
 from loriini.train import loop
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.measures import Measure, StepResults, measure_all
 from runs import STEPS, Killed, after_step, kill, metrics, tiny_corpus, tiny_run

@@ -13,7 +13,7 @@ from loriini.errors import InputError
 from loriini.parallel.mesh import ParallelConfig
 from loriini.recipes import RECIPES
 from loriini.routing import DESIGNS
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig

@@ -11,10 +11,10 @@ import torch
 
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
-from loriini.train.checkpoint_state import RunProgress
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.metrics import read_metrics
 from loriini.train.optimizer import make_optimizer
+from loriini.train.run_progress import RunProgress
 from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
 from runs import EOS, VOCABULARY, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, gradients

@@ -20,9 +20,9 @@ from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.parallel.mesh import SINGLE_PROCESS
 from loriini.parallel.sharding import build_model
 from loriini.routing import DESIGNS
-from loriini.train.checkpoint_state import RunProgress
 from loriini.train.optimizer import OptimizerConfig, make_optimizer, take_step
 from loriini.train.run import Run
+from loriini.train.run_progress import RunProgress
 from loriini.train.speed import SpeedConfig, compile_layers, speed_up
 from loriini.train.step import Reader, TrainingState, read_batch, training_step
 from loriini.train.upcycle import WarmupConfig

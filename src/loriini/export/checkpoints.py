@@ -10,9 +10,9 @@ from loriini.errors import InputError
 from loriini.fields import as_argument
 from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import readable, tokenizer_in
-from loriini.train.checkpoint import read_weights
-from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
-from loriini.train.checkpoint_state import STATE, checkpoints_in, damage_of, step_of
+from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
+from loriini.train.checkpoints.state import STATE, checkpoints_in, damage_of, step_of
+from loriini.train.checkpoints.storage import read_weights
 from loriini.train.run import RUN, read_run
 
 

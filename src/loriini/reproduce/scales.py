@@ -8,7 +8,7 @@ from loriini.launch import recipe
 from loriini.published.items import PaperRun
 from loriini.recipes import with_design
 from loriini.recipes.redesign import multiple_of_8, scaled_shape
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.run import Run
 from loriini.train.speed import SpeedConfig
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from loriini.routing import Routing, RoutingConfig, losses, stats
-from loriini.train.checkpoint_state import Amounts
+from loriini.train.run_progress import Amounts
 
 
 @dataclass(frozen=True)

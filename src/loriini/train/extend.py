@@ -14,7 +14,7 @@ from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
 from loriini.parallel.mesh import on_first_rank
-from loriini.train.checkpoint_state import checkpoints_in, damages_found_together, intact_of, step_of
+from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.metrics import METRICS
 from loriini.train.optimizer import warmup_steps

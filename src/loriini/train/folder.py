@@ -13,10 +13,11 @@ from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
 from loriini.progress import inform, warn
-from loriini.train.checkpoint_state import STATE, Damages, RunProgress, newest_intact, read_state
+from loriini.train.checkpoints.state import STATE, Damages, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
 from loriini.train.run import RUN, Run, read_run, run_of_json
+from loriini.train.run_progress import RunProgress
 from loriini.train.training_record import training_record
 
 CHANGEABLE = (

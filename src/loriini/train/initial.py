@@ -16,9 +16,9 @@ from loriini.model.conversion import change_design, copy_into_experts, copy_prob
 from loriini.model.loading import read_config, read_model, readable
 from loriini.progress import inform, warn
 from loriini.snapshot import holds_tokenizer, is_hub_id, local_folder, model_folder
-from loriini.train.checkpoint import read_weights
-from loriini.train.checkpoint_model import checkpoint_config, checkpoint_tokenizer
-from loriini.train.checkpoint_state import STATE, damage_of, newest_checkpoint, read_state
+from loriini.train.checkpoints.model import checkpoint_config, checkpoint_tokenizer
+from loriini.train.checkpoints.state import STATE, damage_of, newest_checkpoint, read_state
+from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
 from loriini.train.override import override

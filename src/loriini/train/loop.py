@@ -21,8 +21,8 @@ from loriini.parallel.sharding import build_model, gather_model
 from loriini.progress import inform, progress, warn
 from loriini.routing import causality_warning
 from loriini.signals import Interrupted, deferred_interrupts
-from loriini.train.checkpoint import CheckpointWriter, restore
-from loriini.train.checkpoint_state import RunProgress, checkpoints_in, damages_found_together
+from loriini.train.checkpoints.state import checkpoints_in, damages_found_together
+from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
 from loriini.train.guard import too_many_skips, write_skipped
@@ -31,6 +31,7 @@ from loriini.train.measures import Measure, measure_all, rewind_all
 from loriini.train.metrics import METRICS, rewind
 from loriini.train.optimizer import make_optimizer, steady_steps
 from loriini.train.run import RUN, Run
+from loriini.train.run_progress import RunProgress
 from loriini.train.speed import check_compiler, speed_up
 from loriini.train.step import TrainingState, read_batch, training_step
 from loriini.train.upcycle import upcycle

@@ -29,7 +29,7 @@ from loriini.model.configuration import BlockKind, QueryKeyNorm
 from loriini.parallel.mesh import ParallelConfig, check_mesh
 from loriini.routing import RoutingConfig
 from loriini.routing.design import HAS_EFFECT
-from loriini.train.checkpoint import CheckpointConfig
+from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig

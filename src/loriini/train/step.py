@@ -22,11 +22,11 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.train.balance import update_balance_bias
-from loriini.train.checkpoint_state import RunProgress
 from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
 from loriini.train.run import Run
+from loriini.train.run_progress import RunProgress
 from loriini.train.watch import throughput
 
 

@@ -4,19 +4,20 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 from loriini.errors import InputError
-from loriini.fields import Bounds, CountOrZero, NotNegative, mismatch
+from loriini.fields import CountOrZero, mismatch
 from loriini.jobs.artifact import file_hashes
 from loriini.model.saving import check_headers
 from loriini.parallel.mesh import on_every_rank, on_first_rank, own_share
 from loriini.progress import warn
+from loriini.train.run_progress import Amounts, Norm, RunProgress
 
 STATE = "state.json"
 NAME = r"step-\d{8,}"
@@ -26,28 +27,6 @@ DAMAGED = (*MISSING, ValueError, KeyError, TypeError, SafetensorError)
 """Errors of reading a damaged checkpoint."""
 Damages = dict[Path, str | None]
 """What is wrong with checkpoints, the newest first; None for an intact one, which is the last."""
-
-Amounts = tuple[tuple[NotNegative, ...], ...]
-"""What each expert of each layer got, (layers, E): units, or their gates."""
-Norm = Annotated[float, Bounds(least=0)]
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """How far a run has come; skipped steps are included in all counts."""
-
-    step: int = 0
-    """Steps taken."""
-    consumed: int = 0
-    """Instances read."""
-    tokens: int = 0
-    """Tokens read."""
-    skips: int = 0
-    """Steps in a row, up to the last one, that were skipped."""
-    amounts: Amounts = ()
-    """What each expert got since the last record of every expert, in steps that were not skipped."""
-    norms: tuple[Norm, ...] = ()
-    """Finite gradient norms of the last steps, as many as the guard against spikes compares with."""
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -13,8 +13,9 @@ import pytest
 from saved_steps import save, stepped, steps_in, tensors_in
 
 from loriini.errors import InputError
-from loriini.train.checkpoint import CheckpointWriter
-from loriini.train.checkpoint_state import RunProgress, newest_checkpoint
+from loriini.train.checkpoints.state import newest_checkpoint
+from loriini.train.checkpoints.storage import CheckpointWriter
+from loriini.train.run_progress import RunProgress
 
 
 def test_only_the_last_few_are_kept(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_config
 from loriini.snapshot import holds_tokenizer
-from loriini.train.checkpoint_state import read_progress
+from loriini.train.checkpoints.state import read_progress
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import has_model
 from loriini.train.run import RUN, read_run, recorded_corpus

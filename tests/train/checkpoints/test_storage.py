@@ -9,9 +9,10 @@ import pytest
 import torch
 from saved_steps import save, stepped, steps_in
 
-from loriini.train import checkpoint
-from loriini.train.checkpoint import CheckpointWriter, restore
-from loriini.train.checkpoint_state import RunProgress, newest_checkpoint
+from loriini.train.checkpoints import storage
+from loriini.train.checkpoints.state import newest_checkpoint
+from loriini.train.checkpoints.storage import CheckpointWriter, restore
+from loriini.train.run_progress import RunProgress
 
 AT = RunProgress(
     step=3, consumed=24, tokens=999, skips=1, amounts=((1.5, 0.1), (0.0, 1.6)), norms=(0.1, 3e20)
@@ -62,7 +63,7 @@ def test_a_background_write_that_fails_is_raised(tmp_path: Path, monkeypatch: py
     def fail(temporary: Path, path: Path) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr(checkpoint, "commit", fail)
+    monkeypatch.setattr(storage, "commit", fail)
     with pytest.raises(OSError, match="no space"):
         save(tmp_path, stepped(), AT)
 
@@ -71,7 +72,7 @@ def test_a_checkpoint_is_complete_before_the_next_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = []
-    commit, write_files = checkpoint.commit, checkpoint.write_files
+    commit, write_files = storage.commit, storage.write_files
 
     def slow(temporary: Path, path: Path) -> None:
         time.sleep(0.2)
@@ -82,8 +83,8 @@ def test_a_checkpoint_is_complete_before_the_next_begins(
         events.append("begin")
         return write_files(*arguments)
 
-    monkeypatch.setattr(checkpoint, "commit", slow)
-    monkeypatch.setattr(checkpoint, "write_files", begin)
+    monkeypatch.setattr(storage, "commit", slow)
+    monkeypatch.setattr(storage, "write_files", begin)
     save(tmp_path, stepped(), RunProgress(2), RunProgress(3))
     assert events == ["begin", "end", "begin", "end"]
 

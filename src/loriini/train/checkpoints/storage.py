@@ -32,7 +32,8 @@ from loriini.fields import Count, CountOrZero, check_fields
 from loriini.jobs.artifact import file_hashes
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.snapshot import check_weights
-from loriini.train.checkpoint_state import NAME, STATE, RunProgress, superseded
+from loriini.train.checkpoints.state import NAME, STATE, superseded
+from loriini.train.run_progress import RunProgress
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from loriini.train.checkpoint import CheckpointWriter
-from loriini.train.checkpoint_state import RunProgress
+from loriini.train.checkpoints.storage import CheckpointWriter
 from loriini.train.optimizer import OptimizerConfig, make_optimizer
+from loriini.train.run_progress import RunProgress
 from tiny import random_ids, tiny_model
 
 
