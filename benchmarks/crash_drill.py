@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 from loriini.atomic import write_json
 from loriini.hardware import describe_machine
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 
 RANKS, STEPS, EVERY = 4, 60, 5
 RESTARTS = 10

@@ -23,7 +23,7 @@ from loriini.analyze import plots
 from loriini.analyze.plots import DENSE_COLOR, GREY, MIXTURE_COLOR, picture
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.compare.seeds import over_seeds
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from pages import Part, fill, markdown
 
 HERE = Path(__file__).parent

@@ -19,7 +19,7 @@ from loriini.compare.running import place_cells, train_trials
 from loriini.hardware import describe_machine
 from loriini.recipes.small import quickstart_run
 from loriini.train.measures import EvaluateConfig
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 MODELS = ("dense", "lory")

@@ -21,8 +21,8 @@ from loriini.signals import Interrupted
 from loriini.sources.document import Document
 from loriini.train import loop
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.metrics import METRICS, read_metrics
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import ModelShape, Run
 from loriini.train.upcycle import WarmupConfig
 

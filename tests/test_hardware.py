@@ -1,4 +1,4 @@
-"""Precision by setting and hardware, and the description of the machine."""
+"""Precision by setting and hardware, peak speeds, memory, and the description of the machine."""
 
 import ctypes
 import json
@@ -88,3 +88,29 @@ def test_memory_is_limited_by_every_control_group_around_the_process(
     groups.write_text("0::/not/seen/in/here\n")
     assert hardware.cgroup_limits(groups) == []
     assert hardware.cgroup_limits(tmp_path / "absent") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H200 NVL", 835e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10G", 70e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA L40", 181e12),
+        ("NVIDIA L4", 121e12),
+        ("Radeon of tomorrow", None),
+    ],
+)
+def test_peaks_by_a_devices_name(name: str, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cuda"}))
+    monkeypatch.setattr(hardware.torch.cuda, "get_device_name", lambda: name)
+    assert hardware.peak_flops() == expected
+
+
+def test_a_processor_has_no_known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cpu"}))
+    assert hardware.peak_flops() is None

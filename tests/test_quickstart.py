@@ -22,7 +22,7 @@ from loriini.quickstart import Quickstart, job, run_quickstart
 from loriini.quickstart.results import print_table, verdict
 from loriini.recipes import SIZES, Size
 from loriini.sources.document import Document
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import ModelShape
 from runs import after_step, signal_self
 

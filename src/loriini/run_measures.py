@@ -21,8 +21,8 @@ from loriini.model.loading import tokenizer_in
 from loriini.sources import ReadOptions, read_documents
 from loriini.train.corpora import TrainingCorpus, model_config
 from loriini.train.measures import Measure
+from loriini.train.records.metrics import EVALUATION, SAMPLES
 from loriini.train.run import Run
-from loriini.train.training_record import EVALUATION, SAMPLES
 
 
 def measures(run: Run, corpus: TrainingCorpus) -> list[Measure]:

@@ -22,7 +22,7 @@ from loriini.compare.results import compare_trials
 from loriini.compare.running import Trial
 from loriini.errors import InputError
 from loriini.evaluate.runs import EvaluationSettings, evaluate_runs
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN
 
 

@@ -23,7 +23,7 @@ from loriini.compare.running import Trial, place_cells, run_state, train_trials
 from loriini.errors import InputError
 from loriini.jobs.lock import folder_lock
 from loriini.signals import Interrupted
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 
 STEP = '{"step": 1, "loss": 2.5, "tokens": 64, "tokens_per_second": 32.0, "skipped": %s}\n'
 FINISH = f"""

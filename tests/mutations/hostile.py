@@ -40,9 +40,9 @@ HOSTILE = (
     ),
     Mutation(
         "records of other shapes are read",
-        "train/metrics.py",
+        "train/records/metrics.py",
         "if not shape or shapes.setdefault(",
         "if False and shapes.setdefault(",
-        "tests/train/test_metrics.py",
+        "tests/train/records/test_metrics.py",
     ),
 )

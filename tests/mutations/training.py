@@ -145,10 +145,10 @@ TRAINING = (
     ),
     Mutation(
         "a sparse design is active by Lory's threshold",
-        "train/expert_use.py",
+        "train/records/expert_use.py",
         "active = use.active if design.soft else use.choices",
         "active = use.active",
-        "tests/train/test_expert_use.py",
+        "tests/train/records/test_expert_use.py",
     ),
     Mutation(
         "the 7B models are trained on less text",

@@ -30,7 +30,7 @@ from loriini.reproduce.listing import (
 )
 from loriini.reproduce.results import DAMAGED, RESULTS, item_results
 from loriini.reproduce.scales import SCALES, TINY, FurtherRun, scaled_run
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from reproduce.conftest import TEST, results_of
 from together import CONTEXT
 

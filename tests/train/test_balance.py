@@ -8,7 +8,7 @@ import torch
 from loriini import DESIGNS, LoriiniForCausalLM
 from loriini.routing.stats import choices, shares
 from loriini.train.balance import update_balance_bias
-from loriini.train.expert_use import add_up, expert_use
+from loriini.train.records.expert_use import add_up, expert_use
 from tiny import random_ids, tiny_model
 
 DEEPSEEK = DESIGNS["deepseek-v3"]

@@ -17,8 +17,8 @@ from loriini.train.corpora import TrainingCorpus
 from loriini.train.extend import extend, replanned
 from loriini.train.folder import shared_steps
 from loriini.train.loop import start_or_resume, train
-from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig, learning_rate_factor
+from loriini.train.records.metrics import METRICS
 from loriini.train.run import RUN, Run, read_run
 from loriini.train.upcycle import WarmupConfig
 from runs import COPIED_AT, STEPS, metrics, stop, tiny_corpus, tiny_run

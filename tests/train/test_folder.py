@@ -19,12 +19,12 @@ from loriini.train.folder import check_pool, report_reading, warn_of_order
 from loriini.train.guard import GuardConfig
 from loriini.train.loop import start_or_resume, train
 from loriini.train.measures import EvaluateConfig, Measure
-from loriini.train.metrics import METRICS
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.metrics import METRICS
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.run import Run, read_run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from loriini.train.watch import WatchConfig
 from runs import EOS, STEPS, VOCABULARY, Pattern, kill, metrics, stop, tiny_corpus, tiny_run
 
 

@@ -18,7 +18,7 @@ from loriini.launch import dry_run, resume, train_recipe
 from loriini.model.loading import context_length, load_model
 from loriini.sources.document import Document
 from loriini.train.initial import InitialModel
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from model.families import TINY_FAMILIES
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job

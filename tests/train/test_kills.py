@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.loop import train
-from loriini.train.metrics import METRICS
+from loriini.train.records.metrics import METRICS
 from loriini.train.run import Run
 from runs import after_step, metrics, tiny_corpus, tiny_run
 from together import CONTEXT

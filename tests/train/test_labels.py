@@ -14,7 +14,7 @@ from loriini.model import LoriiniForCausalLM
 from loriini.model.loading import load_model
 from loriini.train.initial import InitialModel
 from loriini.train.loop import train
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 from loriini.train.step import Batch, accumulate_gradients
 from runs import COPIED_AT, EOS, VOCABULARY, Pattern, tiny_corpus, tiny_run

@@ -21,7 +21,7 @@ from loriini.train import loop
 from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.loop import start_or_resume, train
-from loriini.train.metrics import METRICS
+from loriini.train.records.metrics import METRICS
 from loriini.train.run import Run
 from loriini.train.step import TrainingState
 from loriini.train.upcycle import WarmupConfig

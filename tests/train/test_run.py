@@ -17,10 +17,10 @@ from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.run import ModelShape, Run, read_run
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from loriini.train.watch import WatchConfig
 from runs import tiny_run
 
 NOT_RATES = (0.0, -1e-3, 2.0, math.nan, math.inf)

@@ -11,11 +11,21 @@ import torch
 
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
+from loriini.train import step
 from loriini.train.corpora import TrainingCorpus
-from loriini.train.metrics import read_metrics
+from loriini.train.loop import train
 from loriini.train.optimizer import make_optimizer
+from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.run_progress import RunProgress
-from loriini.train.step import Batch, TrainingState, accumulate_gradients, read_batch, training_step
+from loriini.train.step import (
+    Batch,
+    TrainingState,
+    accumulate_gradients,
+    read_batch,
+    throughput,
+    training_step,
+)
 from runs import EOS, VOCABULARY, tiny_corpus, tiny_run
 from tiny import assert_same_gradients, gradients
 
@@ -92,3 +102,20 @@ def test_a_step_that_is_not_finite_is_recorded_as_json(corpus: TrainingCorpus, t
     assert record["auxiliary_loss"] is None
     (tmp_path / "metrics.jsonl").write_text(json.dumps(record, allow_nan=False) + "\n")
     assert read_metrics(tmp_path / "metrics.jsonl") == [record]
+
+
+def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_run().config(64, 0)
+    found = throughput(config, WatchConfig(peak_flops=1e12), 32, 1e6, devices=2)
+    assert found["mfu"] == pytest.approx(config.flops_per_token(32) * 1e6 / 2e12)
+    assert found["tokens_per_second"] == 1e6
+    assert found["peak_memory_bytes"] > 1e7
+    monkeypatch.setattr(step, "peak_flops", lambda: None)
+    assert throughput(config, WatchConfig(), 32, 1e6, devices=1)["mfu"] is None
+
+
+def test_metrics_hold_speed_and_memory(corpus: TrainingCorpus, tmp_path: Path) -> None:
+    train(tiny_run(steps=1), corpus, tmp_path / "run")
+    (found,) = read_metrics(tmp_path / "run" / METRICS)
+    assert found["peak_memory_bytes"] > 1e7
+    assert math.isfinite(found["tokens_per_second"])

@@ -35,8 +35,8 @@ def smooth(metrics: Metrics, key: str) -> tuple[Floats, Floats]:
 def utilisation(metrics: Metrics, window: int = UTILISATION_WINDOW) -> tuple[Floats, Floats]:
     """Tokens at the end of each window of steps (W,), and the share of experts active in it (W, layers).
 
-    Each step's `active` is a bit mask (`train.expert_use.expert_metrics`). A last window that is not full is
-    left out, unless it is the only one.
+    Each step's `active` is a bit mask (`train.records.expert_use`). A last window that is not full is left
+    out, unless it is the only one.
     """
     routed = routed_steps(metrics)
     windows = [routed[i : i + window] for i in range(0, len(routed) - window + 1, window)] or [routed]

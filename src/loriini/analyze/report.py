@@ -16,7 +16,7 @@ from loriini.errors import InputError
 from loriini.fields import by_dotted_name
 from loriini.json_file import UNREADABLE
 from loriini.snapshot import name_of
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
 REPORT = "report.html"

@@ -19,7 +19,7 @@ from loriini.evaluate.perplexity import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
 from loriini.snapshot import model_folder
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run, recorded_corpus
 
 Cells = Sequence[Mapping[str, Any]]

@@ -16,7 +16,7 @@ from loriini.evaluate.intervals import Documents, differences_by_domain
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig
 from loriini.model.loss import skipped_positions
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 
 Evaluations = Mapping[Path, Mapping[str, Any]]
 """What `evaluate` returned with `instance_losses`, by the folder of the run."""

@@ -20,7 +20,7 @@ from loriini.progress import Advance, inform, progress, warn
 from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.corpora import read_corpora
 from loriini.train.folder import check_length, claim_run, has_model, make_folder
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
 State = Literal["new", "started", "finished", "diverged"]

@@ -31,7 +31,7 @@ from loriini.model.loading import find_device, load_model, run_of
 from loriini.model.saving import CARD, save_model_folder
 from loriini.snapshot import check_weights, model_folder
 from loriini.train.checkpoints.state import read_state
-from loriini.train.training_record import training_record
+from loriini.train.folder import training_record
 
 SETTINGS = "export.json"
 TOLERANCE = 1e-3

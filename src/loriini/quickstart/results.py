@@ -22,7 +22,7 @@ from loriini.hardware import describe_machine
 from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.model.loading import load_config
 from loriini.quickstart.settings import Quickstart
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 
 SIDES = ("train", "heldout")
 LAST_STEPS = 50

@@ -32,7 +32,7 @@ from loriini.model.labels import prompt_routing, routing_inputs
 from loriini.model.loading import load_model, run_precision
 from loriini.reproduce.claims.quantities import significant
 from loriini.reproduce.texts import LANGUAGES, MIXED
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import Run
 
 POINTS = 60

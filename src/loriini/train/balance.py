@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from loriini.model import LoriiniForCausalLM
-from loriini.train.expert_use import ExpertUse
+from loriini.train.records.expert_use import ExpertUse
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from loriini.model import LoriiniForCausalLM
 from loriini.model.outputs import DecoderOutput
 from loriini.train.balance import update_balance_bias
-from loriini.train.expert_use import ExpertUse, add_up, expert_use
+from loriini.train.records.expert_use import ExpertUse, add_up, expert_use
 
 
 class RoutingCallback(TrainerCallback):

@@ -16,11 +16,10 @@ from loriini.jobs.artifact import link_files
 from loriini.parallel.mesh import on_first_rank
 from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
-from loriini.train.metrics import METRICS
 from loriini.train.optimizer import warmup_steps
 from loriini.train.override import override, overrides_of
+from loriini.train.records.metrics import EVALUATION, METRICS, SAMPLES
 from loriini.train.run import RUN, Run, read_run
-from loriini.train.training_record import EVALUATION, SAMPLES
 
 
 def replanned(run: Run, overrides: Sequence[str]) -> Run:

@@ -1,4 +1,4 @@
-"""A run's folder: whose it is, its newest checkpoint, and the final model in it."""
+"""A run's folder: whose it is, its newest checkpoint, its record, and the final model in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from loriini.atomic import write_json
 from loriini.batches.loader import readings
 from loriini.errors import InputError
 from loriini.model import LoriiniForCausalLM
-from loriini.model.card import model_card
+from loriini.model.card import TrainingRecord, model_card
 from loriini.model.loading import tokenizer_in
 from loriini.model.saving import lacking, save_model_folder
 from loriini.parallel.mesh import world_size
@@ -16,9 +16,9 @@ from loriini.progress import inform, warn
 from loriini.train.checkpoints.state import STATE, Damages, newest_intact, read_state
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.optimizer import learning_rate_factor
+from loriini.train.records.metrics import EVALUATION, METRICS, read_metrics, read_records
 from loriini.train.run import RUN, Run, read_run, run_of_json
 from loriini.train.run_progress import RunProgress
-from loriini.train.training_record import training_record
 
 CHANGEABLE = (
     "parallel",
@@ -246,3 +246,27 @@ def save_model(model: LoriiniForCausalLM, corpus: TrainingCorpus, out: Path) -> 
         record = None
     card = model_card(model.config, record)
     save_model_folder(model.eval(), tokenizer, card, out / "model")
+
+
+def training_record(folder: Path, steps: Sequence[int] = ()) -> TrainingRecord | None:
+    """The record of a run after a step, by default its last; None for a folder that is no run.
+
+    Of several steps, whose weights were averaged, it is the last one's, without losses, which the mean's are
+    not.
+    """
+    if not (folder / RUN).exists():
+        return None
+    run, _ = read_run(folder / RUN)
+    step = max(steps, default=run.steps)
+    metrics = next((m for m in read_metrics(folder / METRICS) if m["step"] == step), {})
+    measured = next((m for m in read_records(folder / EVALUATION) if m["step"] == step), {})
+    if len(steps) > 1:
+        return TrainingRecord(run.name, step, run.steps, metrics.get("tokens"), averaged=tuple(steps))
+    return TrainingRecord(
+        name=run.name,
+        step=step,
+        steps=run.steps,
+        tokens=metrics.get("tokens"),
+        loss=metrics.get("loss"),
+        perplexity=measured.get("perplexity", {}),
+    )

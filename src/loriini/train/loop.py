@@ -28,14 +28,14 @@ from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_mo
 from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all, rewind_all
-from loriini.train.metrics import METRICS, rewind
 from loriini.train.optimizer import make_optimizer, steady_steps
+from loriini.train.records.metrics import METRICS, rewind
+from loriini.train.records.trackers import check_trackers, recording
 from loriini.train.run import RUN, Run
 from loriini.train.run_progress import RunProgress
 from loriini.train.speed import check_compiler, speed_up
 from loriini.train.step import TrainingState, read_batch, training_step
 from loriini.train.upcycle import upcycle
-from loriini.train.watch import check_trackers, recording
 
 
 def train(

@@ -15,7 +15,7 @@ from loriini.fields import Count, CountOrZero, check_fields
 from loriini.model import LoriiniForCausalLM
 from loriini.model.mode import undisturbed
 from loriini.sources import OnError
-from loriini.train.metrics import rewind
+from loriini.train.records.metrics import rewind
 
 
 @dataclass(frozen=True)

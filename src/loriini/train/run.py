@@ -33,9 +33,9 @@ from loriini.train.checkpoints.storage import CheckpointConfig
 from loriini.train.guard import GuardConfig
 from loriini.train.measures import EvaluateConfig
 from loriini.train.optimizer import OptimizerConfig
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.speed import SpeedConfig
 from loriini.train.upcycle import WarmupConfig
-from loriini.train.watch import WatchConfig
 
 RUN = "run.json"
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loriini.batches.loader import BatchLoader, Position
-from loriini.hardware import autocast, autocast_dtype
+from loriini.hardware import autocast, autocast_dtype, peak_flops, peak_memory
 from loriini.json_file import without_nan
 from loriini.model import LoriiniConfig, LoriiniForCausalLM
 from loriini.model.loss import skipped_positions
@@ -22,12 +22,12 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.train.balance import update_balance_bias
-from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
+from loriini.train.records.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.records.trackers import WatchConfig
 from loriini.train.run import Run
 from loriini.train.run_progress import RunProgress
-from loriini.train.watch import throughput
 
 
 @dataclass
@@ -125,6 +125,21 @@ def training_step(state: TrainingState, run: Run, read: Reader) -> dict[str, Any
         "skipped": not was_taken,
         **throughput(state.model.config, run.watch, run.length, speed, state.parallel.world_size),
         **expert_metrics(use, run.routing, amounts if recorded else ()),
+    }
+
+
+def throughput(
+    model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int
+) -> dict[str, Any]:
+    """Speed and memory of training at `rate` tokens a second on all `devices` together.
+
+    `mfu` is the model's FLOPs as a fraction of the devices' peak; None where that is unknown.
+    """
+    peak = config.peak_flops or peak_flops()
+    return {
+        "tokens_per_second": rate,
+        "mfu": model.flops_per_token(length) * rate / (peak * devices) if peak else None,
+        "peak_memory_bytes": peak_memory(),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from loriini.errors import InputError
-from loriini.train.metrics import read_metrics
+from loriini.train.records.metrics import read_metrics
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Records of a run while it trains: `metrics.jsonl` always, and experiment trackers on request."""
+"""The record of every step: a line of `metrics.jsonl` always, and experiment trackers on request."""
 
 import importlib.util
 import json
@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, check_fields
-from loriini.hardware import peak_flops, peak_memory
-from loriini.model import LoriiniConfig
-from loriini.train.metrics import METRICS
+from loriini.train.records.metrics import METRICS
 
 Settings = Mapping[str, Any]
 Scalars = Mapping[str, float]
@@ -97,21 +95,6 @@ TRACKERS: dict[str, Callable[[str, Settings, Path, int], AbstractContextManager[
     "trackio": trackio,
 }
 """The trackers: each takes a run's name, settings, folder and steps taken, and yields a `Log`."""
-
-
-def throughput(
-    model: LoriiniConfig, config: WatchConfig, length: int, rate: float, devices: int
-) -> dict[str, Any]:
-    """Speed and memory of training at `rate` tokens a second on all `devices` together.
-
-    `mfu` is the model's FLOPs as a fraction of the devices' peak; None where that is unknown.
-    """
-    peak = config.peak_flops or peak_flops()
-    return {
-        "tokens_per_second": rate,
-        "mfu": model.flops_per_token(length) * rate / (peak * devices) if peak else None,
-        "peak_memory_bytes": peak_memory(),
-    }
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from loriini import DESIGNS, Routing
-from loriini.train.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
-from loriini.train.metrics import METRICS, read_metrics
+from loriini.train.records.expert_use import ExpertUse, add_amounts, add_up, expert_metrics, expert_use
+from loriini.train.records.metrics import METRICS, read_metrics
 from runs import COPIED_AT, STEPS, metrics, tiny_run, trained
 
 PER_EXPERT = ("load", "mean_gates", "activation_norms")

@@ -1,7 +1,5 @@
 """Records of a run: every step in its metrics, every few in the trackers that were asked for."""
 
-import json
-import math
 import os
 import subprocess
 import sys
@@ -12,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from loriini import hardware
 from loriini.errors import InputError
-from loriini.train import loop, watch
-from loriini.train.metrics import METRICS, read_metrics
-from loriini.train.watch import WatchConfig, check_trackers, flatten, recording, throughput
+from loriini.train import loop
+from loriini.train.records import trackers
+from loriini.train.records.metrics import METRICS, read_metrics
+from loriini.train.records.trackers import WatchConfig, check_trackers, flatten, recording
 from runs import STEPS, stop, tiny_corpus, tiny_run
 
 RECORD = {
@@ -63,7 +61,7 @@ def test_every_step_is_recorded_and_every_few_are_logged(
         yield lambda at, scalars: logged.append((at, dict(scalars)))
         logged.append((0, {}))
 
-    monkeypatch.setitem(watch.TRACKERS, "tensorboard", tracker)
+    monkeypatch.setitem(trackers.TRACKERS, "tensorboard", tracker)
     config = WatchConfig(trackers=("tensorboard",), every=2)
     with recording(config, "mine", {"seed": 1}, tmp_path, 3) as record:
         for step in (4, 5, 6, 7):
@@ -159,7 +157,7 @@ def test_trackio_keeps_the_steps(tmp_path: Path) -> None:
     out = tmp_path / "run"
     code = (
         "import sys; from pathlib import Path; from loriini.train import loop; from runs import *; "
-        "from loriini.train.watch import WatchConfig; folder = Path(sys.argv[1]); "
+        "from loriini.train.records.trackers import WatchConfig; folder = Path(sys.argv[1]); "
         "run = tiny_run(steps=4, watch=WatchConfig(('trackio',), 2)); "
         "loop.train(run, tiny_corpus(folder / 'tokenizer'), folder / 'run')"
     )
@@ -173,52 +171,9 @@ def test_trackio_keeps_the_steps(tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     corpus = tiny_corpus(tmp_path / "tokenizer")
     with pytest.raises(InputError, match=r"watch\.trackers=wandb: .*pip install 'loriini\[wandb\]'"):
         loop.train(watched("wandb"), corpus, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     check_trackers(())
-
-
-def test_mfu_is_the_share_of_the_devices_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny_run().config(64, 0)
-    found = throughput(config, WatchConfig(peak_flops=1e12), 32, 1e6, devices=2)
-    assert found["mfu"] == pytest.approx(config.flops_per_token(32) * 1e6 / 2e12)
-    assert found["tokens_per_second"] == 1e6
-    assert found["peak_memory_bytes"] > 1e7
-    monkeypatch.setattr(watch, "peak_flops", lambda: None)
-    assert throughput(config, WatchConfig(), 32, 1e6, devices=1)["mfu"] is None
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA H200", 989e12),
-        ("NVIDIA H200 NVL", 835e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA A10G", 70e12),
-        ("NVIDIA A10", 125e12),
-        ("NVIDIA L40", 181e12),
-        ("NVIDIA L4", 121e12),
-        ("Radeon of tomorrow", None),
-    ],
-)
-def test_peaks_by_a_devices_name(name: str, expected: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cuda"}))
-    monkeypatch.setattr(hardware.torch.cuda, "get_device_name", lambda: name)
-    assert hardware.peak_flops() == expected
-
-
-def test_a_processor_has_no_known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "pick_device", lambda: type("Device", (), {"type": "cpu"}))
-    assert hardware.peak_flops() is None
-
-
-def test_metrics_hold_speed_and_memory(tmp_path: Path) -> None:
-    loop.train(tiny_run(steps=1), tiny_corpus(tmp_path / "tokenizer"), tmp_path / "run")
-    found = json.loads((tmp_path / "run" / METRICS).read_text())
-    assert found["peak_memory_bytes"] > 1e7
-    assert math.isfinite(found["tokens_per_second"])

@@ -12,7 +12,7 @@ from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import Count, Positive, mismatch
 
-METRICS = "metrics.jsonl"
+METRICS, EVALUATION, SAMPLES = "metrics.jsonl", "evaluation.jsonl", "samples.jsonl"
 Shape = tuple[int, ...]
 KINDS: dict[str, Any] = {
     "tokens": Count,
