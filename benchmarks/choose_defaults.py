@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from experiment import Experiment
 from loriini.recipes import quickstart_run
-from loriini.train.override import override
+from loriini.train.overrides.apply import override
 from loriini.train.run import Run
 
 RATES = (2e-3, 4e-3, 8e-3)

@@ -12,7 +12,7 @@ from loriini.cli import COMMANDS
 from loriini.cli.overrides import format_overrides
 from loriini.cli.parser import make_parser
 from loriini.launch import recipe
-from loriini.train.override import describe_overrides
+from loriini.train.overrides.names import describe_overrides
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md"}

@@ -19,7 +19,7 @@ from loriini.recipes import RECIPES
 from loriini.sources.document import Document
 from loriini.train import corpora
 from loriini.train.checkpoints import state
-from loriini.train.override import override
+from loriini.train.overrides.apply import override
 from loriini.train.run import Run, read_run
 from runs import after_step, metrics, prepared, signal_self
 from together import in_one_group, job

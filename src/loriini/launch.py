@@ -30,10 +30,10 @@ from loriini.train.extend import extend, replanned
 from loriini.train.folder import changed_settings, check_length, differing, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
-from loriini.train.override import override, overrides_of
+from loriini.train.overrides.apply import override, overrides_of
+from loriini.train.overrides.unused import refuse_unused
 from loriini.train.records.trackers import check_trackers
 from loriini.train.run import RUN, Run, read_run
-from loriini.train.unused import refuse_unused
 
 LOGS = (".log", ".out", ".err")
 """Ends of names of files that a scheduler writes into a folder before the run is there."""

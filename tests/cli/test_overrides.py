@@ -4,7 +4,7 @@ import pytest
 
 from cli.calls import assert_refused, call
 from loriini.cli.overrides import format_overrides
-from loriini.train.override import Override
+from loriini.train.overrides.names import Override
 
 
 def test_overrides_are_grouped_by_part() -> None:

@@ -222,10 +222,10 @@ TRAINING = (
     ),
     Mutation(
         "settings that a design ignores are accepted",
-        "train/unused.py",
+        "train/overrides/unused.py",
         "if field in HAS_EFFECT and not HAS_EFFECT[field](run.routing):",
         "if False:",
-        "tests/train/test_unused.py",
+        "tests/train/overrides/test_unused.py",
     ),
     Mutation(
         "sizes that no machine holds are tried",

@@ -9,7 +9,7 @@ from loriini.cli import COMMANDS, evaluate
 from loriini.cli.parser import make_parser
 from loriini.published import ITEMS, SETUP, TABLES, published_values
 from loriini.recipes import RECIPES
-from loriini.train.override import override
+from loriini.train.overrides.apply import override
 
 PRINTED = (
     *(f"lory-table{number}" for number in range(1, 10)),

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loriini.train.override import Override
+    from loriini.train.overrides.names import Override
 
 
 class RecipeHelp(argparse.Action):
@@ -23,7 +23,7 @@ class RecipeHelp(argparse.Action):
             )
         else:
             from loriini.launch import recipe as run_of
-            from loriini.train.override import describe_overrides
+            from loriini.train.overrides.names import describe_overrides
 
             listed = format_overrides(describe_overrides(run_of(recipe, [])))
             overrides = f"overrides of {recipe}, each with its value in parentheses:\n\n{listed}"

@@ -15,7 +15,7 @@ from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import CHANGEABLE
-from loriini.train.override import override
+from loriini.train.overrides.apply import override
 from loriini.train.run import Run
 
 Grid = Mapping[str, Sequence[str]]

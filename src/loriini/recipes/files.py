@@ -11,7 +11,7 @@ from typing import Any, get_origin, get_type_hints
 from loriini.errors import InputError
 from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import design_and_fields
-from loriini.train.override import no_such_setting, setting_names, type_text
+from loriini.train.overrides.names import no_such_setting, setting_names, type_text
 from loriini.train.run import Run, read_run, value_from_json
 
 READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads}

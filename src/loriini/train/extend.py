@@ -17,7 +17,7 @@ from loriini.parallel.mesh import on_first_rank
 from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
 from loriini.train.optimizer import warmup_steps
-from loriini.train.override import override, overrides_of
+from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.records.metrics import EVALUATION, METRICS, SAMPLES
 from loriini.train.run import RUN, Run, read_run
 

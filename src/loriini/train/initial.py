@@ -21,7 +21,7 @@ from loriini.train.checkpoints.state import STATE, damage_of, newest_checkpoint,
 from loriini.train.checkpoints.storage import read_weights
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import has_model
-from loriini.train.override import override
+from loriini.train.overrides.apply import override
 from loriini.train.run import RUN, ModelShape, Run
 
 CHANGEABLE_SHAPE = frozenset(

@@ -5,8 +5,9 @@ import pytest
 from loriini.errors import InputError
 from loriini.recipes import find_recipe
 from loriini.routing.design import HAS_EFFECT
-from loriini.train.override import describe_overrides, override
-from loriini.train.unused import NEEDS, refuse_unused
+from loriini.train.overrides.apply import override
+from loriini.train.overrides.names import describe_overrides
+from loriini.train.overrides.unused import NEEDS, refuse_unused
 
 
 @pytest.mark.parametrize(

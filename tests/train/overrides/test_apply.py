@@ -1,12 +1,13 @@
-"""Settings from the command line: named ones are set, wrong ones refused, all of them described."""
+"""Settings from the command line: named ones are set, wrong ones refused."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from loriini.errors import InputError
 from loriini.routing import DESIGNS
-from loriini.train.override import Override, describe_overrides, field_meanings, override
+from loriini.train.overrides.apply import override
+from loriini.train.overrides.names import describe_overrides
 from loriini.train.run import Run
 from runs import tiny_run
 
@@ -91,39 +92,8 @@ def test_wrong_overrides_are_named(arguments: list[str], message: str) -> None:
         override(RUN, arguments)
 
 
-def described(run: Run) -> dict[str, Override]:
-    return {o.name: o for o in describe_overrides(run)}
-
-
-def test_every_override_is_described_by_its_default_in_the_run() -> None:
-    found = described(RUN)
-    assert found["optimizer.betas"] == Override(
-        "optimizer.betas", "float,float", "0.9,0.95", "AdamW's β₁ and β₂."
-    )
-    assert found["steps"].default == "10"
-    assert found["precision"].type == "auto|bf16|fp32"
-    assert (found["model.low_rank"].type, found["model.low_rank"].default) == ("int|none", "none")
-    assert found["routing"].default == "as below"
-    assert described(replace(RUN, routing=DESIGNS["mixtral"]))["routing"].default == "mixtral"
-    assert [name for name, override in found.items() if not override.meaning] == []
-
-
 def test_what_is_described_can_be_set_to_its_default() -> None:
     found = describe_overrides(RUN)
     pairs = [f"--{o.name}={o.default}" for o in found if o.name != "routing" and o.default != '""']
     assert override(RUN, pairs) == RUN
     assert len(found) > 60
-
-
-@dataclass
-class Documented:
-    """Two fields."""
-
-    first: int
-    second: int
-    """Documented
-    below."""
-
-
-def test_meanings_are_the_docstrings_of_fields() -> None:
-    assert field_meanings(Documented) == {"second": "Documented below."}

@@ -1,0 +1,126 @@
+"""The settings of a run that the command line can change, by name, and those nearest to a wrong name."""
+
+import ast
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from loriini.fields import as_argument
+from loriini.routing import DESIGNS, RoutingConfig
+from loriini.train.run import Run
+
+OPTIONS = {"corpus", "init", "init_digest"}
+"""Settings that are options of the command line, or follow from them, instead of overrides."""
+
+COMMON_NAMES = {
+    "lr": "optimizer.learning_rate",
+    "wd": "optimizer.weight_decay",
+    "max_steps": "steps",
+    "seq_len": "length",
+    "seq_length": "length",
+    "context_length": "length",
+    "grad_clip": "optimizer.clip",
+}
+"""Settings by what other programs call them."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A setting of a run as the command line takes it: `--name value`."""
+
+    name: str
+    """Dotted, without the leading dashes."""
+    type: str
+    default: str
+    meaning: str
+
+
+def describe_overrides(run: Run) -> list[Override]:
+    """Every setting that the command line can change in `run`, with its value there as the default.
+
+    Meanings are the docstrings of the dataclasses' fields. The settings of the run itself come first.
+    """
+    return list(_describe(run, ""))
+
+
+def _describe(config: Any, section: str) -> Iterator[Override]:
+    meanings, hints = field_meanings(type(config)), get_type_hints(type(config))
+    parts = {name: getattr(config, name) for name in hints if is_dataclass(getattr(config, name))}
+    for name, hint in hints.items():
+        if name not in parts and name not in OPTIONS:
+            default = as_argument(getattr(config, name)) or '""'
+            yield Override(f"{section}{name}", type_text(hint), default, meanings.get(name, ""))
+    for name, part in parts.items():
+        if isinstance(part, RoutingConfig):
+            known = (design for design, routing in DESIGNS.items() if routing == part)
+            yield Override(f"{section}{name}", "design", next(known, "as below"), meanings.get(name, ""))
+        yield from _describe(part, f"{section}{name}.")
+
+
+def type_text(hint: Any) -> str:
+    """What the command line takes for a field of this type: `int`, `a|b`, `path,…`, `float|none`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "|".join(map(str, arguments))
+    if origin is tuple:
+        return ",".join("…" if kind is ... else type_text(kind) for kind in arguments)
+    if origin in (Union, types.UnionType):
+        return "|".join(map(type_text, arguments))
+    names = {bool: "true|false", str: "text", dict: "json", types.NoneType: "none"}
+    return names.get(hint, hint.__name__.lower())
+
+
+def field_meanings(kind: type) -> dict[str, str]:
+    """The meaning of a dataclass's fields: the string below each."""
+    meanings = {}
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    for node, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(below.value, ast.Constant)
+            meanings[ast.unparse(node.target)] = " ".join(str(below.value.value).split())
+    return meanings
+
+
+def setting_names(kind: Any, section: str = "") -> Iterator[str]:
+    """The dotted names of a dataclass's settings and sections."""
+    for name, hint in get_type_hints(kind).items():
+        yield f"{section}{name}"
+        if is_dataclass(hint):
+            yield from setting_names(hint, f"{section}{name}.")
+
+
+def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
+    """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
+    nearest = ", ".join(f"{dashes}{found}" for found in _nearest(name, names))
+    hint = f"; the nearest {'are' if ',' in nearest else 'is'} {nearest}" if nearest else ""
+    return f"no such setting{hint}; `loriini train RECIPE --help` lists all"
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """The setting of this name in a section; else those with all its words, at most three; else one alike.
+
+    Sections are no settings; the words of a section count where no setting has them all by itself. Before all
+    of these comes the setting that other programs call so.
+    """
+    if name in COMMON_NAMES:
+        return [COMMON_NAMES[name]]
+    sections = {known.rpartition(".")[0] for known in names} - {"routing"}  # which takes a design
+    settings = [known for known in names if known not in sections]
+    last = {known: known.rpartition(".")[2] for known in settings}
+    words = set(name.rpartition(".")[2].split("_"))
+    same = [known for known in settings if known.endswith(f".{name}")]
+    with_words = [known for known in settings if words <= set(last[known].split("_"))]
+    in_section = [known for known in settings if words <= set(re.split(r"[._]", known))]
+    alike = get_close_matches(name.rpartition(".")[2], last.values(), 1, 0.7)
+    return (
+        same
+        or get_close_matches(name, with_words or in_section, 3, 0)
+        or get_close_matches(name, settings, 1)
+        or [known for known in settings if last[known] in alike]
+    )

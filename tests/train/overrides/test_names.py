@@ -1,0 +1,41 @@
+"""Every setting that the command line can change is described."""
+
+from dataclasses import dataclass, replace
+
+from loriini.routing import DESIGNS
+from loriini.train.overrides.names import Override, describe_overrides, field_meanings
+from loriini.train.run import Run
+from runs import tiny_run
+
+RUN = tiny_run()
+
+
+def described(run: Run) -> dict[str, Override]:
+    return {o.name: o for o in describe_overrides(run)}
+
+
+def test_every_override_is_described_by_its_default_in_the_run() -> None:
+    found = described(RUN)
+    assert found["optimizer.betas"] == Override(
+        "optimizer.betas", "float,float", "0.9,0.95", "AdamW's β₁ and β₂."
+    )
+    assert found["steps"].default == "10"
+    assert found["precision"].type == "auto|bf16|fp32"
+    assert (found["model.low_rank"].type, found["model.low_rank"].default) == ("int|none", "none")
+    assert found["routing"].default == "as below"
+    assert described(replace(RUN, routing=DESIGNS["mixtral"]))["routing"].default == "mixtral"
+    assert [name for name, override in found.items() if not override.meaning] == []
+
+
+@dataclass
+class Documented:
+    """Two fields."""
+
+    first: int
+    second: int
+    """Documented
+    below."""
+
+
+def test_meanings_are_the_docstrings_of_fields() -> None:
+    assert field_meanings(Documented) == {"second": "Documented below."}
