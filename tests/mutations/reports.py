@@ -61,10 +61,10 @@ REPORTS = (
     ),
     Mutation(
         "the headline ignores the interval",
-        "analyze/comparison.py",
+        "quickstart/sections.py",
         "if not overall.decided:",
         "if overall.change == 0:",
-        "tests/analyze/test_report.py",
+        "tests/quickstart/test_sections.py",
     ),
     Mutation(
         "the lens shows the routing of the next segment",

@@ -1,50 +1,20 @@
 """Report pages: self-contained HTML files, made from the files of a folder alone."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze import comparison
-from loriini.analyze.comparison import Comparison
-from loriini.analyze.next_commands import what_next
 from loriini.analyze.page import Html, element, join, page, paragraph, strong, table
 from loriini.analyze.routes import ROUTES, Routes
 from loriini.analyze.sections import expert_use_plots, learning, training_cards, who_routes_where
 from loriini.atomic import write_text
 from loriini.errors import InputError
 from loriini.fields import by_dotted_name
-from loriini.json_file import UNREADABLE
 from loriini.snapshot import name_of
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run
 
 REPORT = "report.html"
-
-
-def write_report(folder: Path) -> Path:
-    """Write a quickstart's `report.html` and return its path.
-
-    InputError without `results.json` and `settings.json`; sections without their files are left out.
-    """
-    settings = read_json(folder / "settings.json")
-    runs = {name: folder / "runs" / name for name in (comparison.DENSE, settings["design"])}
-    metrics = {name: read_metrics(run / METRICS) for name, run in runs.items()}
-    c = Comparison(read_json(folder / "results.json"), settings, metrics)
-    sections = {
-        "What was trained, on what": comparison.setup(c),
-        "Learning": learning(metrics),
-        "Perplexity by domain": comparison.perplexity(c),
-        "Use of experts": expert_use_plots(metrics[c.design], _is_soft(runs[c.design])),
-        "Who routes where": who_routes_where(read_routes(runs[c.design] / ROUTES)),
-        "Similar documents": comparison.similar_documents(c, read_json(folder / "neighbors.json", [])),
-        "Samples": comparison.samples(c, read_json(folder / "samples.json", [])),
-        "Time and memory": comparison.cost(c),
-        "What to try next": what_next(settings, folder),
-    }
-    return write_page(
-        folder / REPORT, f"Loriini: {c.design} and dense", comparison.headline(c), sections.items()
-    )
 
 
 def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
@@ -67,7 +37,7 @@ def write_run_report(run: Path, out: Path, remark: str | None = None) -> Path:
     )
     sections = {
         "Learning": learning({name: metrics}),
-        "Use of experts": expert_use_plots(metrics, _is_soft(run)),
+        "Use of experts": expert_use_plots(metrics, is_soft(run)),
         "Who routes where": who_routes_where(routes),
         "Settings": table(["setting", "value"], settings_rows(settings)) if settings else None,
     }
@@ -89,26 +59,12 @@ def write_page(
     return path
 
 
-def read_json(path: Path, default: Any = None) -> Any:
-    """A JSON file's value, or `default` if the file is missing. InputError without a default."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if default is None:
-            raise InputError(
-                f"{path}: missing, so there is nothing to report; finish the run first"
-            ) from None
-        return default
-    except UNREADABLE as error:
-        raise InputError(f"{path}: not JSON ({error}); remove it and run the command again") from None
-
-
 def read_routes(path: Path) -> Routes | None:
     """The routes of a run, if they were measured."""
     return Routes.load(path) if path.exists() else None
 
 
-def _is_soft(run: Path) -> bool:
+def is_soft(run: Path) -> bool:
     """Whether a run's design gives every unit every expert."""
     return (run / RUN).exists() and read_run(run / RUN)[0].routing.soft
 

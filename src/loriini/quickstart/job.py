@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from loriini.analyze.comparison import DENSE
-from loriini.analyze.report import write_report
 from loriini.analyze.routes import ROUTES, routes_by_domain
 from loriini.atomic import write_json
 from loriini.corpus.documents import write_documents
@@ -31,8 +29,9 @@ from loriini.jobs.lock import folder_lock
 from loriini.json_file import read_object
 from loriini.model.loading import load_config, load_model, load_tokenizer, run_precision
 from loriini.progress import inform, progress
+from loriini.quickstart.report import write_report
 from loriini.quickstart.results import print_table, write_results
-from loriini.quickstart.settings import Quickstart, claim_folder
+from loriini.quickstart.settings import DENSE, Quickstart, claim_folder
 from loriini.quickstart.stages import Stages
 from loriini.sources import input_identity
 from loriini.sources.document import Document

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from loriini.analyze.comparison import DENSE
 from loriini.atomic import is_unused, write_json
 from loriini.corpus.settings import PrepareSettings
 from loriini.errors import InputError
@@ -18,6 +17,9 @@ from loriini.recipes import SIZES, quickstart_run
 from loriini.routing import DESIGNS
 from loriini.sources import OnError
 from loriini.train.run import Run
+
+DENSE = "dense"
+"""The dense model's name in the files; the mixture's is its design."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loriini.analyze.next_commands import next_commands
 from loriini.cli import COMMANDS
 from loriini.cli.parser import make_parser
 from loriini.quickstart import Quickstart
+from loriini.quickstart.next_commands import next_commands
 from loriini.quickstart.settings import claim_folder
 
 

@@ -1,4 +1,4 @@
-"""Sections of a report that compares a mixture with a dense model."""
+"""The quickstart's results, and the sections of the report on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,7 @@ from loriini.analyze.wording import (
 )
 from loriini.evaluate.intervals import OVERALL, Difference
 from loriini.evaluate.perplexity import check_comparable
-
-DENSE = "dense"
-"""The dense model's name in the files; the mixture's is its design."""
+from loriini.quickstart.settings import DENSE
 
 CAUSALITY = {
     "strict": "Every token is predicted from earlier tokens alone.",

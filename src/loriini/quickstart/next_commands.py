@@ -1,4 +1,4 @@
-"""The commands that a quickstart's report offers, to be copied as they are."""
+"""The commands that the report offers, to be copied as they are."""
 
 import shlex
 from collections.abc import Mapping
