@@ -15,9 +15,9 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from loriini.bench import measure, models, parts, sizes
 from loriini.bench.models import build_steps, start
-from loriini.bench.operations import Machine
 from loriini.bench.timing import Case, in_rounds, measured, speed
 from loriini.cli import main
+from loriini.estimate.operations import Machine
 from loriini.train import step
 
 KEYS = {"what", "design", "experts", "dtype", "ratio", "baseline", "median_s", "runs", "tokens_per_step"}

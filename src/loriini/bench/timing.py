@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from loriini.bench.operations import Machine
+from loriini.estimate.operations import Machine
 from loriini.hardware import has_bf16, pick_device
 
 Row = dict[str, Any]
