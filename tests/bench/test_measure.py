@@ -130,7 +130,11 @@ def test_one_model_is_in_memory_at_a_time_and_cases_take_turns() -> None:
 
 
 @torch._dynamo.config.patch(recompile_limit=2)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # torch's own
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",
+    "ignore:The .grad attribute",
+    "ignore:Dynamo detected a call to a `functools.lru_cache`",
+)  # torch's own, and of transformers' mixtures
 def test_every_compiled_case_is_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     size = replace(TINY, compile=True)
