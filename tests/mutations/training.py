@@ -137,6 +137,13 @@ TRAINING = (
         "tests/batches/test_loader.py",
     ),
     Mutation(
+        "auxiliary losses weigh as instances, however many units these have",
+        "train/step.py",
+        "beyond = unit_weight - weight",
+        "beyond = share - weight",
+        "tests/train/test_document_mask.py",
+    ),
+    Mutation(
         "a resumed run reads its first batch again",
         "train/step.py",
         "consumed=position.consumed,",

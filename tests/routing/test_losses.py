@@ -93,8 +93,10 @@ def test_averaged_shares_make_load_balance_that_of_all_processes() -> None:
     for logits in shards:
         losses.load_balance(routing_of(logits), lambda own: counted.append(own) or own)
     mean = torch.stack(counted).mean(0)
-    of_each = [losses.load_balance(routing_of(logits), lambda _: mean) for logits in shards]
-    torch.testing.assert_close(sum(of_each) / 3, losses.load_balance(routing_of(torch.cat(shards))))
+    weighted = [
+        len(logits) / 13 * losses.load_balance(routing_of(logits), lambda _: mean) for logits in shards
+    ]
+    torch.testing.assert_close(sum(weighted), losses.load_balance(routing_of(torch.cat(shards))))
 
 
 def test_auxiliary_loss_weighs_and_averages_over_layers() -> None:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from loriini import RoutingConfig
+from loriini import DESIGNS, RoutingConfig
 from loriini.batches.dataset import InstanceDataset
 from loriini.batches.loader import BatchLoader, Position
 from loriini.model import LoriiniForCausalLM
+from loriini.model.loss import skipped_positions
 from loriini.parallel.mesh import ParallelConfig, join_mesh
 from loriini.parallel.sharding import build_model, full_tensor
 from loriini.train.optimizer import make_optimizer
@@ -24,7 +25,7 @@ from runs import EOS, VOCABULARY, Pattern, metrics, tiny_run, trained
 from tiny import assert_same_gradients, gradients
 from together import in_one_group, job
 
-DESIGNS = ["lory", "smear", "mixtral", "aoe", "segment-then-token", "dense"]
+ALONE = ["lory", "smear", "mixtral", "aoe", "segment-then-token", "dense"]
 
 
 def loss_of_documents(model: LoriiniForCausalLM, tokens_BL: Tensor, positions_BL: Tensor) -> Tensor:
@@ -38,7 +39,7 @@ def loss_of_documents(model: LoriiniForCausalLM, tokens_BL: Tensor, positions_BL
     return torch.cat(losses).mean()
 
 
-@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("design", ALONE)
 def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
     run = without_losses(tiny_run(design, document_mask=True, micro_batch_size=2))
     model = LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
@@ -61,13 +62,16 @@ def test_a_step_is_that_of_the_documents_alone(design: str) -> None:
 
 SKIPPING = replace(
     tiny_run("lory", document_mask=True, batch_size=6, length=20),
-    routing=RoutingConfig(segment_length=8, first_segment="skip_loss", router_z=0.1),
+    routing=RoutingConfig(segment_length=8, first_segment="skip_loss", router_z=0.1, confidence_entropy=0.1),
     model=replace(tiny_run().model, output_z=0.1),
 )
-"""Instances have different numbers of targets, since segment 1 of every document has none."""
+"""Instances have different numbers of units, and of targets, since segment 1 of every document has none."""
+
+COMPARING = replace(SKIPPING, routing=replace(DESIGNS["sequence-top1"], load_balance=0.1))
+"""A loss compares the documents of all processes; instances have different numbers of documents."""
 
 
-def skipping_batch() -> Batch:
+def packed_batch() -> Batch:
     source = Pattern(length=SKIPPING.length)
     tokens, ids, _ = BatchLoader(source, SKIPPING.batch_size).at(Position())
     return Batch(torch.from_numpy(tokens), positions_BL=torch.from_numpy(source.positions(ids)))
@@ -77,58 +81,58 @@ def part_of(batch: Batch, part: slice) -> Batch:
     return Batch(batch.tokens_BL[part], positions_BL=batch.positions_BL[part])
 
 
-def step_of_one_process(micro_batch_size: int) -> tuple[list[float], dict[str, Tensor]]:
-    """The mean loss of all targets, the mean auxiliary loss of micro-batches, the mean z-loss of all targets,
-    and their gradients."""
-    model, batch = skipping_model(), skipping_batch()
+def step_of_all(run: Run) -> tuple[list[float], dict[str, Tensor]]:
+    """The mean loss of all targets, the auxiliary losses of all units, the mean z-loss of all targets, and
+    their gradients."""
+    model, batch = model_of(run), packed_batch()
     inputs_BL, positions_BL = batch.tokens_BL[:, :-1], batch.positions_BL[:, :-1]
-    targets_BL = batch.tokens_BL[:, 1:].masked_fill(positions_BL < 8, -100)
-    assert len(set((targets_BL >= 0).sum(1).tolist())) > 1
-    outs = [
-        model(ids, position_ids=positions, shift_labels=ids)
-        for ids, positions in zip(
-            inputs_BL.split(micro_batch_size), positions_BL.split(micro_batch_size), strict=True
-        )
-    ]
-    logits_BLV = torch.cat([out.logits for out in outs])
-    loss = cross_entropy(logits_BLV.flatten(0, 1), targets_BL.flatten())
-    added = torch.stack([out.auxiliary_loss for out in outs]).mean()
-    z_loss = 0.1 * logits_BLV.logsumexp(-1)[targets_BL >= 0].square().mean()
-    (loss + added + z_loss).backward()
-    return [loss.item(), added.item(), z_loss.item()], gradients(model)
+    skipped = skipped_positions(model.config)
+    targets_BL = batch.tokens_BL[:, 1:].masked_fill(positions_BL < skipped, -100)
+    out = model(inputs_BL, position_ids=positions_BL, shift_labels=inputs_BL)
+    (valid, *_), unit_shape = (r.valid for r in out.routings), out.routings[0].unit_shape
+    assert len(set(valid.view(unit_shape).sum(1).tolist())) > 1
+    assert not skipped or len(set((targets_BL >= 0).sum(1).tolist())) > 1
+    loss = cross_entropy(out.logits.flatten(0, 1), targets_BL.flatten())
+    z_loss = 0.1 * out.logits.logsumexp(-1)[targets_BL >= 0].square().mean()
+    (loss + out.auxiliary_loss + z_loss).backward()
+    return [loss.item(), out.auxiliary_loss.item(), z_loss.item()], gradients(model)
 
 
-def skipping_model() -> LoriiniForCausalLM:
+def model_of(run: Run) -> LoriiniForCausalLM:
     torch.manual_seed(0)
-    return LoriiniForCausalLM(SKIPPING.config(VOCABULARY, EOS)).train()
+    return LoriiniForCausalLM(run.config(VOCABULARY, EOS)).train()
 
 
 @pytest.mark.parametrize("micro_batch_size", [1, 3])
-def test_targets_weigh_the_same_where_instances_have_different_numbers(micro_batch_size: int) -> None:
-    expected, wanted = step_of_one_process(micro_batch_size)
-    model, run = skipping_model(), replace(SKIPPING, micro_batch_size=micro_batch_size)
-    losses, _ = accumulate_gradients(model, skipping_batch(), run)
+def test_targets_and_units_weigh_the_same_where_instances_have_different_numbers(
+    micro_batch_size: int,
+) -> None:
+    expected, wanted = step_of_all(SKIPPING)
+    model, run = model_of(SKIPPING), replace(SKIPPING, micro_batch_size=micro_batch_size)
+    losses, _ = accumulate_gradients(model, packed_batch(), run)
     assert losses.tolist() == pytest.approx(expected, rel=1e-5)
     assert_same_gradients(gradients(model), wanted, rtol=1e-3, atol=1e-6)
 
 
-def step_of_this_process() -> tuple[list[float], dict[str, Any]]:
+def step_of_this_process(run: Run) -> tuple[list[float], dict[str, Any]]:
     """The losses of a step, and this process's gradients, all of them gathered."""
     parallel = join_mesh(ParallelConfig())
-    model = build_model(SKIPPING.config(VOCABULARY, EOS), parallel, "fp32", lambda config: skipping_model())
-    share = SKIPPING.batch_size // parallel.world_size
-    own = part_of(skipping_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
-    losses, _ = accumulate_gradients(model, own, SKIPPING, parallel)
+    model = build_model(run.config(VOCABULARY, EOS), parallel, "fp32", lambda config: model_of(run))
+    share = run.batch_size // parallel.world_size
+    own = part_of(packed_batch(), slice(parallel.rank * share, (parallel.rank + 1) * share))
+    losses, _ = accumulate_gradients(model, own, run, parallel)
     found = {name: full_tensor(p.grad).numpy() for name, p in model.named_parameters() if p.grad is not None}
     return losses.tolist(), found
 
 
 def test_so_do_they_in_several_processes() -> None:
-    expected, wanted = step_of_one_process(3)
-    for ((losses, found),) in job(2, in_one_group, [(step_of_this_process,)]):
-        assert losses == pytest.approx(expected, rel=1e-5)
-        actual = {name: torch.from_numpy(gradient) for name, gradient in found.items()}
-        assert_same_gradients(actual, wanted, rtol=1e-3, atol=1e-6)
+    runs = [SKIPPING, COMPARING]
+    for results in job(2, in_one_group, [(step_of_this_process, run) for run in runs]):
+        for run, (losses, found) in zip(runs, results, strict=True):
+            expected, wanted = step_of_all(run)
+            assert losses == pytest.approx(expected, rel=1e-5)
+            actual = {name: torch.from_numpy(gradient) for name, gradient in found.items()}
+            assert_same_gradients(actual, wanted, rtol=1e-3, atol=1e-6)
 
 
 def without_losses(run: Run) -> Run:

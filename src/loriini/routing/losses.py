@@ -10,7 +10,10 @@ from loriini.routing.router import Routing
 from loriini.routing.stats import without_padding
 
 Average = Callable[[Tensor], Tensor]
-"""Takes a statistic of this process's units to its mean over all processes."""
+"""Takes a statistic of this process's units to its mean over all processes.
+
+Then the mean of the processes' losses, each weighted by its units, is the loss of all units together.
+"""
 
 
 def _mean(values: Tensor) -> Tensor:
@@ -22,14 +25,13 @@ def load_balance(routing: Routing, average: Average | None = None) -> Tensor:
     """E · Σ_i f_i P_i (AoE equation 2; Switch equation 4); scalar.
 
     f_i is the share of units that choose expert i, so that Σ f_i = k and the loss is k when balanced, as in
-    transformers; P_i is the mean softmax of the logits. With f_i and the number of units averaged over
-    processes, the mean of their losses is the loss of all units together, however many each has.
+    transformers, and with `average` of the units of all processes; P_i is the mean softmax of the logits.
     """
     logits, gates = without_padding(routing)
     counted = torch.cat([(gates > 0).float().sum(0), logits.new_full((1,), len(logits))])
     counted = counted if average is None else average(counted)
-    f, units = counted[:-1], counted[-1].clamp(min=torch.finfo(counted.dtype).tiny)
-    return logits.shape[-1] * (f / units * (logits.softmax(-1).sum(0) / units)).sum()
+    f = counted[:-1] / counted[-1].clamp(min=torch.finfo(counted.dtype).tiny)
+    return logits.shape[-1] * (f * _mean(logits.softmax(-1))).sum()
 
 
 def confidence_entropy(routing: Routing, average: Average | None = None) -> Tensor:
@@ -68,7 +70,7 @@ def auxiliary_loss(
 ) -> Tensor | None:
     """The weighted auxiliary losses, each computed per layer and averaged over layers; None without any.
 
-    `average` is for losses that are no means over units, and so need statistics of all processes.
+    `average` is for losses that are no means over units.
     """
     device = routings[0].gates.device  # layers may be on several
     weighted = [

@@ -128,6 +128,12 @@ class UnitLayout(Movable):
         return pad(y, (0, 0, 0, 1)).gather(1, self.slots_BL[..., None].expand(-1, -1, y.shape[-1]))
 
 
+def packed_context(positions_BL: Tensor) -> RoutingContext:
+    """The context of packed rows without padding, by each token's position in its document."""
+    batch, length = positions_BL.shape
+    return RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
+
+
 def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
     """How the tokens of a call fall into the units of a design."""
     if design.unit == "token":

@@ -21,6 +21,8 @@ from loriini.model.loss import skipped_positions
 from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
+from loriini.routing.design import AUXILIARY_LOSSES
+from loriini.routing.unit import packed_context, unit_layout
 from loriini.train.balance import update_balance_bias
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
@@ -150,19 +152,21 @@ def accumulate_gradients(
 
     The losses are the cross-entropy, the auxiliary losses and the z-loss of output logits, float64 on the
     device. They are means and sums over all processes, and so are the gradients once the step is taken:
-    auxiliary losses weigh as instances, the others as their targets.
+    auxiliary losses weigh as their units, the others as their targets.
     """
     batch_size = len(batch.tokens_BL)
     size = run.instances_at_once(batch_size)
     labels_B = batch.labels_B if model.config.routed_by_label else None  # the dense warm-up asks for none
-    weights_B = target_weights(batch, model.config, parallel)
+    targets_B = target_weights(batch, model.config, parallel)
+    units_B = unit_weights(batch, model.config, parallel)
     losses = torch.zeros(3, dtype=torch.float64, device=batch.tokens_BL.device)
     uses: list[ExpertUse] = []
     for first in range(0, batch_size, size):
         here = slice(first, first + size)
         tokens_BL = batch.tokens_BL[here]
         share = len(tokens_BL) / batch_size
-        weight = share if weights_B is None else weights_B[here].sum()
+        weight = share if targets_B is None else targets_B[here].sum()
+        unit_weight = share if units_B is None else units_B[here].sum()
         with autocast(run.precision):
             out = model(
                 tokens_BL[:, :-1],
@@ -177,9 +181,9 @@ def accumulate_gradients(
         added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        beyond = share - weight  # auxiliary losses, in the loss already, weigh as instances
+        beyond = unit_weight - weight  # auxiliary losses are in the loss already
         (loss * (weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
-        losses = losses + torch.stack([weight * cross_entropy, share * added.detach(), weight * z_loss])
+        losses = losses + torch.stack([weight * cross_entropy, unit_weight * added.detach(), weight * z_loss])
         uses.append(expert_use(routings))
     use = add_up(uses)
     total = parallel.sum(torch.cat([losses, use.flat()]))
@@ -194,5 +198,21 @@ def target_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> T
     skipped = skipped_positions(config)
     if batch.positions_BL is None or not skipped:
         return None
-    targets_B = (batch.positions_BL[:, :-1] >= skipped).sum(1).double()
-    return targets_B / parallel.mean(targets_B.sum()).clamp(min=1)
+    return over_mean((batch.positions_BL[:, :-1] >= skipped).sum(1), parallel)
+
+
+def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Tensor | None:
+    """Each instance's units, over a process's mean number (B,); None where all have as many.
+
+    Where documents are kept apart, the more documents there are, the more segments and sequences.
+    """
+    design = config.effective_routing
+    if batch.positions_BL is None or not any(getattr(design, name) for name in AUXILIARY_LOSSES):
+        return None
+    valid_BU = unit_layout(design, packed_context(batch.positions_BL[:, :-1])).valid_BU
+    return None if valid_BU is None else over_mean(valid_BU.sum(1), parallel)
+
+
+def over_mean(counts_B: Tensor, parallel: Parallel) -> Tensor:
+    """Each instance's counts over the mean over processes of their sum (B,), float64."""
+    return counts_B.double() / parallel.mean(counts_B.sum().double()).clamp(min=1)
