@@ -139,8 +139,8 @@ TRAINING = (
     Mutation(
         "auxiliary losses weigh as instances, however many units these have",
         "train/step.py",
-        "beyond = unit_weight - weight",
-        "beyond = share - weight",
+        "beyond = unit_weight - target_weight",
+        "beyond = share - target_weight",
         "tests/train/test_document_mask.py",
     ),
     Mutation(

@@ -165,7 +165,7 @@ def accumulate_gradients(
         here = slice(first, first + size)
         tokens_BL = batch.tokens_BL[here]
         share = len(tokens_BL) / batch_size
-        weight = share if targets_B is None else targets_B[here].sum()
+        target_weight = share if targets_B is None else targets_B[here].sum()
         unit_weight = share if units_B is None else units_B[here].sum()
         with autocast(run.precision):
             out = model(
@@ -181,9 +181,10 @@ def accumulate_gradients(
         added, z_loss = (none if each is None else each for each in (out.auxiliary_loss, out.output_z_loss))
         del out  # with the logits
         reduce_gradients(model, first + size >= batch_size or not run.parallel.reduce_once)
-        beyond = unit_weight - weight  # auxiliary losses are in the loss already
-        (loss * (weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
-        losses = losses + torch.stack([weight * cross_entropy, unit_weight * added.detach(), weight * z_loss])
+        beyond = unit_weight - target_weight  # auxiliary losses are in the loss already
+        (loss * (target_weight / parallel.world_size) + added * (beyond / parallel.world_size)).backward()
+        weighed = [target_weight * cross_entropy, unit_weight * added.detach(), target_weight * z_loss]
+        losses = losses + torch.stack(weighed)
         uses.append(expert_use(routings))
     use = add_up(uses)
     total = parallel.sum(torch.cat([losses, use.flat()]))
