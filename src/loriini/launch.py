@@ -27,7 +27,7 @@ from loriini.train.corpora import (
     small_corpus,
 )
 from loriini.train.extend import extend, replanned
-from loriini.train.folder import changed_settings, check_length, differing, has_model
+from loriini.train.folder import changed_settings, check_length, differing, finished_model, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
 from loriini.train.overrides.apply import override, overrides_of
@@ -152,7 +152,7 @@ def resume(
     overridden = [f"--{name}" for name in differing(run.to_dict(), before.to_dict())]
     refuse_unused(run, overridden, world_size())
     if has_model(out) and not corpora:
-        return out / "model"  # finished; its corpus may be gone
+        return finished_model(out)  # its corpus may be gone
     return train_run(run, out, minutes)
 
 

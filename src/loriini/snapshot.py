@@ -91,7 +91,10 @@ def model_folder(path: Path) -> Path:
     folder = path / "model" if (path / "model").is_dir() else path
     if not (folder / "config.json").exists():
         unfinished = (path / "run.json").exists()
-        finish = f"finish it with `loriini train --resume {path}`"
+        finish = (
+            f"finish it with `loriini train --resume {path}`, or take a checkpoint of it with "
+            f"`loriini export {path} --to hf --step N --out FOLDER`"
+        )
         remedy = finish if unfinished else "give a run's folder, or a model of the Hub as ORG/NAME"
         raise InputError(f"{path}: no trained model here; {remedy}")
     return folder

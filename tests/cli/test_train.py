@@ -12,7 +12,7 @@ from runs import metrics
 
 
 def test_overrides_stand_anywhere(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    done = Ended(0, f"{made.run / 'model'}\n", "")
+    done = Ended(0, f"{made.run / 'model'}\n", f"{made.run}: finished before, so nothing is trained\n")
     assert (
         call(capsys, "train", "--resume", made.run, "--guard.max_skips", 3, "--watch.peak_flops", 1e12)
         == done
@@ -30,8 +30,9 @@ def test_train_leaves_a_finished_run_as_it_is_and_refuses_another(
     assert [m["step"] for m in steps] == list(range(1, 25))
     assert all({"step", "loss", "tokens"} <= m.keys() for m in steps)
     again = ("train", "tiny-lory", "--out", made.run, "--corpus", made.corpus)
-    assert call(capsys, *again, *TRAIN) == Ended(0, f"{made.run / 'model'}\n", "")
-    assert call(capsys, "train", "--resume", made.run) == Ended(0, f"{made.run / 'model'}\n", "")
+    left = Ended(0, f"{made.run / 'model'}\n", f"{made.run}: finished before, so nothing is trained\n")
+    assert call(capsys, *again, *TRAIN) == left
+    assert call(capsys, "train", "--resume", made.run) == left
     assert_refused(call(capsys, *again, *TRAIN, "--seed", "1"), "run.json", "(different: seed)")
     assert metrics(made.run) == steps
 
@@ -42,7 +43,8 @@ def test_a_finished_run_needs_its_corpus_no_more(
     run = Path(shutil.copytree(made.run, tmp_path / "run"))
     settings = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**settings, "corpus": ["gone"]}))
-    assert call(capsys, "train", "--resume", run) == Ended(0, f"{run / 'model'}\n", "")
+    ended = call(capsys, "train", "--resume", run)
+    assert (ended.code, ended.out) == (0, f"{run / 'model'}\n")
     assert_refused(call(capsys, "train", "--resume", run, "--corpus", "gone"), "gone: no finished corpus")
     shutil.rmtree(run / "model")
     assert_refused(call(capsys, "train", "--resume", run), "gone: no finished corpus here")

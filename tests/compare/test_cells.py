@@ -64,6 +64,7 @@ def test_overrides_change_the_design_and_its_width() -> None:
         (["lory"], [], ["steps=ten"], "--grid steps: --steps ten: it is not of type int"),
         (["lory"], [], ["seed=1,2"], "--grid seed: give --seeds N"),
         (["lory"], [], ["speed.compile=true"], "--grid speed.compile: it does not change what is trained"),
+        (["lory"], ["--steps=9"], ["steps=1,2"], "--steps: --grid steps varies it; leave one of them out"),
         (["lory"], [], ["steps"], "give FIELD=V,V, such as routing.segment_length=64,128"),
         (["lory"], [], ["steps=1", "steps=2"], "steps was given before"),
         (["lory"], [], ["routing.load_balance=1"], "lory: --routing.load_balance 1: load_balance is const"),

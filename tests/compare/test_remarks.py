@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from loriini.compare.remarks import remarks, unequal_losses, unequal_warmups
+from loriini.compare.cells import Cell
+from loriini.compare.remarks import remarks, unequal_losses, unequal_training, unequal_warmups
 from loriini.compare.results import unlike_others
 from loriini.compare.sections import first_segments
+from loriini.train.optimizer import OptimizerConfig
 from runs import tiny_run
 
 
@@ -21,6 +23,33 @@ def test_mixtures_with_and_without_a_dense_warmup_are_named() -> None:
     (remark,) = unequal_warmups(cells)
     assert remark.endswith(": 5% of the steps (lory); 0% of the steps (aoe).")
     assert not list(unequal_warmups(cells[:3]))
+
+
+def test_settings_of_training_that_differ_are_named() -> None:
+    dense, lory = tiny_run("dense"), tiny_run("lory", precision="bf16")
+    faster = replace(lory, optimizer=replace(lory.optimizer, learning_rate=0.5))
+    scaled = replace(lory, model=replace(lory.model, rope_scaling={"rope_type": "linear", "factor": 2.0}))
+    cells = [Cell("dense", replace(dense, precision="fp32")), Cell("lory", lory), Cell("faster", faster)]
+    rate = dense.optimizer.learning_rate
+    assert list(unequal_training(cells)) == [
+        f"The runs differ in optimizer.learning_rate: {rate} (dense and lory); 0.5 (faster).",
+        "The runs differ in precision: fp32 (dense); bf16 (lory and faster).",
+    ]
+    assert "The runs differ in model.rope_scaling.factor: none (lory); 2.0 (scaled)." in list(
+        unequal_training([Cell("lory", lory), Cell("scaled", scaled)])
+    )
+
+
+def test_settings_by_which_designs_sizes_and_grids_differ_are_not() -> None:
+    rates = {rate: replace(OptimizerConfig(), learning_rate=rate) for rate in (0.1, 0.2)}
+    grid = [
+        Cell(design, replace(tiny_run(design), optimizer=rates[rate]), {"optimizer.learning_rate": str(rate)})
+        for design in ("dense", "mixtral")
+        for rate in rates
+    ]
+    assert not list(unequal_training(grid))
+    sizes = [Cell("dense", replace(tiny_run(), optimizer=rates[rate]), width=int(9 * rate)) for rate in rates]
+    assert not list(unequal_training(sizes))
 
 
 @pytest.mark.parametrize(

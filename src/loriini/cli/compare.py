@@ -17,6 +17,7 @@ from loriini.cli.parser import (
 )
 from loriini.errors import InputError
 from loriini.json_file import read_object
+from loriini.progress import inform
 
 if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
@@ -87,7 +88,10 @@ def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
     from loriini.compare.report import COLUMNS, headline_and_rows
 
-    found, rows = headline_and_rows(read_object(report.with_name("results.json"), "run the command again"))
+    results = read_object(report.with_name("results.json"), "run the command again")
+    found, rows = headline_and_rows(results)
+    for remark in results["remarks"]:
+        inform(f"note: {remark}")
     print(found, *([format_table(COLUMNS, rows)] if rows else []), report, sep="\n")
 
 

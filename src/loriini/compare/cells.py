@@ -1,13 +1,14 @@
 """The cells of a comparison: sizes × designs × grid points × seeds, each a run."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from itertools import product
 
 from loriini.compare.sizes import Ladder, Resize
 from loriini.errors import InputError
+from loriini.fields import as_argument, by_dotted_name
 from loriini.jobs.artifact import digest
 from loriini.launch import recipe
 from loriini.recipes import families, with_routing
@@ -15,7 +16,7 @@ from loriini.routing import DESIGNS, RoutingConfig
 from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import CHANGEABLE
-from loriini.train.overrides.apply import override
+from loriini.train.overrides.apply import override, override_pairs
 from loriini.train.run import Run
 
 Grid = Mapping[str, Sequence[str]]
@@ -78,6 +79,9 @@ def make_cells(
         check_design(design)
     check_overrides(overrides)
     check_grid(grid, base)
+    for flag, _ in override_pairs(overrides):
+        if (name := flag.removeprefix("--").replace("-", "_")) in grid:
+            raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
     if ladder and "model.hidden_size" in grid:
         raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
     cells = [
@@ -187,6 +191,16 @@ def _design_run(design: str, base: Run, arguments: Sequence[str], resize: Resize
     except InputError as error:
         raise InputError(f"{design}: {error}") from error
     return run
+
+
+def settings_of(run: Run, left_out: Collection[str]) -> dict[str, str]:
+    """A run's settings as text, by dotted name, without those in `left_out` and those in its sections."""
+    parts = tuple(f"{name}." for name in left_out)
+    return {
+        name: as_argument(value)
+        for name, value in by_dotted_name(run.to_dict()).items()
+        if not f"{name}.".startswith(parts)
+    }
 
 
 def as_arguments(settings: Mapping[str, str]) -> list[str]:

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loriini.compare.cells import Cell, variant_name
+from loriini.compare.cells import Cell, settings_of, variant_name
 from loriini.compare.running import Trial
 from loriini.corpus.tokenizer import same_vocabulary
 from loriini.errors import InputError
-from loriini.fields import as_argument, by_dotted_name
 from loriini.snapshot import holds_tokenizer
 from loriini.train.folder import CHANGEABLE
 from loriini.train.run import RUN, Run, read_run, recorded_corpus
@@ -62,9 +61,7 @@ def _find(folder: Path) -> _Found:
         raise InputError(f"{folder}: no run here (no {RUN}); give the folder of a run that was trained")
     run, written = read_run(folder / RUN)
     corpus = recorded_corpus(written, folder / RUN)
-    kept = {name: value for name, value in run.to_dict().items() if name not in NO_VARIANT}
-    flat = by_dotted_name({**kept, "corpus_digest": corpus.corpus_digest})
-    settings = {name: as_argument(value) for name, value in flat.items()}
+    settings = {**settings_of(run, NO_VARIANT), "corpus_digest": corpus.corpus_digest}
     return _Found(folder, run, settings, corpus.vocab_size)
 
 

@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from loriini.analyze.wording import listing
+from loriini.compare.cells import Cell, settings_of
 from loriini.compare.measures import Cells, by_variant, is_number
 from loriini.compare.running import Trial
+from loriini.train.folder import CHANGEABLE
 
+SAID_ELSEWHERE = ("steps", "batch_size", "length", "seed", "warmup")
+"""Settings on which there are other remarks."""
+OF_A_DESIGN = ("name", "routing", "model.num_experts", "model.low_rank", "model.intermediate_size")
+"""Settings by which designs of equal active size differ."""
+NOT_OF_TRAINING = (*CHANGEABLE, "micro_batch_size", "evaluate", "init")
+"""Settings that do not change what is trained; of `init`, its digest tells."""
 EQUAL_ACTIVE = 1.05
 """Ratio of active parameters up to which two models count as of equal size."""
 
@@ -31,6 +39,30 @@ def counted_first_segments(
         )
 
 
+def unequal_training(cells: Sequence[Cell]) -> Iterator[str]:
+    """In which settings of training cells of one width differ, but for those that a grid varies in all."""
+    of_width = defaultdict[int | None, list[Cell]](list)
+    for cell in cells:
+        of_width[cell.width].append(cell)
+    left_out = (*SAID_ELSEWHERE, *OF_A_DESIGN, *NOT_OF_TRAINING)
+    for own in of_width.values():
+        settings = [settings_of(cell.run, left_out) for cell in own]
+        for name in dict.fromkeys(name for each in settings for name in each):
+            if not all(name in cell.settings for cell in own):
+                values = [each.get(name, "none") for each in settings]
+                yield from unequal(name, values, [cell.variant for cell in own])
+
+
+def unequal(what: str, values: Sequence[Any], names: Sequence[str]) -> Iterator[str]:
+    """Which of the named runs have which of several values; nothing where all have the same."""
+    of_value = defaultdict[Any, list[str]](list)
+    for value, name in zip(values, names, strict=True):
+        of_value[value].append(name)
+    if len(of_value) > 1:
+        shown = (f"{value} ({listing(list(dict.fromkeys(own)))})" for value, own in of_value.items())
+        yield f"The runs differ in {what}: {'; '.join(shown)}."
+
+
 def remarks(cells: Cells) -> Iterator[str]:
     """What makes the runs unequal, so that a difference may have another cause than the design."""
     trained = [cell for cell in cells if "parameters" in cell]
@@ -50,15 +82,11 @@ def unequal_settings(cells: Cells) -> Iterator[str]:
         ("planned_steps", "steps"),
         ("batch_size", "instances in a batch"),
         ("length", "tokens of context"),
-        ("corpus_digest", "the corpus"),
     ):
-        values = defaultdict[Any, list[str]](list)
-        for cell in finished if key == "tokens" else cells:
-            values[cell[key]].append(cell["name"])
-        if len(values) > 1:
-            named = {value: listing(list(dict.fromkeys(names))) for value, names in values.items()}
-            shown = (f"{v:,.0f} ({names})" if v != str(v) else names for v, names in named.items())
-            yield f"The runs differ in {what}: {'; '.join(shown)}."
+        own = finished if key == "tokens" else cells
+        yield from unequal(what, [f"{cell[key]:,.0f}" for cell in own], [cell["name"] for cell in own])
+    corpora = [cell["corpus_digest"][:8] for cell in cells]
+    yield from unequal("the corpus, by its digest", corpora, [cell["name"] for cell in cells])
 
 
 def unequal_warmups(cells: Cells) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from loriini.compare.differences import DifferencesOf, Score, Scores, differences_from, equal_budgets
 from loriini.compare.laws import measure_ladder
 from loriini.compare.measures import Cells, by_variant, training_measures
-from loriini.compare.remarks import counted_first_segments, remarks
+from loriini.compare.remarks import counted_first_segments, remarks, unequal_training
 from loriini.compare.running import Trial
 from loriini.compare.variants import baseline_of, by_width, choices, summarize
 from loriini.evaluate.intervals import Documents, differences_by_domain
@@ -49,6 +49,7 @@ def compare_trials(
         "baseline": largest and largest["name"],
         "remarks": [
             *(remark for own in by_width(cells).values() for remark in remarks(own)),
+            *unequal_training([trial.cell for trial in trials]),
             *counted_first_segments(trials, evaluations),
         ],
     }

@@ -210,6 +210,12 @@ def own_checkpoint(run: Run, out: Path, damages: Damages) -> tuple[Path, RunProg
     return found
 
 
+def finished_model(out: Path) -> Path:
+    """The folder of the model of a run that was finished before, which is said."""
+    inform(f"{out}: finished before, so nothing is trained")
+    return out / "model"
+
+
 def has_model(out: Path) -> bool:
     """Whether the run in `out` has its final model. InputError for a part of one."""
     folder = out / "model"

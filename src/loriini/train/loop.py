@@ -24,7 +24,7 @@ from loriini.signals import Interrupted, deferred_interrupts
 from loriini.train.checkpoints.state import checkpoints_in, damages_found_together
 from loriini.train.checkpoints.storage import CheckpointWriter, restore
 from loriini.train.corpora import TrainingCorpus, model_config
-from loriini.train.folder import claim_run, make_folder, own_checkpoint, save_model
+from loriini.train.folder import claim_run, finished_model, make_folder, own_checkpoint, save_model
 from loriini.train.guard import too_many_skips, write_skipped
 from loriini.train.initial import InitialModel
 from loriini.train.measures import Measure, measure_all, rewind_all
@@ -68,7 +68,7 @@ def train(
         on_first_rank(lambda: stack.enter_context(folder_lock(out)))
         heldout_digest = next((each.digest for each in measures if each.digest), None)
         if on_first_rank(lambda: claim_run(run, corpus, out, heldout_digest)):
-            return out / "model"
+            return on_first_rank(lambda: finished_model(out))
         keep_freed_memory()
         state = start_or_resume(run, corpus, out, initial, intact)
         on_first_rank(lambda: rewind_files(measures, state.progress.step, out))
