@@ -29,6 +29,16 @@ def test_analyze_writes_routes_and_a_report(
     assert routes["sequences"] == {"birds": 120, "tools": 120}  # every document by itself
 
 
+@pytest.mark.parametrize("of", [(), ("--per-document",)])
+def test_analyze_takes_as_many_of_each_domain_as_it_is_told(
+    of: Sequence[str], made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--documents", made.documents, "--domain-field", "topic", "--out", tmp_path, *of)
+    assert call(capsys, "analyze", made.run, *asked, "--instances", 2).code == 0
+    assert json.loads((tmp_path / "routes.json").read_text())["sequences"] == {"birds": 2, "tools": 2}
+    assert_refused(call(capsys, "analyze", made.run, *asked, "--instances", 0), "--instances 0: must be")
+
+
 def test_a_dense_model_has_no_routes_to_analyze(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

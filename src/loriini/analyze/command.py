@@ -26,16 +26,19 @@ def analyze_run(
     fields: Fields,
     out: Path | None = None,
     per_document: bool = False,
+    most: int | None = None,
     device: str | None = None,
     on_error: OnError = "stop",
 ) -> Path:
     """Write `routes.npz`, `routes.json` and `report.html` into `out` (default: the run's folder).
 
     Documents of a domain are joined and cut into instances as for `evaluate`; with `per_document` each is
-    routed by itself, cut to the model's context. A flawed record stops the reading, or is skipped, as
-    `on_error` says. Returns the report's path. InputError for a dense model, and for documents that cannot be
-    read or have no label where one is needed.
+    routed by itself, cut to the model's context. With `most`, these are the first of each domain. A flawed
+    record stops the reading, or is skipped, as `on_error` says. Returns the report's path. InputError for a
+    dense model, and for documents that cannot be read or have no label where one is needed.
     """
+    if most is not None and most < 1:
+        raise InputError(f"--instances {most}: must be at least 1")
     out = out or folder_of(run, "--out DIR")
     model, tokenizer = load_model(run, device)
     if model.config.num_experts == 1:
@@ -43,9 +46,9 @@ def analyze_run(
     read = read_documents(documents, ReadOptions(fields, on_error))
     length, names = context_length(run, model.config), model.config.label_names
     if per_document:
-        sequences, of_documents = sequences_by_domain(read, tokenizer, length, names), None
+        sequences, of_documents = sequences_by_domain(read, tokenizer, length, most, names), None
     else:
-        heldout = tokenize_by_domain(read, tokenizer, length, label_names=names)
+        heldout = tokenize_by_domain(read, tokenizer, length, most, names)
         sequences, of_documents = instances_by_domain(heldout), documents_of(heldout)
     precision = run_precision(run)
     routes = routes_of_sequences(
@@ -60,13 +63,16 @@ def sequences_by_domain(
     documents: Iterable[Document],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
+    most: int | None = None,
     label_names: Sequence[str] | None = None,
 ) -> dict[str, list[Tensor]]:
-    """Each document's first `length` token ids as a sequence, by domain."""
-    sequences = defaultdict(list)
+    """Each document's first `length` token ids as a sequence, by domain; of each domain at most `most`."""
+    sequences = defaultdict[str, list[Tensor]](list)
     for document in documents:
         if label_names is not None:
             check_label(document, label_names)
+        if most is not None and len(sequences[document.domain]) >= most:
+            continue
         ids = document_ids(document, tokenizer)[:length]
         if ids:
             sequences[document.domain].append(torch.tensor(ids))

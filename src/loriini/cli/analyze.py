@@ -20,6 +20,8 @@ def analyze_arguments(add: Add) -> None:
     add("--documents", nargs="+", required=True, metavar="PATH", help="held-out text")
     document_options(add)
     add("--per-document", action="store_true", help="route each document by itself, cut to the context")
+    most = "instances of each domain, or documents with --per-document, at most (all)"
+    add("--instances", type=int, metavar="N", help=most)
     device_option(add)
     add(
         "--out",
@@ -40,6 +42,7 @@ def analyze(arguments: argparse.Namespace) -> None:
         document_fields(arguments),
         arguments.out,
         per_document=arguments.per_document,
+        most=arguments.instances,
         device=arguments.device,
         on_error=on_error(arguments),
     )
