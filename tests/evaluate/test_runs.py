@@ -13,7 +13,7 @@ from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedTokenizerF
 from loriini.errors import InputError
 from loriini.evaluate.intervals import differences_by_domain
 from loriini.evaluate.perplexity import documents_of, evaluate, tokenize_by_domain
-from loriini.evaluate.runs import EvaluationSettings, RouterFree, evaluate_runs
+from loriini.evaluate.runs import ENOUGH, EvaluationSettings, RouterFree, evaluate_runs
 from loriini.model.loading import find_device, load_config, load_model, run_precision
 from loriini.sources import read_documents
 from runs import EOS, VOCABULARY, write_tokenizer
@@ -79,7 +79,9 @@ def test_each_run_is_named_while_it_is_evaluated(
     capsys.readouterr()
     evaluate_runs(runs, EvaluationSettings((documents,)))
     names = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert names == [f"run {i} of 2: {run}" for i, run in enumerate(runs, 1)]
+    assert names[1:] == [
+        f"run {i} of 2: {run}" for i, run in enumerate(runs, 1)
+    ]  # after a warning of few documents
 
 
 def test_one_value_decides_what_is_skipped(tmp_path: Path, documents: str) -> None:
@@ -102,6 +104,18 @@ def test_a_loss_that_counts_segment_1_is_warned_of(
         assert warned == (skip < SEGMENT)
     evaluate_runs(runs, EvaluationSettings((documents,), skip=1, routing="prompt"))
     assert "counts tokens of segment 1" not in capsys.readouterr().err
+
+
+def test_intervals_of_few_documents_are_warned_of(
+    tmp_path: Path, documents: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [saved(tmp_path / name, name) for name in ("dense", "lory")]
+    evaluate_runs(runs[:1], EvaluationSettings((documents,)))
+    assert "few held-out documents" not in capsys.readouterr().err
+    rows = [json.dumps({"text": "w1 w2 " * 16, "domain": "many"}) for _ in range(ENOUGH)]
+    (tmp_path / "many.jsonl").write_text("\n".join(rows) + "\n")
+    evaluate_runs(runs, EvaluationSettings((documents, str(tmp_path / "many.jsonl"))))
+    assert "says little: high (1), low (1); give at least 10" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_shortest_context_is_that_of_all(tmp_path: Path, documents: str) -> None:

@@ -46,6 +46,8 @@ from loriini.sources import Fields, OnError, ReadOptions, read_documents
 from loriini.sources.document import Document
 
 DEFAULT_FIELDS = Fields()
+ENOUGH = 10
+"""Documents of a domain from which on the interval of a difference is not warned of."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,9 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
             f"the tokenizer drops text of {', '.join(estimated)} or has no token for some, so it is unknown "
             "how many bytes its tokens spell; bits_per_byte_counted is left out"
         )
+    if len(runs) > 1 and (few := few_documents(heldout)):
+        listed = ", ".join(f"{domain} ({count})" for domain, count in few.items())
+        warn(f"few held-out documents, of which an interval says little: {listed}; give at least {ENOUGH}")
     titles = [f"run {i} of {len(runs)}: {run}" for i, run in enumerate(runs, 1)] if len(runs) > 1 else [None]
     results = [evaluate_on(run, heldout, settings, title) for run, title in zip(runs, titles, strict=True)]
     for run, result in zip(runs, results, strict=True):
@@ -129,6 +134,12 @@ def evaluate_runs(runs: Sequence[Path], settings: EvaluationSettings) -> list[di
         found = differences_by_domain(losses[0], of_run, documents_of(heldout), tokens[0])  # the same for all
         result["difference"] = {domain: difference.to_dict() for domain, difference in found.items()}
     return results
+
+
+def few_documents(heldout: Mapping[str, HeldOut]) -> dict[str, int]:
+    """The domains whose instances begin in fewer than ENOUGH documents, and in how many."""
+    counts = {domain: len(set(text.documents)) for domain, text in heldout.items()}
+    return {domain: count for domain, count in counts.items() if count < ENOUGH}
 
 
 def shared_heldout(
