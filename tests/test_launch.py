@@ -129,6 +129,7 @@ def test_a_run_goes_on_for_more_steps_in_another_folder(corpus: Path, tmp_path: 
     """The same command again resumes it; `tests/train/test_extend.py` compares it with a run planned so."""
     train_recipe("tiny-lory", tmp_path / "run", [corpus], [*SMALL, "--optimizer.schedule", "constant"])
     longer = (tmp_path / "run", tmp_path / "longer", ["--steps", "6"])
+    (tmp_path / "longer/checkpoints/.step-00000004.unfinished").mkdir(parents=True)  # left by a kill
     hashed: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

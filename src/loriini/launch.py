@@ -1,7 +1,7 @@
 """From a recipe or a file, and overrides, to a finished run; resuming a run; estimating one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from loriini.train.corpora import (
     sampled_positions,
     small_corpus,
 )
-from loriini.train.extend import extend, replanned
+from loriini.train.extend import begun_in, extend, replanned
 from loriini.train.folder import changed_settings, check_length, differing, finished_model, has_model
 from loriini.train.initial import start_from
 from loriini.train.loop import train
@@ -104,11 +104,12 @@ def train_recipe(
         return train_run(run, out, minutes)
 
 
-def refuse_others(out: Path) -> None:
-    """InputError for a folder of something else than a run; a job's logs may be there before it."""
+def refuse_others(out: Path, known: Container[str] = ()) -> None:
+    """InputError for a folder of something else than a run; a job's logs and `known` names may be there."""
     if not out.is_dir() or (out / RUN).exists():
         return
-    others = [p.name for p in out.iterdir() if not p.name.startswith(".") and p.suffix not in LOGS]
+    names = [path.name for path in out.iterdir() if path.suffix not in LOGS]
+    others = [name for name in names if not name.startswith(".") and name not in known]
     if others:
         raise InputError(f"{out}: exists and holds {min(others)}, but no run; choose another --out")
 
@@ -177,7 +178,7 @@ def train_longer(
     InputError where there is none, and for overrides of anything but `--steps` and the schedule.
     """
     with process_group():
-        on_first_rank(lambda: refuse_others(out))
+        on_first_rank(lambda: refuse_others(out, begun_in(out)))
         run = with_corpora(with_heldout(replanned(run_to_resume(folder), overrides), heldout), corpora)
         run.check(processes=world_size())
         return train_run(run, out, minutes, intact=extend(folder, run, out))

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loriini.atomic import write_json
+from loriini.atomic import commit, is_unused, write_json
 from loriini.errors import InputError
 from loriini.jobs.artifact import link_files
+from loriini.jobs.lock import folder_lock
 from loriini.parallel.mesh import on_first_rank
 from loriini.train.checkpoints.state import checkpoints_in, damages_found_together, intact_of, step_of
 from loriini.train.folder import PLAN, changed_settings, shared_steps
@@ -20,6 +21,10 @@ from loriini.train.optimizer import warmup_steps
 from loriini.train.overrides.apply import override, overrides_of
 from loriini.train.records.metrics import EVALUATION, METRICS, SAMPLES
 from loriini.train.run import RUN, Run, read_run
+
+CHECKPOINTS, RECORDS = "checkpoints", (METRICS, EVALUATION, SAMPLES)
+BEGUN = f".{RUN}.begun"
+"""The settings of a run whose checkpoint and records are still being copied; then it becomes `run.json`."""
 
 
 def replanned(run: Run, overrides: Sequence[str]) -> Run:
@@ -55,7 +60,7 @@ def extend(folder: Path, run: Run, out: Path) -> Path | None:
         return None
     before, values = read_run(folder / RUN)
     last = min(shared_steps(before, run), run.steps - 1)
-    fitting = [path for path in checkpoints_in(folder / "checkpoints") if step_of(path) <= last]
+    fitting = [path for path in checkpoints_in(folder / CHECKPOINTS) if step_of(path) <= last]
     found = intact_of(damages_found_together(fitting))
     if found is None:
         raise InputError(
@@ -66,13 +71,40 @@ def extend(folder: Path, run: Run, out: Path) -> Path | None:
     return on_first_rank(lambda: begin_with(found, folder, {**values, **run.to_dict()}, out))
 
 
-def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out: Path) -> Path:
-    """Make `out` a run with these settings, and with a checkpoint and the records of the run in `folder`."""
-    target = out / "checkpoints" / checkpoint.name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    link_files(list(checkpoint.iterdir()), target)
-    for name in (METRICS, EVALUATION, SAMPLES):  # training drops the records of later steps
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, out / name)
-    write_json(out / RUN, settings)
+def begin_with(checkpoint: Path, folder: Path, settings: Mapping[str, Any], out: Path) -> Path | None:
+    """Make `out` a run with these settings, and with a checkpoint and the records of the run in `folder`.
+
+    Returns the checkpoint there; None where another process has begun a run in `out` meanwhile. What a killed
+    attempt left is replaced. InputError while another process works in `out`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with folder_lock(out):
+        if (out / RUN).exists():
+            return None
+        discard_begun(out)
+        write_json(out / BEGUN, settings)
+        target = out / CHECKPOINTS / checkpoint.name
+        target.parent.mkdir(exist_ok=True)
+        link_files(list(checkpoint.iterdir()), target)
+        for name in RECORDS:  # training drops the records of later steps
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, out / name)
+        commit(out / BEGUN, out / RUN)
     return target
+
+
+def begun_in(out: Path) -> set[str]:
+    """The names in a folder without a run of what a killed `begin_with` left there."""
+    if (out / BEGUN).exists():
+        return {CHECKPOINTS, *RECORDS}
+    checkpoints = out / CHECKPOINTS
+    return {CHECKPOINTS} if checkpoints.is_dir() and is_unused(checkpoints) else set()
+
+
+def discard_begun(out: Path) -> None:
+    """Remove what a killed `begin_with` left, which may be of another checkpoint."""
+    if (out / BEGUN).exists():
+        for path in checkpoints_in(out / CHECKPOINTS):
+            shutil.rmtree(path)
+        for name in RECORDS:
+            (out / name).unlink(missing_ok=True)
