@@ -129,6 +129,16 @@ def test_files_of_the_same_name_in_several_folders(corpus: Corpus, tmp_path: Pat
     assert {"0/x.parquet", "1/x.parquet"} <= load_artifact(tmp_path / "back" / "tokens").inputs.keys()
 
 
+def test_files_follow_each_other_by_the_numbers_in_their_names(corpus: Corpus, tmp_path: Path) -> None:
+    names = [f"{shard}/part-{i}.parquet" for shard in ("v2", "v10") for i in (0, 1, 2, 10, 11)]
+    for i, name in enumerate(names):
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pyarrow.parquet.write_table(pyarrow.table({"input_ids": [[i]]}), path)
+    back = import_corpus(tmp_path / "back", tmp_path / "set", str(corpus.tokenizer), 1)
+    assert back.instances.tokens_IL.flatten().tolist() == list(range(len(names)))
+
+
 def test_too_many_domains_are_refused(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +171,8 @@ def test_wrong_sources_are_refused(corpus: Corpus, tmp_path: Path) -> None:
         import_corpus(tmp_path / "back", tmp_path / "empty", tokenizer, 3)
     with pytest.raises(InputError, match=r"nothing\.idx: no such file"):
         import_corpus(tmp_path / "back", tmp_path / "nothing", tokenizer, 3)
+    with pytest.raises(InputError, match=r"nothing\.parquet: no such file; check the path$"):
+        import_corpus(tmp_path / "back", tmp_path / "nothing.parquet", tokenizer, 3)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"bad\.parquet: unreadable parquet"):
         import_corpus(tmp_path / "back", tmp_path / "bad.parquet", tokenizer, 3)

@@ -263,6 +263,17 @@ def test_the_same_export_is_left_and_another_refused(tmp_path: Path) -> None:
         export_run(folder, settings, tmp_path / "out")
 
 
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
+def test_an_export_of_other_settings_or_another_tokenizer_is_not_current(name: str, tmp_path: Path) -> None:
+    folder, settings = trained(tiny_run(steps=2), tmp_path), ExportSettings("hf")
+    out = export_run(folder, settings, tmp_path / "out")
+    (folder / "model" / "README.md").touch()
+    assert export_run(folder, settings, out) == out
+    (folder / "model" / name).touch()
+    with pytest.raises(InputError, match=r"\(different: source\)"):
+        export_run(folder, settings, out)
+
+
 @pytest.mark.parametrize(
     ("damaged", "reason"), [("{bad", "not readable JSON"), ("[]", "not a JSON object")], ids=str
 )

@@ -1,17 +1,30 @@
 """A mixture that a prompt or a label decides once leaves as a Llama that holds the chosen experts only."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from export.exported import LLAMA_CASES, assert_equal, case_name, converted, decided_by, model_of
+from export.exported import (
+    LLAMA_CASES,
+    assert_equal,
+    byte_tokenizer,
+    case_name,
+    converted,
+    decided_by,
+    model_of,
+)
 from loriini import DESIGNS, RoutingConfig
 from loriini.errors import InputError
 from loriini.export.converting import Decision
+from loriini.export.export import ExportSettings, export_model
 from loriini.model.conversion import soft_to_top_k
 from tiny import random_ids, tiny_model
+
+PROMPT = "one prompt decides it"
 
 
 @pytest.mark.parametrize(("design", "settings"), LLAMA_CASES, ids=case_name)
@@ -79,3 +92,15 @@ def test_layers_that_choose_different_numbers_of_experts_are_padded() -> None:
     llama = converted(model, "llama", Decision(decision.prompt_BL))
     assert llama.config.intermediate_size == max(counts) * 24
     assert_equal(model, llama, decision)
+
+
+@pytest.mark.parametrize("length", [4, 15, 16, 17, 20])
+def test_a_prompt_may_end_anywhere_before_or_after_the_original_length(length: int, tmp_path: Path) -> None:
+    """Longrope turns all of a text by other factors once it is longer: the prompt decided by the former."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 16}
+    rotary = {"rope_theta": 10_000.0, "rope_type": "longrope", "factor": 4.0, **factors}
+    tokenizer = byte_tokenizer()
+    changes = {"vocab_size": len(tokenizer), "max_position_embeddings": 64, "rope_parameters": rotary}
+    model = model_of(DESIGNS["lory"], **changes)
+    folder = export_model(model, tokenizer, ExportSettings("llama", prompt=PROMPT[:length]), tmp_path / "out")
+    assert json.loads((folder / "export.json").read_text())["max_logit_difference"] < 1e-4

@@ -38,4 +38,18 @@ EXPORTS = (
         "",
         "tests/export/test_checkpoints.py",
     ),
+    Mutation(
+        "an export of another tokenizer is called current",
+        "export/export.py",
+        "    *TOKENIZER_FILES,\n",
+        "",
+        "tests/export/test_export.py -k not_current",
+    ),
+    Mutation(
+        "a model is compared at other rotary factors than its prompt had",
+        "export/weights.py",
+        "else min(longest, original)",
+        "else longest",
+        "tests/export/test_merged.py -k original_length",
+    ),
 )

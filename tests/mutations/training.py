@@ -130,6 +130,13 @@ TRAINING = (
         "tests/test_launch.py -k goes_on",
     ),
     Mutation(
+        "a killed copy of a checkpoint is in the way of the next",
+        "train/extend.py",
+        "        discard_begun(out)\n",
+        "",
+        "tests/train/test_extend.py -k kill",
+    ),
+    Mutation(
         "every rank reads the first rank's share",
         "batches/loader.py",
         "position.consumed + self.rank * share",

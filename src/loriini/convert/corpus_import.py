@@ -1,5 +1,6 @@
 """Corpora from tokens of other programs: Megatron's indexed data sets and Hugging Face data sets."""
 
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -52,7 +53,8 @@ def import_corpus(out: Path, source: Path, tokenizer: str, length: int = Prepare
     Args:
         out: the corpus's folder. Finished stages are not run again.
         source: a Megatron data set's prefix (or its `.bin` or `.idx`), or a Hugging Face data set: a folder
-            of parquet files, of which the split `train` is read, or one such file. They have a column
+            of parquet files, of which the split `train` is read, or one such file. Files follow each other
+            in the order of their names, in which digits are numbers. They have a column
             `input_ids` and optionally `domain` and `piece_lengths`, the tokens of each piece of a document in
             a row, then also `documents` and `piece_domains`, the number and domain of each piece's document.
         tokenizer: the path of the tokenizer that encoded the tokens. It is compared with the folder
@@ -104,16 +106,25 @@ class TokenFiles:
 def find_token_files(source: Path) -> TokenFiles:
     """The files of a data set of tokens; InputError when there are none."""
     if source.is_dir():
-        found = sorted(source.rglob("*.parquet"))
+        found = sorted(source.rglob("*.parquet"), key=by_number)
         if not found:
             raise InputError(f"{source}: {_without_parquet(source)}")
         return TokenFiles(source, "dataset", _training_split(source, found))
-    if source.suffix == ".parquet" and source.exists():
+    if source.suffix == ".parquet":
+        if not source.exists():
+            raise InputError(f"{source}: no such file; check the path")
         return TokenFiles(source, "dataset", (source,))
     prefix = _prefix(source)
     read_megatron(prefix)  # raises InputError
     files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
     return TokenFiles(source, "megatron", files)
+
+
+def by_number(path: Path) -> tuple[list[list[str | int]], Path]:
+    """The place of a path in an order that reads runs of digits as numbers: part-2 before part-10."""
+    # split by a group, every second piece is a number
+    pieces = [re.split("([0-9]+)", part) for part in path.parts]
+    return [[int(piece) if i % 2 else piece for i, piece in enumerate(part)] for part in pieces], path
 
 
 def _without_parquet(folder: Path) -> str:

@@ -29,11 +29,19 @@ from loriini.model.card import Exported, TrainingRecord, model_card
 from loriini.model.conversion import soft_to_top_k
 from loriini.model.loading import find_device, load_model, run_of
 from loriini.model.saving import CARD, save_model_folder
-from loriini.snapshot import check_weights, model_folder
+from loriini.snapshot import TOKENIZER_FILES, check_weights, model_folder
 from loriini.train.checkpoints.state import read_state
 from loriini.train.folder import training_record
 
 SETTINGS = "export.json"
+SOURCE_FILES = (
+    "*.safetensors",
+    "config.json",
+    "generation_config.json",
+    "chat_template*",
+    *TOKENIZER_FILES,
+)
+"""What of a model's folder an export is made of."""
 TOLERANCE = 1e-3
 """The largest logit difference of a float32 export, relative to the largest logit if that is above 1."""
 
@@ -193,7 +201,7 @@ def _source(run: Path, steps: Sequence[int]) -> str:
     if steps:
         known: object = [read_state(checkpoint_folder(run, step)).get("sha256") for step in steps]
     else:
-        files = sorted(model_folder(run).glob("*.safetensors"))
+        files = sorted({file for pattern in SOURCE_FILES for file in model_folder(run).glob(pattern)})
         known = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return sha256(repr((str(run.resolve()), steps, known)).encode()).hexdigest()
 

@@ -101,13 +101,26 @@ class Probe:
         return float((self.logits_BLV - exported(self.ids_BL, **routing).logits).abs().max())
 
 
+def longest_probe(config: LoriiniConfig, prompt_BL: Tensor | None) -> int:
+    """Tokens that a pass may have for the rotary positions of a prompt (1, L) to be those it is routed with.
+
+    With longrope all positions of a pass have other factors once it is longer than the original context.
+    """
+    longest, scaling = config.max_position_embeddings, config.rope_parameters or {}
+    if prompt_BL is None or scaling.get("rope_type") != "longrope":
+        return longest
+    original = int(scaling["original_max_position_embeddings"])
+    return longest if prompt_BL.shape[1] > original else min(longest, original)
+
+
 @torch.no_grad()
 def probe(model: LoriiniForCausalLM, prompt_BL: Tensor | None, labels_B: Tensor | None) -> Probe:
     """The model's logits over a prompt and random tokens after it; InputError where they are not finite.
 
     With a prompt the model is routed by it, as in generation; one that routes by label, without one, by each.
+    Where no random token fits after the prompt, its own logits are compared.
     """
-    vocab_size, context = model.config.vocab_size, model.config.max_position_embeddings
+    vocab_size, context = model.config.vocab_size, longest_probe(model.config, prompt_BL)
     generator = torch.Generator().manual_seed(0)
     ids_BL = torch.randint(vocab_size, (1, min(context, 32)), generator=generator).to(model.device)
     if model.config.routed_by_label and labels_B is None:

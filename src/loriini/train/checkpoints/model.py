@@ -5,6 +5,7 @@ Corpora may be elsewhere by the time a checkpoint is exported or trained further
 
 from pathlib import Path
 
+from loriini.errors import InputError
 from loriini.model import LoriiniConfig
 from loriini.model.loading import load_config
 from loriini.snapshot import holds_tokenizer
@@ -15,8 +16,13 @@ from loriini.train.run import RUN, read_run, recorded_corpus
 
 
 def run_file(checkpoint: Path) -> Path:
-    """The `run.json` of the run that wrote a checkpoint."""
-    return checkpoint.resolve().parent.parent / RUN
+    """The `run.json` of the run that wrote a checkpoint; InputError for a checkpoint outside of its run."""
+    path = checkpoint.resolve().parent.parent / RUN
+    if not path.exists():
+        raise InputError(
+            f"{checkpoint}: a checkpoint needs its run's {RUN}; give RUN/checkpoints/{checkpoint.name}"
+        )
+    return path
 
 
 def checkpoint_config(checkpoint: Path, eos_token_id: int = 0) -> LoriiniConfig:
