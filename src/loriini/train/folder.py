@@ -118,24 +118,29 @@ def claim_run(run: Run, corpus: TrainingCorpus, out: Path, heldout_digest: str |
     run = run.chosen_as(before)
     recorded = written.get("processes")
     check_pool(run, recorded if isinstance(recorded, int) and recorded > 0 else processes, processes, path)
-    data_before = {name: written.get(name) for name in data}
-    data["heldout_digest"] = heldout_digest or data_before["heldout_digest"]
-    data_before["heldout_digest"] = data_before["heldout_digest"] or heldout_digest
-    settings = {**run.to_dict(), **data}
-    settings_before = {**before.chosen_as(run).to_dict(), **data_before}
-    if changed := changed_settings(settings_before, settings):
+    now = {**run.to_dict(), **data}
+    then = {**before.chosen_as(run).to_dict(), **{name: written.get(name) for name in data}}
+    now, then = with_digest_of(now, then), with_digest_of(then, now)
+    refuse_changes(then, now, path)
+    finished = has_model(out)
+    settings = {**written, "corpus": now["corpus"]} if finished else {**now, "processes": processes}
+    if written != settings:
+        write_json(path, settings)
+    return finished
+
+
+def with_digest_of(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with another's digest of held-out text where they have none."""
+    return {**settings, "heldout_digest": settings["heldout_digest"] or other["heldout_digest"]}
+
+
+def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
+    """InputError for settings of another run than the one before, which `path` records."""
+    if changed := changed_settings(before, now):
         only_text = {"corpus_digest", "heldout_digest"}.issuperset(changed.split(", "))
         another = "choose another --out, or remove the folder"
         remedy = "give the text that it began with" if only_text else another
         raise InputError(f"{path}: this folder holds another run (different: {changed}); {remedy}")
-    finished = has_model(out)
-    if finished:
-        settings = {**written, "corpus": settings["corpus"]}
-    else:
-        settings["processes"] = processes
-    if written != settings:
-        write_json(path, settings)
-    return finished
 
 
 def compares_micro_batches(routing: Mapping[str, Any]) -> bool:
