@@ -23,8 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_absent_files_are_named_with_the_tasks_that_are_there(folder: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "piqa.jsonl", [EXAMPLES["piqa"].row])
     message = (
-        f"{tmp_path}: no file for task 'qqp'; put qqp.jsonl, qqp_dev.jsonl, qqp_val.jsonl or qqp_test.jsonl "
-        "there, or give only those that are there: --tasks piqa"
+        f"{tmp_path}: no file for task 'qqp'; put qqp.jsonl, qqp_test.jsonl, qqp_validation.jsonl, "
+        "qqp_val.jsonl or qqp_dev.jsonl there, or give only those that are there: --tasks piqa"
     )
     with pytest.raises(InputError, match=f"^{message}$"):
         loading.load_tasks(requested(["piqa", "qqp", "sst2"]), tmp_path)
@@ -41,7 +41,7 @@ def test_absent_files_are_named_with_the_tasks_that_are_there(folder: Path, tmp_
             '{"query": "Question: a", "gold": 0}',
             r"piqa.jsonl:2: no field 'choices'; docs/tasks.md has the form",
         ),
-        ('{"query": "Question: a", "choices": ["b"]}', r"piqa.jsonl:2: not enough values to unpack"),
+        ('{"query": "Question: a", "choices": ["b"]}', r"piqa.jsonl:2: 'choices' has 1 choices; give 2"),
     ],
 )
 def test_a_malformed_row_is_named_by_its_line(row: str, message: str, tmp_path: Path) -> None:

@@ -14,18 +14,18 @@ class TaskEntry:
     """Where a task's YAML is, and how a local file becomes its documents.
 
     `folder` is under the harness's `tasks`; empty: the YAML is ours. `name` is the YAML's task where it
-    differs. A row with the field `form` is of the simplified form, which `to_document` turns into the task's
-    own fields (None: the row is left out); other rows have these already. The file is the first that
-    exists of a stem (by default the task's name) and an ending; examples are in the file of the same stem and
-    the ending `examples`. `shots` is the number of examples where nothing else is asked for.
+    differs. A file whose first row has the field `form` is of the form that `to_document` turns into the
+    task's own fields (None: the row is left out); rows of other files have these already. The file is the
+    first that exists of a stem (by default the task's name) and an ending; examples are in the file of the
+    same stem and the ending `examples`. `shots` is the number of examples where nothing else is asked for.
     """
 
     folder: str = ""
     name: str = ""
     form: str = "query"
-    to_document: Callable[[TaskRow], TaskRow | None] = fields.same
+    to_document: Callable[[TaskRow], TaskRow | None] | None = None
     stems: tuple[str, ...] = ()
-    endings: tuple[str, ...] = ("", "_dev", "_val", "_test")
+    endings: tuple[str, ...] = ("", "_test", "_validation", "_val", "_dev")
     examples: str = "_demos"
     shots: int = 0
     changes: tuple[tuple[str, str], ...] = ()
@@ -36,41 +36,43 @@ IN_CONTEXT = 16
 """Examples of Lory's classification tasks, after Min et al. 2022."""
 
 
-def _glue(name: str, *labels: str) -> TaskEntry:
-    return TaskEntry(f"glue/{name}", form="label", to_document=fields.labels(*labels))
+def _glue(name: str, texts: tuple[str, ...], *labels: str) -> TaskEntry:
+    return TaskEntry(f"glue/{name}", form="label", to_document=fields.labels(*labels, texts=texts))
 
 
 def _in_context(form: str, to_document: Callable[[TaskRow], TaskRow | None], *stems: str) -> TaskEntry:
     return TaskEntry(form=form, to_document=to_document, stems=stems, shots=IN_CONTEXT)
 
 
+PAIR = ("sentence1", "sentence2")
+
 TASKS = {
     "piqa": TaskEntry("piqa", to_document=fields.piqa),
     "siqa": TaskEntry("siqa", "social_iqa", to_document=fields.siqa, changes=(("doc_to_choice", "choices"),)),
     "boolq": TaskEntry("super_glue/boolq", to_document=fields.boolq),
-    "hellaswag": TaskEntry("hellaswag"),
+    "hellaswag": TaskEntry("hellaswag", form="endings", to_document=fields.hellaswag),
     "winogrande": TaskEntry("winogrande", form="context_options", to_document=fields.winogrande),
     "race_m": TaskEntry(form="example_id", to_document=fields.race_m, stems=("race_m", "race")),
     "race_h": TaskEntry("race", "race", "example_id", fields.race, stems=("race_h", "race")),
     "arc_easy": TaskEntry("arc", to_document=fields.arc),
     "arc_challenge": TaskEntry("arc", to_document=fields.arc),
-    "nq_open": TaskEntry("nq_open"),
+    "nq_open": TaskEntry("nq_open", form="question", to_document=fields.nq_open),
     "triviaqa": TaskEntry("triviaqa", form="aliases", to_document=fields.triviaqa),
     "agnews": _in_context("description", fields.agnews),
     "amazon": _in_context("text", fields.amazon, "amazon_polarity", "amazon"),
-    "yelp": _in_context("text", fields.same, "yelp_polarity", "yelp"),
+    "yelp": _in_context("text", fields.yelp, "yelp_polarity", "yelp"),
     "fever": _in_context("claim", fields.fever),
-    "sst2_icl": _in_context("label", fields.labels("negative", "positive"), "sst2"),
-    "mrpc_icl": _in_context("label", fields.labels("not_equivalent", "equivalent"), "mrpc"),
-    "mnli": _glue("mnli", "entailment", "neutral", "contradiction"),
-    "mrpc": _glue("mrpc", "not_equivalent", "equivalent"),
-    "qnli": _glue("qnli", "entailment", "not_entailment"),
-    "qqp": _glue("qqp", "not_duplicate", "duplicate"),
-    "sst2": _glue("sst2", "negative", "positive"),
+    "sst2_icl": _in_context("label", fields.labels("negative", "positive", texts=("sentence",)), "sst2"),
+    "mrpc_icl": _in_context("label", fields.labels("not_equivalent", "equivalent", texts=PAIR), "mrpc"),
+    "mnli": _glue("mnli", ("premise", "hypothesis"), "entailment", "neutral", "contradiction"),
+    "mrpc": _glue("mrpc", PAIR, "not_equivalent", "equivalent"),
+    "qnli": _glue("qnli", ("question", "sentence"), "entailment", "not_entailment"),
+    "qqp": _glue("qqp", ("question1", "question2"), "not_duplicate", "duplicate"),
+    "sst2": _glue("sst2", ("sentence",), "negative", "positive"),
     "mmlu": TaskEntry(
         "mmlu/default", form="choice0", to_document=fields.mmlu, endings=("_test", ""), examples="_dev"
     ),
-    "wikitext": TaskEntry("wikitext"),
+    "wikitext": TaskEntry("wikitext", form="page", to_document=fields.wikitext),
 }
 
 GROUPS = {

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from loriini.errors import InputError
+from loriini.evaluate.tasks.answers import check_answers, check_local_answers
 from loriini.evaluate.tasks.catalog import GROUPS, TASKS, Request, TaskEntry
-from loriini.evaluate.tasks.fields import TaskRow
+from loriini.evaluate.tasks.fields import simple_form
 from loriini.evaluate.tasks.local import Splits, find_file, read_splits
 from loriini.progress import warn
 
@@ -31,10 +32,13 @@ def check_installed() -> None:
         raise InputError("--tasks needs lm-evaluation-harness: pip install 'loriini[tasks]'")
 
 
-def load_tasks(asked: Mapping[str, Request], data: Path | None) -> dict[str, Loaded]:
+def load_tasks(
+    asked: Mapping[str, Request], data: Path | None, limit: int | None = None
+) -> dict[str, Loaded]:
     """The harness's tasks by the key of their results; with `data`, they read its files and need no network.
 
-    InputError for names that are neither the harness's nor ours, and for data that is missing or malformed.
+    InputError for names that are neither the harness's nor ours, for data that is missing or malformed, and
+    for a question (of the first `limit` of the Hub's) whose right answer is none of its choices.
     """
     if data is not None:
         _check_files(asked, data)
@@ -42,6 +46,9 @@ def load_tasks(asked: Mapping[str, Request], data: Path | None) -> dict[str, Loa
     loaded: dict[str, Loaded] = {}
     for key, request in asked.items():
         loaded |= _from_hub(key, request)
+    for key, task in loaded.items():
+        for member in task.tasks["tasks"].values():
+            check_answers(member, f"task {key!r}", limit)
     return loaded
 
 
@@ -96,13 +103,13 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
     name, task = request.task, _task(request.task)
     shots = task.shots if request.shots is None else request.shots
     splits = read_splits(name, task, data, shots)
-    file = find_file(name, task, data)
+    file = find_file(name, task, data, shown=True)
     if name == "mmlu":
         return _mmlu(key, splits, shots, file)
-    first = splits["test"][0]
+    first = splits["test"][0].document
     if name in TASKS:
         wanted, manager = task.name or name, _manager(_folder(task))
-    elif simple := _simple_form(first):
+    elif simple := simple_form(first):
         wanted, manager = simple, _manager(OUR_YAML)
     else:
         wanted, manager = name, _index()
@@ -111,8 +118,8 @@ def _from_files(key: str, request: Request, data: Path) -> Loaded:
     if name == "siqa" and len(first.get("choices", "ABC")) < 3:
         warn(f"{file}: fewer options than SIQA's three; do not compare with published figures")
     changes = {setting: field for setting, field in task.changes if field in first}
-    settings = {"task": wanted, **_local_settings(splits), **changes}
-    return _loaded({key: _load_local(manager, [settings], file)["tasks"][wanted]}, {}, shots)
+    found = _load_local(manager, {wanted: splits}, file, changes)["tasks"][wanted]
+    return _loaded({key: found}, {}, shots)
 
 
 def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
@@ -120,17 +127,17 @@ def _mmlu(key: str, splits: Splits, shots: int, file: Path) -> Loaded:
     from lm_eval.config.group import AggMetricConfig
 
     manager = _manager(_folder(TASKS["mmlu"]))
-    settings = []
-    for subject in sorted({row["subject"] for row in splits["test"]}):
+    subjects = {}
+    for subject in sorted({question.document["subject"] for question in splits["test"]}):
         if f"mmlu_{subject}" not in manager.all_subtasks:
             raise InputError(f"{file}: MMLU has no subject {subject!r}; correct the file")
-        own = {name: [row for row in rows if row["subject"] == subject] for name, rows in splits.items()}
+        own = {name: [q for q in all_ if q.document["subject"] == subject] for name, all_ in splits.items()}
         if len(own["examples"]) < shots:
             raise InputError(
                 f"{file}: {len(own['examples'])} examples of {subject}, {shots} needed; use --num-fewshot"
             )
-        settings.append({"task": f"mmlu_{subject}", **_local_settings(own)})
-    loaded = _load_local(manager, settings, file)
+        subjects[f"mmlu_{subject}"] = own
+    loaded = _load_local(manager, subjects, file)
     group = loaded["groups"]["local"]
     group.name, group.aggregate_metric_list = key, [AggMetricConfig(metric="acc")]
     return _loaded(loaded["tasks"], {key: group}, shots)
@@ -140,7 +147,11 @@ def _local_settings(splits: Splits) -> dict[str, Any]:
     """What a task's YAML says about its documents, for documents in memory."""
     from datasets import Dataset
 
-    rows = {name: Dataset.from_list(documents) for name, documents in splits.items() if documents}
+    rows = {
+        name: Dataset.from_list([question.document for question in questions])
+        for name, questions in splits.items()
+        if questions
+    }
 
     def custom_dataset(**_: Any) -> dict[str, Dataset]:
         return rows
@@ -154,21 +165,23 @@ def _local_settings(splits: Splits) -> dict[str, Any]:
     }
 
 
-def _load_local(manager: Any, settings: list[dict[str, Any]], file: Path) -> Any:
-    """The harness's tasks with these settings over their YAML, which it allows for members of groups only."""
+def _load_local(
+    manager: Any, splits: Mapping[str, Splits], file: Path, changes: Mapping[str, str] | None = None
+) -> Any:
+    """The harness's tasks by name over these documents, with their answers checked.
+
+    Settings over a task's YAML are allowed for members of groups only: the group is `local`.
+    """
     try:
-        return manager.load([{"group": "local", "task": settings}])
+        settings = [{"task": name, **_local_settings(own), **(changes or {})} for name, own in splits.items()]
+        loaded = manager.load([{"group": "local", "task": settings}])
     except Exception as error:
         raise InputError(
             f"{file}: its rows do not have this task's form ({_reason(error)}); docs/tasks.md has the forms"
         ) from error
-
-
-def _simple_form(row: TaskRow) -> str | None:
-    """Our task for rows that carry their own query and choices, or a context and its continuation."""
-    if {"query", "choices", "gold"} <= row.keys():
-        return "multiple_choice"
-    return "continuation" if {"context", "continuation"} <= row.keys() else None
+    for name, own in splits.items():
+        check_local_answers(loaded["tasks"][name], own)
+    return loaded
 
 
 def _loaded(tasks: dict[str, Any], groups: dict[str, Any], shots: int | None) -> Loaded:

@@ -1,17 +1,32 @@
 """Documents of tasks from local JSON lines, one object a line, in place of the Hub's data sets."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loriini.errors import InputError
 from loriini.evaluate.tasks.catalog import TaskEntry
-from loriini.evaluate.tasks.fields import TaskRow
+from loriini.evaluate.tasks.fields import SIMPLE_FORMS, TaskRow, WrongIndex, like, simple_form
+from loriini.progress import inform
 
 KEPT_FOR_EXAMPLES = 64
 """Rows at most that are examples instead of questions, where a task has no file of examples."""
 
-Splits = dict[str, list[TaskRow]]
+ToDocument = Callable[[TaskRow], TaskRow | None]
+UNFIT = (KeyError, ValueError, TypeError, IndexError)
+"""What a row of another form raises where it is turned into a document."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A document, and its place FILE:LINE."""
+
+    document: TaskRow
+    place: str = field(compare=False)
+
+
+Splits = dict[str, list[Question]]
 """`test`: the questions; `examples`: disjoint from them."""
 
 
@@ -40,14 +55,20 @@ def read_splits(name: str, task: TaskEntry, folder: Path, shots: int) -> Splits:
     return splits
 
 
-def find_file(name: str, task: TaskEntry, folder: Path) -> Path:
-    """The file of a task's questions; InputError where there is none."""
+def find_file(name: str, task: TaskEntry, folder: Path, shown: bool = False) -> Path:
+    """The file of a task's questions; InputError where there is none.
+
+    Where several fit, it is the first of the task's stems and endings; `shown` says so.
+    """
     names = [file for stem in _stems(name, task) for file in _names(stem, task)]
-    found = next((path for file in names if (path := folder / f"{file}.jsonl").is_file()), None)
-    if found is None:
+    found = [path for file in names if (path := folder / f"{file}.jsonl").is_file()]
+    if not found:
         *first, last = (f"{file}.jsonl" for file in names)
         raise InputError(f"{folder}: no file for task {name!r}; put {', '.join(first)} or {last} there")
-    return found
+    if shown and len(found) > 1:
+        others = ", ".join(path.name for path in found[1:])
+        inform(f"{folder}: task {name!r} reads {found[0].name}, not {others}")
+    return found[0]
 
 
 def _stems(name: str, task: TaskEntry) -> tuple[str, ...]:
@@ -58,20 +79,48 @@ def _names(stem: str, task: TaskEntry) -> list[str]:
     return [stem + ending for ending in task.endings]
 
 
-def read_questions(file: Path, task: TaskEntry) -> list[TaskRow]:
-    """A file's rows as the task's documents; InputError for a row of another form, and for no row."""
-    documents = []
-    for line, row in _rows(file):
+def read_questions(file: Path, task: TaskEntry) -> list[Question]:
+    """A file's rows as the task's documents, all of the form of the first.
+
+    InputError for a row of another form or whose right answer is none of its choices, and for no row.
+    """
+    rows = list(_rows(file))
+    questions = []
+    for line, row in rows:
+        to_document = _form(task, rows[0][1])
+        place = f"{file}:{line}"
         try:
-            document = task.to_document(row) if task.form in row else row
-        except (KeyError, ValueError, TypeError, IndexError) as error:
-            reason = f"no field {error}" if isinstance(error, KeyError) else error
-            raise InputError(f"{file}:{line}: {reason}; docs/tasks.md has the form") from error
+            document = to_document(row)
+        except UNFIT as error:
+            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            if isinstance(error, WrongIndex):
+                reason += _other_count([row for _, row in rows], to_document, error.field)
+            raise InputError(f"{place}: {reason}; docs/tasks.md has the form") from error
         if document is not None:
-            documents.append(document)
-    if not documents:
+            questions.append(Question(document, place))
+    if not questions:
         raise InputError(f"{file}: no row for this task; docs/tasks.md has the form")
-    return documents
+    return questions
+
+
+def _form(task: TaskEntry, first: TaskRow) -> ToDocument:
+    """What makes documents of a file's rows, by its first row."""
+    if task.to_document is not None:
+        return task.to_document if task.form in first else like(first)
+    simple = simple_form(first)
+    return SIMPLE_FORMS[simple][1] if simple else like(first)
+
+
+def _other_count(rows: Sequence[TaskRow], to_document: ToDocument, field: str) -> str:
+    """The remedy where all rows' indices in `field` count from one more, or from one less; else nothing."""
+    for shift, remedy in ((-1, "subtract 1"), (1, "add 1")):
+        try:
+            for row in rows:
+                to_document({**row, field: row[field] + shift})
+        except UNFIT:
+            continue
+        return f" (all rows seem to count from one {'more' if shift < 0 else 'less'}: {remedy})"
+    return ""
 
 
 def _rows(file: Path) -> Iterator[tuple[int, TaskRow]]:

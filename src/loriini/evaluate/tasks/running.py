@@ -70,7 +70,7 @@ def evaluate_tasks(runs: Sequence[Path], settings: TaskSettings) -> list[dict[st
     check_installed()
     refuse_unused_label(settings.label, *map(load_config, runs))
     with _harness_quiet():
-        tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data)
+        tasks = load_tasks(requested(settings.tasks, settings.num_fewshot), settings.data, settings.limit)
         with progress("tasks", len(runs) * len(tasks)) as advance:
             results = [_evaluate_run(run, tasks, settings, advance) for run in runs]
     return (
