@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from covering import grid
 from loriini.errors import InputError
+from loriini.evaluate import perplexity
 from loriini.export.export import ExportSettings, export_model
 from runs import EOS, VOCABULARY, write_tokenizer
 from tiny import SEGMENT, tiny_model
@@ -23,7 +24,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
+from loriini.evaluate import harness
 from loriini.evaluate.harness import LoriiniLM
+from loriini.evaluate.windows import log_probs_of
 
 CONTEXT = 24
 close = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
@@ -136,6 +139,27 @@ def test_batches_of_1_and_16_agree(design: str, lm_of: Callable[..., LoriiniLM])
     close(*values)
 
 
+def test_answers_are_those_of_all_logits_where_few_are_held(
+    lm_of: Callable[..., LoriiniLM], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, texts = questions(), [(random_words(length),) for length in (5, 40, 11)]
+
+    def scores(lm: LoriiniLM) -> list[Any]:
+        answers = lm.loglikelihood(instances("loglikelihood", asked), **QUIET)
+        return [*answers, *lm.loglikelihood_rolling(instances("loglikelihood_rolling", texts), **QUIET)]
+
+    expected, lm = scores(lm_of()), lm_of()
+    held, rows = list[int](), list[int]()
+    lm.model.lm_head.register_forward_hook(lambda *call: held.append(call[2].numel()))
+    lm.model.model.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].numel()))
+    few = 5 * VOCABULARY
+    monkeypatch.setattr(harness, "log_probs_of", partial(log_probs_of, most_logits=few))
+    monkeypatch.setattr(perplexity, "LARGE_BATCH", 2 * CONTEXT * VOCABULARY)
+    close(scores(lm), expected)
+    assert max(held) == few
+    assert max(rows) == 2 * CONTEXT
+
+
 def test_the_greedy_continuation_is_greedy(lm_of: Callable[..., LoriiniLM]) -> None:
     lm = lm_of()
     context = random_words(6)
@@ -199,6 +223,12 @@ def test_a_text_within_segment_1_has_no_later_perplexity(lm_of: Callable[..., Lo
     assert lm.rolling.perplexities()["perplexity"] is None
 
 
+def test_no_token_has_no_perplexity(lm_of: Callable[..., LoriiniLM]) -> None:
+    lm = lm_of()
+    lm.loglikelihood_rolling(instances("loglikelihood_rolling", [("",)]), **QUIET)
+    assert lm.rolling.perplexities() == {"perplexity": None, "perplexity_all": None}
+
+
 @pytest.mark.parametrize("routing", ["prompt", "segment", "training"])
 def test_generation_in_batches_is_that_of_one_call_each(
     routing: str, lm_of: Callable[..., LoriiniLM]
@@ -221,6 +251,25 @@ def test_prompts_that_leave_no_room_to_write_are_cut_and_counted(lm_of: Callable
     wanted = [(random_words(length), {"until": ["w999"]}) for length in (CONTEXT, 3)]
     assert all(lm.generate_until(instances("generate_until", wanted), **QUIET))
     assert lm.truncated == 1
+
+
+@pytest.mark.parametrize("asked", [CONTEXT, 3 * CONTEXT])
+def test_more_new_tokens_than_the_context_are_cut_to_half_of_it_with_one_warning(
+    asked: int, lm_of: Callable[..., LoriiniLM], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lm, prompts = lm_of(), [random_words(length) for length in (5, 3)]
+
+    def written(settings: dict[str, Any]) -> list[str]:
+        wanted = [(prompt, {"until": ["w999"], **settings}) for prompt in prompts]
+        return lm.generate_until(instances("generate_until", wanted), **QUIET)
+
+    expected = written({"max_gen_toks": CONTEXT // 2})
+    assert capsys.readouterr().err == ""
+    for name in ("max_gen_toks", "max_new_tokens"):
+        assert written({name: asked}) == expected
+    message = f"{asked} new tokens do not fit the context of {CONTEXT} tokens; at most {CONTEXT // 2} are"
+    assert capsys.readouterr().err.count(message) == 1
+    assert lm.truncated == 0
 
 
 def test_the_harness_finds_it_by_name_and_loads_a_folder(

@@ -6,7 +6,9 @@ batches do not change results. `python -m loriini.evaluate.harness` is `lm_eval`
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
 from typing import Any, get_args
@@ -14,19 +16,18 @@ from typing import Any, get_args
 import torch
 from lm_eval.api.registry import register_model
 from lm_eval.models.huggingface import HFLM
-from torch import Tensor
+from lm_eval.models.utils import normalize_gen_kwargs
+from torch import Tensor, nn
 
 from loriini.errors import InputError
 from loriini.evaluate.perplexity import EvaluationRouting, check_routing, first_segment
+from loriini.evaluate.windows import Window, batches, log_probs_of
 from loriini.hardware import pick_device
 from loriini.model import LoriiniForCausalLM
 from loriini.model.labels import labels_of
-from loriini.progress import progress
+from loriini.progress import progress, warn
 
 MAX_NEW_TOKENS = 256
-
-Window = tuple[int, tuple[int, ...]]
-"""A forward pass's input: how many of its tokens are context, and all of them."""
 
 
 @dataclass
@@ -46,9 +47,11 @@ class RollingSums:
         self.later_tokens += max(0, len(log_probs) - first)
 
     def perplexities(self) -> dict[str, float | None]:
-        """`perplexity` after segment 1 (None without a token there) and `perplexity_all`, per token."""
-        later = exp(-self.later / self.later_tokens) if self.later_tokens else None
-        return {"perplexity": later, "perplexity_all": exp(-self.total / self.tokens)}
+        """`perplexity` after segment 1 and `perplexity_all`, per token; None where there is no token."""
+        return {
+            "perplexity": exp(-self.later / self.later_tokens) if self.later_tokens else None,
+            "perplexity_all": exp(-self.total / self.tokens) if self.tokens else None,
+        }
 
 
 @register_model("loriini")
@@ -62,6 +65,7 @@ class LoriiniLM(HFLM):
 
     `rolling` holds the sums of the last `loglikelihood_rolling`; `truncated` counts inputs cut on the left
     because they exceed the model's context. Of an answer that alone exceeds it, the last tokens are scored.
+    A task that asks for as many new tokens as the context or more gets half of it, and a warning.
     """
 
     def __init__(
@@ -86,11 +90,28 @@ class LoriiniLM(HFLM):
         self.label = label
         self.rolling = RollingSums()
         self.truncated = 0
+        self.shortened = set[int]()
 
     @property
     def max_gen_toks(self) -> int:
         """At most half the context: the rest is for the prompt."""
         return min(MAX_NEW_TOKENS, self.max_length // 2)
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """As the harness's, with room for a prompt in the context."""
+        return super().generate_until([self._with_room(request) for request in requests], disable_tqdm)
+
+    def _with_room(self, request: Any) -> Any:
+        """A request for fewer new tokens than the context; the first of a number that is cut is warned of."""
+        context, settings = request.args
+        asked, most = normalize_gen_kwargs(settings, self.max_gen_toks)["max_gen_toks"], self.max_length // 2
+        if asked < self.max_length:
+            return request
+        if asked not in self.shortened:
+            self.shortened.add(asked)
+            task, context_of = request.task_name or "a task", f"the context of {self.max_length} tokens"
+            warn(f"{task}: {asked} new tokens do not fit {context_of}; at most {most} are written")
+        return replace(request, arguments=(context, {**settings, "max_gen_toks": most}))
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
         """As the harness's; `rolling` keeps segment 1 apart."""
@@ -107,67 +128,83 @@ class LoriiniLM(HFLM):
         windows: dict[Window, list[int]] = defaultdict(list)
         for i, (_, context, continuation) in enumerate(requests):
             windows[self._window(context, continuation)].append(i)
-        order = sorted(windows, key=lambda window: -len(window[1]))
         rolling = bool(requests) and requests[0][0] is None
         size = override_bs or (self._detect_batch_size() if self.batch_size == "auto" else self.batch_size)
         answers: dict[int, tuple[float, bool]] = {}
         shown = not (disable_tqdm or rolling or self.rank)
         with progress("answers", len(requests), shown) as advance:
-            for start in range(0, len(order), size):
-                batch = order[start : start + size]
-                for window, log_probs_LV in zip(batch, self._log_probs(batch, rolling), strict=True):
-                    for i in windows[window]:
-                        answers[i] = self._answer(requests[i], window, log_probs_LV)
+            for batch in batches(list(windows), size, self.model.config.vocab_size):
+                targets = [window.targets([requests[i][2][-1] for i in windows[window]]) for window in batch]
+                for window, log_probs_SR, greedy_SR in self._scores(batch, targets, rolling):
+                    for column, i in enumerate(windows[window]):
+                        scores = log_probs_SR[:, column], greedy_SR[:, column]
+                        answers[i] = self._answer(requests[i], window, *scores)
                     advance(len(windows[window]))
         return [answers[i] for i in range(len(requests))]
 
-    def _answer(self, request: Any, window: Window, log_probs_LV: Tensor) -> tuple[float, bool]:
-        texts, _, continuation = request
-        target_L = torch.tensor(continuation[-len(log_probs_LV) :], device=log_probs_LV.device)
-        log_probs_L = log_probs_LV.gather(1, target_L[:, None])[:, 0]
-        answer = float(log_probs_L.sum()), bool((log_probs_LV.argmax(1) == target_L).all())
-        if texts is None:
-            self.rolling.add(log_probs_L, max(0, first_segment(self.model.config) + 1 - window[0]))
+    def _answer(
+        self, request: Any, window: Window, log_probs_S: Tensor, greedy_S: Tensor
+    ) -> tuple[float, bool]:
+        answer = float(log_probs_S.sum()), bool(greedy_S.all())
+        if request[0] is None:
+            self.rolling.add(log_probs_S, max(0, first_segment(self.model.config) + 1 - window.prompt))
         else:
-            self.cache_hook.add_partial("loglikelihood", texts, answer)
+            self.cache_hook.add_partial("loglikelihood", request[0], answer)
         return answer
 
     def _window(self, context: list[int], continuation: list[int]) -> Window:
         """The last tokens that fit the context, without the very last, which is only predicted."""
         ids = (context + continuation)[-self.max_length - 1 :]
         self.truncated += len(context) + len(continuation) > len(ids)
-        return max(1, len(ids) - len(continuation)), tuple(ids[:-1])
+        return Window(tuple(ids[:-1]), max(1, len(ids) - len(continuation)))
 
-    def _log_probs(self, batch: list[Window], rolling: bool) -> list[Tensor]:
-        """For each window the log-probabilities (continuation, V) of its continuation's tokens."""
-        longest = len(batch[0][1])
-        ids_BL = torch.tensor([[*ids, *[0] * (longest - len(ids))] for _, ids in batch], device=self.device)
-        lengths_B = torch.tensor([len(ids) for _, ids in batch], device=self.device)
-        prompts_B = torch.tensor([prompt for prompt, _ in batch], device=self.device)
-        mask_BL = torch.arange(longest, device=self.device) < lengths_B[:, None]
-        first = int(prompts_B.min()) - 1
-        routing: dict[str, Any] = {"logits_to_keep": torch.arange(first, longest, device=self.device)}
+    def _scores(
+        self, batch: list[Window], targets: list[Tensor], rolling: bool
+    ) -> Iterator[tuple[Window, Tensor, Tensor]]:
+        """Each window with the log-probabilities (S, R) of its `targets` and whether they are greedy."""
+        states_BLD, most = self._states(batch, rolling), max(len(own_SR[0]) for own_SR in targets)
+        states_SD = torch.cat([row_LD[w.scored] for row_LD, w in zip(states_BLD, batch, strict=True)])
+        padded = [nn.functional.pad(own_SR, (0, most - len(own_SR[0]))) for own_SR in targets]
+        dtype = self.softmax_dtype or torch.float32  # sums of bfloat16 are rounded to half a nat
+        head, vocabulary = self.model.lm_head, self.model.config.vocab_size
+        with self._precision():
+            scores = log_probs_of(states_SD, head, torch.cat(padded).to(self.device), vocabulary, dtype)
+        lengths = [len(own_SR) for own_SR in targets]
+        yield from zip(batch, *(all_SR.split(lengths) for all_SR in scores), strict=True)
+
+    def _states(self, batch: list[Window], rolling: bool) -> Tensor:
+        """The states (B, L, D) before the output head of windows, the longest first."""
+        longest = len(batch[0].ids)
+        padded = [[*window.ids, *[0] * (longest - len(window.ids))] for window in batch]
+        ids_BL = torch.tensor(padded, device=self.device)
+        lengths_B = torch.tensor([len(window.ids) for window in batch], device=self.device)
+        routing: dict[str, Any] = {"routing_labels": labels_of(self.model, self.label, len(batch))}
         mode = "segment" if rolling and self._segmented and self.routing == "prompt" else self.routing
         if mode != "training":
+            prompts_B = torch.tensor([window.prompt for window in batch], device=self.device)
             routing |= {"prompt_lengths": prompts_B, "inference_routing": mode}
-        dtype = self.softmax_dtype or torch.float32  # sums of bfloat16 are rounded to half a nat
-        log_probs_BLV = self._model_call(ids_BL, mask_BL, **routing).log_softmax(-1, dtype=dtype)
-        return [
-            row_LV[prompt - 1 - first : len(ids) - first]
-            for row_LV, (prompt, ids) in zip(log_probs_BLV, batch, strict=True)
-        ]
+        mask_BL = torch.arange(longest, device=self.device) < lengths_B[:, None]
+        with self._precision():
+            out = self.model.model(ids_BL, mask_BL, return_dict=True, **routing)
+        states_BLD: Tensor = out.last_hidden_state
+        return states_BLD
 
     @property
     def _segmented(self) -> bool:
         return first_segment(self.model.config) > 0
 
-    def _model_call(
-        self, inps: Tensor, attn_mask: Tensor | None = None, labels: Tensor | None = None, **routing: Any
-    ) -> Tensor:
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        """The precision of the model's products; no gradients."""
         dtype = self.mixed_precision_dtype
         with torch.no_grad(), torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
-            routing["routing_labels"] = labels_of(self.model, self.label, len(inps))
-            return self.model(inps, attention_mask=attn_mask, **routing).logits
+            yield
+
+    def _model_call(self, inps: Tensor, attn_mask: Tensor | None = None, labels: Any = None) -> Tensor:
+        """Logits (B, L, V), by which the harness looks for the largest batch."""
+        with self._precision():
+            routing_labels = labels_of(self.model, self.label, len(inps))
+            return self.model(inps, attention_mask=attn_mask, routing_labels=routing_labels).logits
 
     def tok_batch_encode(
         self,

@@ -136,7 +136,12 @@ def _cut(ids: Tensor, length: int) -> Tensor:
 
 def instances_at_once(ids_NL: Tensor, config: LoriiniConfig) -> int:
     """How many instances are evaluated at once: at most 16, and fewer where their logits are many."""
-    return max(1, min(16, LARGE_BATCH // (ids_NL.shape[1] * config.vocab_size)))
+    return min(16, most_at_once(ids_NL.shape[1], config.vocab_size))
+
+
+def most_at_once(length: int, vocabulary: int) -> int:
+    """How many sequences of `length` tokens LARGE_BATCH allows at once; at least 1."""
+    return max(1, LARGE_BATCH // (length * vocabulary))
 
 
 def first_segment(config: LoriiniConfig) -> int:

@@ -1,0 +1,65 @@
+"""What answers of language models are scored on: windows of tokens, and log-probabilities of some of them.
+
+Axes: S scored positions of several windows, R requests that share a window, D model, V vocabulary.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from loriini.evaluate.perplexity import most_at_once
+from loriini.model.loss import MOST_LOGITS
+
+
+@dataclass(frozen=True)
+class Window:
+    """A forward pass's input: `ids`, the first `prompt` of which are context.
+
+    The last token of the context and all that follow predict the next one; the very last token is only
+    predicted, so that requests which differ in it alone share a window.
+    """
+
+    ids: tuple[int, ...]
+    prompt: int
+
+    @property
+    def scored(self) -> slice:
+        """The positions whose next tokens are scored."""
+        return slice(self.prompt - 1, len(self.ids))
+
+    def targets(self, last: Sequence[int]) -> Tensor:
+        """The next tokens (S, R) of the scored positions, for the last token of each request."""
+        inner = torch.tensor(self.ids[self.prompt :], dtype=torch.long)
+        return torch.cat([inner[:, None].expand(-1, len(last)), torch.tensor([list(last)])])
+
+
+def batches(windows: Sequence[Window], size: int, vocabulary: int) -> Iterator[list[Window]]:
+    """Windows, longest first, `size` at once and fewer where their logits are many."""
+    order, start = sorted(windows, key=lambda window: -len(window.ids)), 0
+    while start < len(order):
+        end = start + min(size, most_at_once(len(order[start].ids), vocabulary))
+        yield order[start:end]
+        start = end
+
+
+def log_probs_of(
+    states_SD: Tensor,
+    head: nn.Module,
+    targets_SR: Tensor,
+    vocabulary: int,
+    dtype: torch.dtype = torch.float32,
+    most_logits: int = MOST_LOGITS,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability (S, R) of each target in `dtype`, and whether it is the likeliest token.
+
+    `head` makes logits (S, V) of states; at most `most_logits` are held at once, or those of one position.
+    """
+    size = max(1, most_logits // vocabulary)
+    found, likeliest = [], []
+    for part_SD, part_SR in zip(states_SD.split(size), targets_SR.split(size), strict=True):
+        log_probs_SV = head(part_SD).log_softmax(-1, dtype=dtype)
+        found.append(log_probs_SV.gather(1, part_SR))
+        likeliest.append(log_probs_SV.argmax(1)[:, None] == part_SR)
+    return torch.cat(found), torch.cat(likeliest)
