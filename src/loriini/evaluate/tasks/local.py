@@ -112,14 +112,18 @@ def _form(task: TaskEntry, first: TaskRow) -> ToDocument:
 
 
 def _other_count(rows: Sequence[TaskRow], to_document: ToDocument, field: str) -> str:
-    """The remedy where all rows' indices in `field` count from one more, or from one less; else nothing."""
-    for shift, remedy in ((-1, "subtract 1"), (1, "add 1")):
+    """What all rows say of indices in `field`: that they are hidden or count from another number."""
+    values = [row.get(field) for row in rows]
+    if all(value == -1 for value in values):
+        return " (all rows have -1, as test sets whose answers are hidden; give a set with answers)"
+    for shift, remedy in ((-1, "more: subtract 1"), (1, "less: add 1")):
         try:
             for row in rows:
                 to_document({**row, field: row[field] + shift})
         except UNFIT:
             continue
-        return f" (all rows seem to count from one {'more' if shift < 0 else 'less'}: {remedy})"
+        if -1 not in values:
+            return f" (all rows seem to count from one {remedy})"
     return ""
 
 
