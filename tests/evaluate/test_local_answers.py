@@ -135,6 +135,13 @@ def test_a_field_of_another_type_is_refused(
     assert f".jsonl:3: {message};" in refused(tmp_path, name, [row, row, {**row, **change}])
 
 
+def test_texts_that_are_all_empty_are_refused(tmp_path: Path) -> None:
+    message = refused(tmp_path, "wikitext", [{"page": ""}, {"page": ""}])
+    assert message == "wikitext.jsonl: all texts are empty; give some with text"
+    write_rows(tmp_path / "wikitext.jsonl", [{"page": ""}, {"page": "a"}])
+    loading.load_tasks(requested(["wikitext"]), tmp_path)
+
+
 def test_rows_of_the_harness_all_have_the_fields_of_the_first(tmp_path: Path) -> None:
     row = {"question": "2 + 2?", "answer": "So.\n#### 4"}
     assert "gsm8k.jsonl:2: no field 'answer';" in refused(tmp_path, "gsm8k", [row, {"question": "a"}])

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from loriini.errors import InputError
-from loriini.evaluate.tasks.local import Splits
+from loriini.evaluate.tasks.local import Question, Splits
 
 
 def check_answers(task: Any, name: str, limit: int | None = None) -> None:
@@ -19,12 +19,15 @@ def check_answers(task: Any, name: str, limit: int | None = None) -> None:
 
 
 def check_local_answers(task: Any, splits: Splits) -> None:
-    """InputError, with file and line, for a question or example that the task cannot ask or answer."""
+    """InputError, with file and line, for a question or example that the task cannot ask or answer.
+
+    Also for rolling texts that are all empty, of which nothing can be measured.
+    """
     documents = {"test": task.eval_docs, "examples": task.fewshot_docs() if splits["examples"] else ()}
     for split, found in documents.items():
         places = [question.place for question in splits[split]]
         if len(found) != len(places):  # the task leaves out some
-            places = [f"{places[0].rpartition(':')[0]}: document {i}" for i in range(1, len(found) + 1)]
+            places = [f"{_file(splits[split])}: document {i}" for i in range(1, len(found) + 1)]
         for document, place in zip(found, places, strict=True):
             try:
                 problem = _rendered(task, document)
@@ -33,6 +36,13 @@ def check_local_answers(task: Any, splits: Splits) -> None:
                 raise InputError(f"{place}: {reason}; docs/tasks.md has the forms") from error
             if problem:
                 raise InputError(f"{place}: {problem}; docs/tasks.md has the forms")
+    rolling = task.OUTPUT_TYPE == "loglikelihood_rolling"
+    if rolling and not any(task.doc_to_target(document) for document in documents["test"]):
+        raise InputError(f"{_file(splits['test'])}: all texts are empty; give some with text")
+
+
+def _file(questions: list[Question]) -> str:
+    return questions[0].place.rpartition(":")[0]
 
 
 def _rendered(task: Any, document: Mapping[str, Any]) -> str | None:
