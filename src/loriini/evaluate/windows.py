@@ -60,6 +60,7 @@ def log_probs_of(
     found, likeliest = [], []
     for part_SD, part_SR in zip(states_SD.split(size), targets_SR.split(size), strict=True):
         log_probs_SV = head(part_SD).log_softmax(-1, dtype=dtype)
-        found.append(log_probs_SV.gather(1, part_SR))
-        likeliest.append(log_probs_SV.argmax(1)[:, None] == part_SR)
+        wanted_SR = part_SR.to(log_probs_SV.device)
+        found.append(log_probs_SV.gather(1, wanted_SR))
+        likeliest.append(log_probs_SV.argmax(1)[:, None] == wanted_SR)
     return torch.cat(found), torch.cat(likeliest)

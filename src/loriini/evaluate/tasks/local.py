@@ -85,9 +85,8 @@ def read_questions(file: Path, task: TaskEntry) -> list[Question]:
     InputError for a row of another form or whose right answer is none of its choices, and for no row.
     """
     rows = list(_rows(file))
-    questions = []
+    to_document, questions = _form(task, rows[0][1] if rows else {}), []
     for line, row in rows:
-        to_document = _form(task, rows[0][1])
         place = f"{file}:{line}"
         try:
             document = to_document(row)
