@@ -88,6 +88,20 @@ def test_an_unknown_task_is_answered_with_the_nearest_names(
         loading.load_tasks(requested(["zzz"]), None)
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_a_module_that_the_harness_lacks_is_no_fault_of_the_rows(
+    local: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lm_eval.tasks import TaskManager
+
+    def load(*_: Any) -> None:
+        raise ModuleNotFoundError("No module named 'squad_metrics'")
+
+    monkeypatch.setattr(TaskManager, "load", load)
+    with pytest.raises(InputError, match=r"piqa.*needs a module .*'squad_metrics'.*; install it, or leave"):
+        loading.load_tasks(requested(["piqa"]), folder if local else None)
+
+
 def test_without_a_network_local_files_are_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "datasets.load_dataset", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down"))

@@ -83,6 +83,8 @@ def _from_hub(key: str, request: Request) -> dict[str, Loaded]:
         raise _unknown(name, manager.all_tasks)
     try:
         loaded = manager.load([wanted])
+    except ImportError as error:
+        raise _needs_module(f"task {name!r}", error) from error
     except Exception as error:
         raise InputError(
             f"task {name!r}: its data set could not be loaded ({_reason(error)}); check the network, "
@@ -175,6 +177,8 @@ def _load_local(
     try:
         settings = [{"task": name, **_local_settings(own), **(changes or {})} for name, own in splits.items()]
         loaded = manager.load([{"group": "local", "task": settings}])
+    except ImportError as error:
+        raise _needs_module(f"{file}: task {', '.join(splits)}", error) from error
     except Exception as error:
         raise InputError(
             f"{file}: its rows do not have this task's form ({_reason(error)}); docs/tasks.md has the forms"
@@ -217,6 +221,14 @@ def _unknown(name: str, others: list[str]) -> InputError:
     near = get_close_matches(name, {*TASKS, *GROUPS, *others}, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"the groups are {', '.join(GROUPS)};"
     return InputError(f"no task or group is named {name!r}; {hint} docs/tasks.md lists them")
+
+
+def _needs_module(task: str, error: ImportError) -> InputError:
+    """That the harness's own code for a task does not run with the packages that are installed."""
+    return InputError(
+        f"{task}: lm-evaluation-harness needs a module that is not installed, or not in this version "
+        f"({_reason(error)}); install it, or leave the task out"
+    )
 
 
 def _reason(error: Exception) -> str:
