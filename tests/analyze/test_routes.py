@@ -12,9 +12,11 @@ from loriini import LoriiniForCausalLM
 from loriini.analyze.routes import (
     Routes,
     _information,
+    _sums_of_domains,
     mutual_information,
     routes_by_domain,
     routes_of_sequences,
+    shares,
     top_experts,
 )
 from loriini.errors import InputError
@@ -104,8 +106,25 @@ def made(**changes: np.ndarray) -> Routes:
 def test_agreement_is_1_where_the_domain_decides_and_0_by_chance() -> None:
     assert made().domain_agreement.tolist() == pytest.approx([1])
     assert made(chance_bits=np.ones(1)).domain_agreement.tolist() == [0]
-    alone = made(domain_bits=np.zeros(1), choices=np.full((1, 2, 3), 4.5))  # every unit every expert
+    every = np.array([[[7.0] * 3, [2.0] * 3]])  # every unit every expert
+    alone = made(domain_bits=np.zeros(1), choices=every)
     assert alone.most_bits.tolist() == alone.domain_agreement.tolist() == [0]
+
+
+def test_agreement_is_at_most_1_where_units_choose_different_numbers() -> None:
+    """Each unit of one domain chooses all experts, each of the other one of them."""
+    choices = np.array([[[7.0] * 3, [2.0, 0, 0]]])
+    bits = mutual_information(shares(choices))  # domains count alike
+    varied = made(choices=choices, domain_bits=bits)
+    assert 0 < varied.domain_agreement[0] <= 1
+    assert varied.most_bits.tolist() == [1]
+
+
+def test_sums_of_domains_are_those_of_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    values_SLX, domain_S = rng.random((50, 2, 3)), rng.permutation(np.arange(50) % 7)
+    expected = np.stack([values_SLX[domain_S == domain].sum(0) for domain in range(7)], axis=1)
+    np.testing.assert_allclose(_sums_of_domains(values_SLX, domain_S), expected)
 
 
 def test_texts_that_do_not_differ_agree_with_no_domain() -> None:

@@ -1,6 +1,8 @@
 """What is measured of a cell: its evaluation is kept for its model, tokens and settings."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +53,26 @@ def test_a_kept_evaluation_is_of_the_same_bytes_of_text(
     longer = {"a": replace(heldout["a"], bytes_per_token=2 * heldout["a"].bytes_per_token)}
     again = evaluate_trials(trials, longer, settings, tmp_path)
     assert again[folder]["bits_per_byte"]["a"] == pytest.approx(first[folder]["bits_per_byte"]["a"] / 2)
+
+
+def test_two_commands_evaluate_a_cell_once(
+    compared: Compared, two_documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = compared.folder("dense", 0)
+    settings, heldout = shared_heldout([folder], EvaluationSettings((two_documents,)))
+    evaluated: list[Path] = []
+
+    def evaluate_on(run: Path, *_: object) -> dict[str, str]:
+        evaluated.append(run)
+        time.sleep(0.5)
+        return {"run": str(run)}
+
+    monkeypatch.setattr(measures, "evaluate_on", evaluate_on)
+    trials = existing_trials([folder])
+    with ThreadPoolExecutor(2) as commands:
+        futures = [commands.submit(evaluate_trials, trials, heldout, settings, tmp_path) for _ in range(2)]
+        assert [future.result() for future in futures] == [{folder: {"run": str(folder)}}] * 2
+    assert evaluated == [folder]
 
 
 @pytest.mark.parametrize(("skip", "named"), [(0, True), (7, True), (8, False)])

@@ -77,9 +77,14 @@ class Routes:
 
     @property
     def most_bits(self) -> Floats:
-        """An upper bound of `domain_bits` (L,): log2(D), or log2(E/k) with k choices a unit."""
-        per_unit = self.choices.sum((1, 2)) / self.units.sum()
-        return np.log2(np.minimum(len(self.domains), self.choices.shape[-1] / per_unit))
+        """An upper bound of `domain_bits` (L,): log2(D), or log2(E/k) with k choices for every unit.
+
+        Where units choose different numbers of experts, some may choose one, so that k is 1.
+        """
+        k_LD = self.choices.sum(-1) / self.units
+        same_L = np.isclose(k_LD, np.round(k_LD[:, :1]), rtol=1e-4).all(1)
+        k_L = np.where(same_L, np.round(k_LD[:, 0]).clip(min=1), 1)
+        return np.log2(np.minimum(len(self.domains), self.choices.shape[-1] / k_L))
 
     @property
     def domain_agreement(self) -> Floats:
@@ -171,13 +176,13 @@ def routes_of_sequences(
     if not sequences:
         raise ValueError("there are no sequences to route")
     with evaluation_mode(model), progress("routes", sum(map(len, sequences.values()))) as advance:
-        sums: dict[str, Tensor] = {}
+        parts: list[Tensor] = []
+        first = 0
         for domain, ids in sequences.items():
-            first = sum(map(len, sums.values()))
-            parts = _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
-            sums[domain] = torch.cat(list(parts))
-    counts = np.array([len(of_domain) for of_domain in sums.values()])
-    per_sequence = torch.cat(list(sums.values())).cpu().numpy()
+            parts += _sums_of_batches(model, ids, domain, first, batch_size, precision, advance)
+            first += len(ids)
+    counts = np.array([len(ids) for ids in sequences.values()])
+    per_sequence = torch.cat(parts).cpu().numpy()
     E = model.config.num_experts
     totals_LDX = _sums_of_domains(per_sequence, np.repeat(np.arange(len(counts)), counts))
     units_D = totals_LDX[0, :, -1]
@@ -241,9 +246,11 @@ def _unit_sums(routing: Routing, soft: bool) -> Tensor:
 
 
 def _sums_of_domains(values_SLX: Floats, domain_S: NDArray[np.int64]) -> Floats:
-    """Sums (L, D, X) over the sequences of each domain."""
-    membership_DS = np.equal.outer(np.arange(domain_S.max() + 1), domain_S).astype(np.float64)
-    return np.einsum("ds,slx->ldx", membership_DS, values_SLX, optimize=True)
+    """Sums (L, D, X) over the sequences of each domain; every domain has one."""
+    order = np.argsort(domain_S, kind="stable")
+    begins_D = np.searchsorted(domain_S[order], np.arange(domain_S.max() + 1))
+    sums_DLX: Floats = np.add.reduceat(values_SLX[order], begins_D, axis=0)
+    return sums_DLX.swapaxes(0, 1)
 
 
 def _means_of_domains(values_GLX: Floats, domain_G: NDArray[np.int64]) -> Floats:

@@ -25,6 +25,7 @@ from loriini.evaluate.perplexity import (
 from loriini.evaluate.runs import EvaluationSettings, shared_heldout
 from loriini.fields import as_argument
 from loriini.hardware import describe_machine
+from loriini.jobs.lock import waiting_lock
 from loriini.model.loading import tokenizer_in
 from loriini.recipes import default_vocabulary
 from loriini.sources import input_identity
@@ -133,10 +134,10 @@ def finish(
 ) -> Path:
     """Evaluate the trials, write `results.json` and `report.html` into `out`; the report's path."""
     results = measure_trials(trials, evaluation, failures, out / "evaluations")
-    out.mkdir(parents=True, exist_ok=True)
     results |= {"date": time.strftime("%Y-%m-%d"), **about}
-    write_json(out / "results.json", results)
-    return write_comparison(results, out)
+    with waiting_lock(out):  # another command may end at the same time
+        write_json(out / "results.json", results)
+        return write_comparison(results, out)
 
 
 def measure_trials(

@@ -18,6 +18,7 @@ from loriini.errors import InputError
 from loriini.evaluate.perplexity import HeldOut, heldout_digest
 from loriini.evaluate.runs import EvaluationSettings, evaluate_on
 from loriini.jobs.artifact import digest
+from loriini.jobs.lock import waiting_lock
 from loriini.snapshot import model_folder
 from loriini.train.records.metrics import METRICS, read_metrics
 from loriini.train.run import RUN, read_run, recorded_corpus
@@ -143,9 +144,9 @@ def evaluate_trials(
         how = [settings.skip, settings.routing, *(["document_mask"] if settings.document_mask else [])]
         key = digest([text, *how, model_state(trial.folder)])
         path = cache / f"{trial.folder.name}-{key[:8]}.json"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
+        with waiting_lock(cache):  # another command may evaluate the same cells
+            if not path.exists():
+                write_json(path, evaluate_on(trial.folder, heldout, settings, f"evaluate {trial.name}"))
         found[trial.folder] = json.loads(path.read_text())
     return found
 
