@@ -17,7 +17,6 @@ from loriini.cli.parser import (
 )
 from loriini.errors import InputError
 from loriini.json_file import read_object
-from loriini.progress import inform
 
 if TYPE_CHECKING:
     from loriini.compare.job import CompareSettings
@@ -87,6 +86,7 @@ def compare(arguments: argparse.Namespace) -> None:
 def _print_summary(report: Path) -> None:
     """Print what a comparison found, and as the last line the path of its report."""
     from loriini.compare.report import COLUMNS, headline_and_rows
+    from loriini.progress import inform
 
     results = read_object(report.with_name("results.json"), "run the command again")
     found, rows = headline_and_rows(results)
