@@ -48,6 +48,28 @@ def test_a_sample_has_documents_of_kinds_that_take_turns(
     assert {"Ġodd", "Ġeven"} <= train_bpe(documents, 300).get_vocab().keys()
 
 
+@pytest.mark.parametrize("starts", [["first"], ["first", "next", "held"], ["held", "first", "held"]])
+def test_where_none_is_drawn_the_first_texts_are_learned_from(
+    starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long texts, of which the draw has none, or only the third, which is held out."""
+    monkeypatch.setattr("loriini.corpus.tokenizer.TRAINING_CHARACTERS", 600)
+    monkeypatch.setattr("loriini.corpus.tokenizer.is_held_out", lambda text, _: text.startswith("held"))
+    made = [Document(f"d{i}", f"{start} " * 100 + "later " * 400, "any") for i, start in enumerate(starts)]
+    documents = write_documents(tmp_path / "documents", lambda _: made, {})
+    learned = train_bpe(documents, 270).get_vocab().keys()
+    assert "Ġfirst" in learned
+    assert not {"Ġnext", "ld", "at"} & learned
+
+
+def test_a_vocabulary_smaller_than_asked_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = write_documents(tmp_path / "documents", lambda _: [Document("d", "ab ab", "any")], {})
+    for size, warned in ((258, False), (300, True)):
+        made = len(train_bpe(documents, size))
+        told = capsys.readouterr().err
+        assert (f"warning: bpe:{size} has {made} tokens only" in told) == warned == (made < size)
+
+
 def test_tokenizer_read_from_its_folder_or_file(
     tmp_path: Path, documents: Artifact, tokenizer: Artifact
 ) -> None:

@@ -2,19 +2,22 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from loriini.corpus.stored import chosen_documents
+from loriini.corpus.stored import chosen_documents, stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact, build_artifact, file_hash
 from loriini.jobs.processes import environment_variables
+from loriini.progress import warn
 from loriini.snapshot import TOKENIZER_FILES, local_folder
+from loriini.sources.document import Document
 from loriini.sources.sampling import is_held_out
 
 if TYPE_CHECKING:
@@ -81,13 +84,9 @@ def open_tokenizer(stored: Artifact) -> "PreTrainedTokenizerFast":
 def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) -> "PreTrainedTokenizerFast":
     """Train a byte-level BPE on the documents, or on a sample of about 20 M characters of them.
 
-    The sample is drawn at random, since documents of several kinds may take turns. Texts of the
-    `heldout_share` are left out.
+    Texts of the `heldout_share` are left out. Warns where the texts have too few words for `vocab_size`.
     """
-    share = TRAINING_CHARACTERS / documents.counts["characters"]
-    chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
-    chosen = (document.text for document in chosen_documents(documents, chosen_N))
-    texts = (text for text in chosen if not is_held_out(text, heldout_share))
+    texts = _training_texts(documents, heldout_share)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -103,7 +102,37 @@ def train_bpe(documents: Artifact, vocab_size: int, heldout_share: float = 0.0) 
     with environment_variables(ONE_THREAD):
         tokenizer.train_from_iterator(texts, trainer)
     tokenizer.pre_tokenizer = byte_level
+    if (size := tokenizer.get_vocab_size()) < vocab_size:
+        warn(f"bpe:{vocab_size} has {size:,} tokens only: no more pairs in the texts that it learns from")
     return _wrap(tokenizer, {"eos_token": EOS, "pad_token": EOS})
+
+
+def _training_texts(documents: Artifact, heldout_share: float) -> Iterator[str]:
+    """The texts that a BPE learns from, about TRAINING_CHARACTERS without those held out.
+
+    They are drawn at random, since documents of several kinds may take turns. Where the draw has none, as of
+    a few very long ones, they are the first texts, the last of them cut.
+    """
+    share = TRAINING_CHARACTERS / documents.counts["characters"]
+    chosen_N = np.random.default_rng(0).random(documents.counts["documents"]) < share
+    drawn = _not_held_out(chosen_documents(documents, chosen_N), heldout_share)
+    first = next(drawn, None)
+    if first is not None:
+        return chain([first], drawn)
+    return _cut(_not_held_out(stored_documents(documents), heldout_share), TRAINING_CHARACTERS)
+
+
+def _not_held_out(documents: Iterable[Document], heldout_share: float) -> Iterator[str]:
+    return (document.text for document in documents if not is_held_out(document.text, heldout_share))
+
+
+def _cut(texts: Iterable[str], characters: int) -> Iterator[str]:
+    """The first `characters` of the texts together."""
+    for text in texts:
+        yield text[:characters]
+        characters -= len(text)
+        if characters <= 0:
+            return
 
 
 def read_tokenizer(path: Path) -> "PreTrainedTokenizerFast":
