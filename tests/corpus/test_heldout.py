@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,14 +7,16 @@ import numpy as np
 import pytest
 
 from corpus import topics
-from loriini.corpus.heldout import HELDOUT_DOCUMENTS
+from loriini.corpus.documents import write_documents
+from loriini.corpus.heldout import HELDOUT_DOCUMENTS, write_heldout
 from loriini.corpus.prepare import Corpus
 from loriini.corpus.stages import STAGES
 from loriini.corpus.stored import stored_documents
 from loriini.corpus.tokenizer import train_bpe
 from loriini.errors import InputError
-from loriini.jobs.artifact import load_artifact
+from loriini.jobs.artifact import Artifact, load_artifact
 from loriini.sources import read_documents
+from loriini.sources.document import Document
 from loriini.sources.sampling import hash_fraction
 
 SHARE = 0.3
@@ -67,6 +70,27 @@ def test_a_trained_tokenizer_has_not_seen_it(divided: Corpus, corpus: Corpus) ->
 def test_a_larger_share_holds_out_the_same_and_more(divided: Corpus, tmp_path: Path) -> None:
     more = topics.make(tmp_path / "more", replace(SETTINGS, heldout_share=0.5))
     assert ids(divided, "heldout") < ids(more, "heldout")
+
+
+def test_a_task_holds_only_the_near_duplicates_of_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", 12)
+    monkeypatch.setattr("loriini.corpus.heldout.is_held_out", lambda text, share: text != "text 3")
+    made = [Document(f"d{i}", f"text {i}", "any") for i in range(7)]
+    documents = write_documents(tmp_path / "documents", lambda _: made, {})
+    assert documents.counts["shards"] == [2, 2, 2, 1]
+    (tmp_path / "duplicates").mkdir()
+    np.save(tmp_path / "duplicates" / "ids.npy", np.array([1, 4, *range(100_000, 300_000)]))
+    duplicates = Artifact(tmp_path / "duplicates", {}, {}, {}, {})
+    tracemalloc.start()
+    try:
+        held = write_heldout(tmp_path / "heldout", documents, duplicates, 0.5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.load(held.path("ids.npy")).tolist() == [0, 2, 5, 6]
+    assert peak < 1 << 23
 
 
 def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:

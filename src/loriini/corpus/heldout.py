@@ -1,6 +1,6 @@
 """The `heldout` stage: a share of the documents, kept out of the order to evaluate models on.
 
-Axes: N documents stored.
+Axes: N documents stored, R near-duplicates.
 """
 
 from collections import Counter
@@ -82,7 +82,9 @@ def _choose(
     advance: Advance,
 ) -> dict[str, Any]:
     """Write the held-out documents of a shard, whose first document has the number `first`."""
-    repeats = set(np.load(duplicates.path(IDS)).tolist())
+    repeats_R = np.load(duplicates.path(IDS), mmap_mode="r")
+    here = slice(*np.searchsorted(repeats_R, (first, first + len(shard))))
+    repeats = set(repeats_R[here].tolist())
     ids, characters, domains = list[int](), 0, Counter[str]()
     with open(folder / HELDOUT_DOCUMENTS, "wb") as file:
         for number, document in enumerate(slice_documents(documents, shard), start=first):
