@@ -223,7 +223,7 @@ def test_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = prepare.prepare(tmp_path / "corpus", settings)
     assert corpus.instances.domain_names == ("topic0", "topic1", "topic2", "topic3")
     assert corpus.manifest["settings"]["text_field"] == "body"
-    assert "warning" not in capsys.readouterr().err
+    assert "domain field" not in capsys.readouterr().err
     with pytest.raises(InputError, match=r"other settings \(domain_field topic, not topik\)"):
         prepare.prepare(tmp_path / "corpus", replace(settings, domain_field="topik"))
     assert "topik" not in capsys.readouterr().err  # a stored corpus's files are not opened for it
