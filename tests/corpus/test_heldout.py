@@ -81,7 +81,7 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
     documents = write_documents(tmp_path / "documents", lambda _: made, {})
     assert documents.counts["shards"] == [2, 2, 2, 1]
     (tmp_path / "duplicates").mkdir()
-    np.save(tmp_path / "duplicates" / "ids.npy", np.array([1, 4, *range(100_000, 300_000)]))
+    np.save(tmp_path / "duplicates" / "ids.npy", np.array([1, 4, *range(10**6, 2 * 10**6)]))
     duplicates = Artifact(tmp_path / "duplicates", {}, {}, {}, {})
     tracemalloc.start()
     try:
@@ -90,7 +90,7 @@ def test_a_task_holds_only_the_near_duplicates_of_its_documents(
     finally:
         tracemalloc.stop()
     assert np.load(held.path("ids.npy")).tolist() == [0, 2, 5, 6]
-    assert peak < 1 << 23
+    assert peak < 1 << 25  # with what copies files
 
 
 def test_a_share_that_has_no_document_is_refused(tmp_path: Path) -> None:
