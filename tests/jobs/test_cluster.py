@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +20,8 @@ from loriini.errors import InputError, WorkerDied
 from loriini.jobs import executors
 from loriini.jobs.executors import make_executor
 from loriini.jobs.processes import WORKER_ENVIRONMENT
-from loriini.jobs.tasks import Task
-from loriini.progress import Advance
+from loriini.jobs.tasks import Task, result_of
+from loriini.progress import Advance, no_progress
 
 pytest.importorskip("datatrove", reason="the extra loriini[scale] is not installed")
 from loriini.jobs import cluster
@@ -114,6 +115,35 @@ def test_an_error_of_a_machine_names_it_in_one_line(tmp_path: Path, run: Any, me
     with pytest.raises(WorkerDied, match=f"^failing failed on {socket.gethostname()}: {message}; rerun"):
         build_with(tmp_path / "stage", tasks, execute)
     assert not list((tmp_path).rglob("square-*"))
+
+
+def read_relative(folder: Path, advance: Advance) -> dict[str, Any]:
+    return {"read": Path("input.txt").read_text()}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_relative_paths_are_those_of_the_folder_where_it_was_started(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's workers start in folders of their own; one without the user's folder stays in its own."""
+    user, worker = tmp_path / "user", tmp_path / "worker"
+    for folder in (user, worker):
+        folder.mkdir()
+        (folder / "input.txt").write_text(folder.name)
+
+    def run(executor: cluster.ClusterExecutor, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
+        share = cluster.TaskShare(tasks, parts, logs)
+        if not is_there:
+            share.working_folder = tmp_path / "absent"
+        with chdir(worker):
+            share.run(None)
+            assert Path.cwd() == worker
+
+    monkeypatch.chdir(user)
+    execute = replace(make_executor("slurm", 1, OPTIONS), run=run)
+    task = Task("task", read_relative)
+    execute([task], Path("parts"), no_progress)
+    assert result_of(task, user / "parts") == {"read": "user" if is_there else "worker"}
 
 
 def test_a_job_of_a_killed_attempt_may_fail_during_the_next(tmp_path: Path) -> None:

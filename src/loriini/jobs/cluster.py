@@ -1,18 +1,19 @@
 """Tasks on a Slurm or Ray cluster, by datatrove's executors (the extras `loriini[scale]`, `loriini[ray]`).
 
-Every machine must see the output folder under the same path. The process that the user started submits a
+Every machine must see inputs and output under the same paths. The process that the user started submits a
 stage's tasks, waits for them, joins their results and continues with the next stage.
 """
 
 import json
 import logging
+import os
 import re
 import socket
 import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from operator import itemgetter
@@ -61,7 +62,10 @@ GRACE_SECONDS = 60.0
 
 
 class TaskShare(PipelineStep):
-    """The tasks of a rank: every `world_size`-th."""
+    """The tasks of a rank: every `world_size`-th.
+
+    They run in the folder where this was made, if the machine has it: relative paths are of that folder.
+    """
 
     type = "LORIINI"
     name = "tasks"
@@ -69,9 +73,14 @@ class TaskShare(PipelineStep):
     def __init__(self, tasks: Sequence[Task], parts: Path, logs: Path) -> None:
         super().__init__()
         self.tasks, self.parts, self.logs = tasks, parts, logs
+        self.working_folder = Path.cwd()
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
         """Run the rank's unfinished tasks; a failure is written to a file in `logs`, which ends all ranks."""
+        with chdir(self.working_folder) if os.access(self.working_folder, os.X_OK) else nullcontext():
+            self._run_rank(rank, world_size)
+
+    def _run_rank(self, rank: int, world_size: int) -> None:
         for task in self.tasks[rank::world_size]:
             if any(self.logs.glob(FAILED.format("*"))):
                 return
