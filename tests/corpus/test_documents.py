@@ -1,9 +1,10 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from loriini.corpus.documents import write_documents
+from loriini.corpus.documents import total_counter, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
@@ -138,6 +139,14 @@ def test_what_is_not_in_a_sample_is_counted_without_a_line(tmp_path: Path) -> No
     assert skipped["not in the sample of 0.1"] + skipped["fewer than 7 characters"] > 250
     listed = [json.loads(line) for line in built.path("dropped.jsonl").read_text().splitlines()]
     assert {record["reason"] for record in listed} == {"fewer than 7 characters"}
+
+
+def test_counters_of_many_tasks_are_added_in_linear_time() -> None:
+    counts = [{"domains": {f"d{i}-{j}": 2 for j in range(20)} | {"all": 1, "none": 0}} for i in range(2000)]
+    begin = time.process_time()
+    total = total_counter(counts, "domains")
+    assert time.process_time() - begin < 2
+    assert (len(total), total["all"], total["d7-3"]) == (40_001, 2000, 2)
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,12 +173,13 @@ def _write(
         for i, shard in enumerate(shards)
     ]
     kept = run_tasks("documents", rewrites, folder, execute)
-    limit_domains(len(total_counter(kept, "domains")), first_few([str(path) for path in inputs or [folder]]))
+    counts = _counts(read, kept)
+    limit_domains(len(counts["domains"]), first_few([str(path) for path in inputs or [folder]]))
     filled = [task.name for task, counts in zip(rewrites, kept, strict=True) if counts["tally"].get("kept")]
     for i, name in enumerate(filled):
         link_or_copy(parts / name / "documents", folder / DOCUMENTS.format(i))
     concatenate_files((parts / task.name / DROPPED for task in (*reads, *rewrites)), folder / DROPPED)
-    return _counts(read, kept)
+    return counts
 
 
 def _task_names(streams: Iterable[DocumentStream]) -> Iterator[str]:
@@ -336,7 +337,10 @@ def limit_domains(count: int, where: object) -> None:
 
 def total_counter(counts: Sequence[Mapping[str, Any]], name: str) -> Counter[str]:
     """Sum the counters called `name` of several tasks."""
-    return sum((Counter(of_one[name]) for of_one in counts), Counter[str]())
+    total = Counter[str]()
+    for of_one in counts:
+        total.update(of_one[name])
+    return +total
 
 
 def _write_dropped(file: IO[str], dropped: Dropped) -> None:
