@@ -2,9 +2,10 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from loriini.corpus.documents import total_counter, write_documents
+from loriini.corpus.documents import _Chunk, _shards, total_counter, write_documents
 from loriini.corpus.stored import stored_documents
 from loriini.errors import InputError
 from loriini.jobs.artifact import Artifact
@@ -147,6 +148,26 @@ def test_counters_of_many_tasks_are_added_in_linear_time() -> None:
     total = total_counter(counts, "domains")
     assert time.process_time() - begin < 2
     assert (len(total), total["all"], total["d7-3"]) == (40_001, 2000, 2)
+
+
+@pytest.mark.parametrize(
+    ("shard", "sizes"), [(1, [1] * 4000), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])]
+)
+def test_shards_are_cut_from_the_chunks_between_their_ends(
+    shard: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In time linear in the chunks of a file, whose documents have one character each."""
+    monkeypatch.setattr("loriini.corpus.documents.SHARD_CHARACTERS", shard)
+    monkeypatch.setattr(_Chunk, "array", lambda chunk, name: np.ones(chunk.documents, np.int64))
+    chunks = [_Chunk(Path(), i, size) for i, size in enumerate(sizes)]
+    streams = [FunctionStream(lambda _: [], name) for name in "ab"]
+    begin = time.process_time()
+    cut = list(_shards(streams, [[], chunks]))
+    assert time.process_time() - begin < 2
+    assert [s.documents for s in cut] == [min(shard, sum(sizes) - s.first) for s in cut]
+    assert all(i < j for s in cut for _, i, j in s.chunks)
+    read = [(chunk, k) for s in cut for chunk, i, j in s.chunks for k in range(i, j)]
+    assert read == [(chunk, k) for chunk in chunks for k in range(chunk.documents)]
 
 
 def test_a_shard_of_repeated_texts_only_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ Axes: D documents read, N documents stored.
 """
 
 import json
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -231,11 +232,11 @@ def _shards(streams: Sequence[DocumentStream], chunks: Sequence[list[_Chunk]]) -
     for run in filter(None, runs):
         begins = list(accumulate((chunk.documents for chunk in run), initial=0))
         for start, stop in pairwise(_bounds(_joined(run, "lengths_D", begins[-1]))):
+            within = range(bisect_right(begins, start) - 1, bisect_left(begins, stop))
             slices = (
-                (chunk, max(start - begin, 0), min(stop - begin, chunk.documents))
-                for chunk, begin in zip(run, begins[:-1], strict=True)
+                (run[k], max(start - begins[k], 0), min(stop - begins[k], run[k].documents)) for k in within
             )
-            yield _Shard(tuple((chunk, i, j) for chunk, i, j in slices if i < j), first + start)
+            yield _Shard(tuple(slices), first + start)
         first += begins[-1]
 
 
