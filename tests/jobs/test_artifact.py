@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from loriini.errors import InputError
 from loriini.jobs.artifact import (
     BYTES_AT_ONCE,
     MANIFEST,
+    OtherContents,
     build_artifact,
     digest,
     file_hash,
@@ -63,6 +65,12 @@ def test_an_artifact_with_other_settings_or_inputs_is_not_overwritten(
     with pytest.raises(InputError, match=f"stage: was made with {named}; choose another output folder"):
         build_artifact(tmp_path / "stage", settings, inputs, write_nothing, options={"sizes": "--sizes"})
     assert load_artifact(tmp_path / "stage").counts == {"numbers": 8}
+
+
+def test_the_refusal_of_other_contents_goes_from_one_process_to_another() -> None:
+    error = OtherContents(Path("corpus"), "other settings (seed)")
+    there = pickle.loads(pickle.dumps(error))
+    assert (type(there), str(there), there.how) == (OtherContents, str(error), error.how)
 
 
 def test_an_interrupted_build_leaves_no_artifact(tmp_path: Path) -> None:

@@ -47,7 +47,11 @@ class OtherContents(InputError):
 
     def __init__(self, folder: Path, how: str) -> None:
         super().__init__(f"{folder}: was made with {how}; choose another output folder or remove this one")
-        self.how = how
+        self.folder, self.how = folder, how
+
+    def __reduce__(self) -> tuple[type, tuple[Path, str]]:
+        """For other processes: an error is else made again of its message alone."""
+        return type(self), (self.folder, self.how)
 
 
 @dataclass(frozen=True)
