@@ -147,9 +147,7 @@ def test_counters_of_tasks_are_added_without_what_none_has() -> None:
     assert "none" not in total_counter(counts, "domains")
 
 
-@pytest.mark.parametrize(
-    ("shard", "sizes"), [(1, [1] * 40), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])]
-)
+@pytest.mark.parametrize(("shard", "sizes"), [(1, [1] * 40), (25, [7, 1, 30, 2, 2, 90, 1, 10]), (9, [3, 6])])
 def test_shards_are_cut_from_the_chunks_between_their_ends(
     shard: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
