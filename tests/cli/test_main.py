@@ -238,7 +238,7 @@ def test_after_a_full_disk_finished_stages_are_kept(
 ) -> None:
     (tmp_path / "text.txt").write_text("a few words of text " * 50)
     prepare = ("prepare", "c", "--documents", tmp_path / "text.txt", "--out", tmp_path)
-    settings = ("--length", 16, "--tokenizer", "bpe:300", "--order", "random")
+    settings = ("--length", 16, "--tokenizer", "bpe:270", "--order", "random")
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left")
