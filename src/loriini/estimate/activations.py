@@ -23,7 +23,7 @@ from loriini.model.context import packed_positions
 from loriini.model.loss import MOST_LOGITS
 from loriini.parallel.sharding import local_part
 from loriini.routing import RoutingConfig
-from loriini.routing.unit import packed_context, unit_layout
+from loriini.routing.unit import packed_context, unit_layout, units_of_rows
 
 EXPERT_MATRICES = {"llama": 3, "olmoe": 3, "phimoe": 3, "gpt2": 2}
 """Matrices of an expert, of about one size, by block."""
@@ -137,12 +137,6 @@ def merged_parameters(
     if positions_NL is not None:
         units = int(units_of_rows(design, fullest_rows(design, instances, positions_NL)).max())
     return instances * units * BLOCK_SIZES[config.block](config).expert
-
-
-def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
-    """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
-    T = design.segment_length if design.segmented else positions_BL.shape[1]
-    return packed_context(positions_BL).segments(T).amax(1) + 1
 
 
 def fullest_rows(design: RoutingConfig, instances: int, positions_NL: Tensor) -> Tensor:

@@ -134,6 +134,12 @@ def packed_context(positions_BL: Tensor) -> RoutingContext:
     return RoutingContext(batch, length, positions_BH=positions_BL, padded=False, packed=True)
 
 
+def units_of_rows(design: RoutingConfig, positions_BL: Tensor) -> Tensor:
+    """How many units longer than a token each row has (B,), by its tokens' positions in their documents."""
+    T = design.segment_length if design.segmented else positions_BL.shape[1]
+    return packed_context(positions_BL).segments(T).amax(1) + 1
+
+
 def unit_layout(design: RoutingConfig, context: RoutingContext) -> UnitLayout:
     """How the tokens of a call fall into the units of a design."""
     if design.unit == "token":

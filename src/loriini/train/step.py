@@ -22,7 +22,7 @@ from loriini.model.low_precision import experts_cast_once
 from loriini.parallel.mesh import SINGLE_PROCESS, Parallel
 from loriini.parallel.sharding import reduce_gradients
 from loriini.routing.design import AUXILIARY_LOSSES
-from loriini.routing.unit import packed_context, unit_layout
+from loriini.routing.unit import units_of_rows
 from loriini.train.balance import update_balance_bias
 from loriini.train.guard import largest_norm, with_norm
 from loriini.train.optimizer import learning_rate_factor, set_learning_rate, take_step
@@ -208,10 +208,10 @@ def unit_weights(batch: Batch, config: LoriiniConfig, parallel: Parallel) -> Ten
     Where documents are kept apart, the more documents there are, the more segments and sequences.
     """
     design = config.effective_routing
-    if batch.positions_BL is None or not any(getattr(design, name) for name in AUXILIARY_LOSSES):
+    weighed = any(getattr(design, name) for name in AUXILIARY_LOSSES)
+    if batch.positions_BL is None or design.unit == "token" or not weighed:
         return None
-    valid_BU = unit_layout(design, packed_context(batch.positions_BL[:, :-1])).valid_BU
-    return None if valid_BU is None else over_mean(valid_BU.sum(1), parallel)
+    return over_mean(units_of_rows(design, batch.positions_BL[:, :-1]), parallel)
 
 
 def over_mean(counts_B: Tensor, parallel: Parallel) -> Tensor:
