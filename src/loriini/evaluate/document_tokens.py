@@ -8,14 +8,13 @@ from unicodedata import combining
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from loriini.sources.document import Document
 
 AS_IN_TRAINING = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 """How a tokenizer is called: what spells a special token is text."""
-_SHOWN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_OTHERS = sorted(set(range(0x100)) - set(_SHOWN))
-BYTES_OF = {chr(b): b for b in _SHOWN} | {chr(0x100 + i): b for i, b in enumerate(_OTHERS)}
+BYTES_OF = {shown: byte for byte, shown in bytes_to_unicode().items()}
 """GPT-2's alphabet: the byte that each character of a byte-level token stands for."""
 REMEMBERED = 1 << 18
 """Tokens whose bytes are kept: all of most vocabularies."""
