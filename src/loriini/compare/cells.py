@@ -17,6 +17,7 @@ from loriini.routing.design import HAS_EFFECT
 from loriini.train.corpora import TrainingCorpus
 from loriini.train.folder import CHANGEABLE
 from loriini.train.overrides.apply import override, override_pairs
+from loriini.train.overrides.names import setting_name
 from loriini.train.run import Run
 
 Grid = Mapping[str, Sequence[str]]
@@ -80,7 +81,7 @@ def make_cells(
     check_overrides(overrides)
     check_grid(grid, base)
     for flag, _ in override_pairs(overrides):
-        if (name := flag.removeprefix("--").replace("-", "_")) in grid:
+        if (name := setting_name(flag)) in grid:
             raise InputError(f"{flag}: --grid {name} varies it; leave one of them out")
     if ladder and "model.hidden_size" in grid:
         raise InputError("--grid model.hidden_size: the sizes of --ladder are widths; leave one of them out")
@@ -135,7 +136,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[str]]:
     grid: dict[str, list[str]] = {}
     for text in texts:
         name, _, values = text.partition("=")
-        name = name.removeprefix("--").replace("-", "_")
+        name = setting_name(name)
         parsed = [value for value in values.split(",") if value]
         if not name or not parsed:
             raise InputError(f"--grid {text}: give FIELD=V,V, such as routing.segment_length=64,128")

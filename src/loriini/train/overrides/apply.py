@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from loriini.errors import InputError
 from loriini.routing import RoutingConfig
 from loriini.routing.design import find_design
-from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_names, type_text
+from loriini.train.overrides.names import OPTIONS, no_such_setting, setting_name, setting_names, type_text
 
 Config = TypeVar("Config")
 Changes = dict[str, Any]
@@ -25,7 +25,7 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     changes: Changes = {}
     given = list(override_pairs(arguments))
     for flag, text in given:
-        name = flag.removeprefix("--").replace("-", "_")
+        name = setting_name(flag)
         _check_name(type(config), name, flag)
         try:
             _add_change(changes, type(config), name.split("."), text)

@@ -95,6 +95,11 @@ def setting_names(kind: Any, section: str = "") -> Iterator[str]:
             yield from setting_names(hint, f"{section}{name}.")
 
 
+def setting_name(flag: str) -> str:
+    """The dotted name of the setting that a flag of the command line changes, such as `--batch-size`."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
 def no_such_setting(name: str, names: Sequence[str], dashes: str = "") -> str:
     """That a run has no setting `name`, and which of the dotted `names` are nearest to it."""
     nearest = ", ".join(f"{dashes}{found}" for found in _nearest(name, names))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from loriini.errors import InputError
 from loriini.routing.design import HAS_EFFECT
+from loriini.train.overrides.names import setting_name
 from loriini.train.run import AUTO, Run
 
 Needs = tuple[Callable[[Run], bool], str]
@@ -65,7 +66,7 @@ FOR_ANY_DESIGN = ("segment_length",)
 def refuse_unused(run: Run, overrides: Sequence[str], processes: int) -> None:
     """InputError for an override in `overrides` that has no effect on `run` in this many processes."""
     for name in (text.partition("=")[0] for text in overrides if text.startswith("--")):
-        needed = _missing(run, name.removeprefix("--").replace("-", "_"), processes)
+        needed = _missing(run, setting_name(name), processes)
         if needed:
             raise InputError(f"{name} has no effect here: it needs {needed}; leave it out")
 
