@@ -214,6 +214,7 @@ if triton is not None:
                 dgates_NE = tl.dot(dmerged_NP, tl.trans(weight_EP), input_precision="ieee")
                 part_NE = parts_ptr + (program * N + n)[:, None] * E + e[None, :]
                 tl.store(part_NE, tl.load(part_NE, mask=in_NE, other=0.0) + dgates_NE, mask=in_NE)
+            tl.debug_barrier()  # in the next block other threads of this program may load these parts
             if ADD:
                 dweight_EP += tl.load(out_ptr + at_EP, mask=in_EP, other=0.0)
             tl.store(out_ptr + at_EP, dweight_EP.to(out_ptr.dtype.element_ty), mask=in_EP)
