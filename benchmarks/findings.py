@@ -11,7 +11,7 @@ from typing import Any
 from loriini.atomic import write_json
 from loriini.errors import InputError
 from loriini.reproduce.experiments.catalog import ITEM_ORDER
-from loriini.reproduce.findings import MOST_PICTURES, read_scales, write_findings
+from loriini.reproduce.findings import MOST_PICTURES, of_today, read_file, read_scales, write_findings
 from loriini.reproduce.results import outdated, read_items
 
 HERE = Path(__file__).parent
@@ -36,6 +36,13 @@ def keep(out: Path, kept: Path = KEPT) -> None:
         print(f"{name}: {found['verdict']} ({found['date']})")
 
 
+def judge_again(kept: Path = KEPT) -> None:
+    """Write today's verdicts and words into the files, so that they say what the page says."""
+    for path in sorted(kept.glob("*.json")):
+        items = read_file(path)
+        write_json(path, {"items": {**items, **of_today(items)}}, sort_keys=False)
+
+
 def main() -> None:
     """Keep the results of some folders, and write the page of all that are kept."""
     parser = argparse.ArgumentParser()
@@ -43,6 +50,7 @@ def main() -> None:
     try:
         for out in parser.parse_args().out:
             keep(out)
+        judge_again()
         print(write_findings(KEPT, PAGE))
     except InputError as error:
         parser.error(str(error))

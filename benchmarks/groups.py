@@ -83,7 +83,7 @@ def of_size(experts: int, width: int, hidden: int, rows: int, rounds: int, warmu
         return work
 
     cases = [Case(name, experts, partial(build, multiply)) for name, multiply in WAYS.items()]
-    counted = list(in_rounds(cases, warmup + rounds))[warmup:]
+    counted = in_rounds(cases, rounds, warmup)
     seconds = dict(zip(WAYS, zip(*counted, strict=True), strict=True))
     ratios = sorted(a / b for a, b in zip(seconds["grouped_mm"], seconds["rounded"], strict=True))
     return {

@@ -20,6 +20,7 @@ from loriini.compare.ladder import (
     sizes_table,
 )
 from pages import (
+    LONG_DOCUMENTS,
     between,
     command_line,
     edges,
@@ -70,6 +71,7 @@ def body(results: Results) -> Iterable[str]:
         markdown(*sizes_table(results, designs)),
         "",
         sizes_note(baseline) + "\n",
+        LONG_DOCUMENTS + "\n",
         f"## {LAW}\n",
         markdown(*laws_table(designs)),
         "",

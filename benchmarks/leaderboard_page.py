@@ -24,6 +24,7 @@ from loriini.compare.sections import first_segments
 from loriini.compare.seeds import t_factor
 from loriini.evaluate.intervals import OVERALL
 from pages import (
+    LONG_DOCUMENTS,
     between,
     command_line,
     edges,
@@ -219,9 +220,7 @@ def caution(results: Row) -> Sequence[str]:
         "those of the design it is compared with, and held-out text, added in quadrature.",
         "- **Many comparisons.** Each is judged by itself. Of many, some exclude 0 by chance. The leader is "
         "the best of several, by chance too.",
-        "- **Long documents.** Where documents are long, as books and repositories are, the held-out "
-        "instances of a domain begin in few of them. The interval over held-out text does not cover another "
-        "choice of these.",
+        f"- {LONG_DOCUMENTS}",
         "- **Sizes.** Trainings are short and models small. The order may be another at other sizes "
         "([`loriini compare --ladder`](compare.md#a-ladder-of-sizes)).",
     )

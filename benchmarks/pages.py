@@ -57,6 +57,12 @@ def fill(page: Path, parts: Mapping[str, Part], results: Mapping[str, Any]) -> d
     return pictures
 
 
+LONG_DOCUMENTS = (
+    "**Long documents.** Where documents are long, as books and repositories are, the held-out instances of "
+    "a domain begin in few of them. The interval over held-out text does not cover another choice of these."
+)
+
+
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
@@ -87,6 +93,7 @@ def setup_table(results: Mapping[str, Any], model: str) -> str:
         f"{large(tokens)} in all",
         "learning rate": f"[tuned](#learning-rates); rises for {100 * run['optimizer']['warmup']:.0f} % of "
         "the steps",
+        "dense warm-up": warmup_text(run),
         "seeds": f"{results['seeds']}",
         "scored on": f"{of_each} instances of {text['length']} tokens of each of {len(text['instances'])} "
         f"domains, without the first {text['skip']} tokens of an instance",
@@ -95,6 +102,12 @@ def setup_table(results: Mapping[str, Any], model: str) -> str:
         "date": results["date"],
     }
     return markdown(["setting", "value"], rows.items()) + "\n"
+
+
+def warmup_text(run: Mapping[str, Any]) -> str:
+    """Which share of the steps trains mixtures as a dense model."""
+    share = run["warmup"]["dense_share"]
+    return f"{100 * share:g} % of the steps of a mixture" if share else "none"
 
 
 def between(values: Sequence[int]) -> str:

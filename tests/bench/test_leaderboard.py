@@ -210,6 +210,7 @@ HAND_MADE: dict[str, Any] = {
         "length": 512,
         "model": {"hidden_size": 64, "initializer_range": 0.08, "num_hidden_layers": 4},
         "optimizer": {"warmup": 0.2},
+        "warmup": {"dense_share": 0.05},
     },
     "variants": [
         variant("dense", 500_000, [0, 1, 2], 50.0),
@@ -243,6 +244,7 @@ def test_the_head_names_what_was_measured_and_how() -> None:
         "| initial weights | standard deviation 0.64/√width |",
         "| training | 1,000 steps of 4 × 512 tokens, 2.05 M in all |",
         "| learning rate | [tuned](#learning-rates); rises for 20 % of the steps |",
+        "| dense warm-up | 5 % of the steps of a mixture |",
         "| seeds | 3 |",
         "| scored on | 32 instances of 512 tokens of each of 2 domains, without the first 128 tokens of an "
         "instance |",

@@ -19,6 +19,7 @@ from loriini.reproduce.findings import (
     chart_digest,
     findings_page,
     rates,
+    read_file,
     read_scales,
     shown_charts,
     write_findings,
@@ -189,6 +190,9 @@ def test_the_published_page_is_made_from_the_committed_results(
 ) -> None:
     scales = read_scales(ROOT / "benchmarks" / "results" / "reproduce")
     assert not capsys.readouterr().err, "of another definition of the scale: reproduce it again"
+    assert scales == [read_file(ROOT / "benchmarks/results/reproduce/small.json")], (
+        "run benchmarks/findings.py"
+    )
     page = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert page == findings_page(scales, "findings"), "run benchmarks/findings.py"
     charts = dict(shown_charts(scales))

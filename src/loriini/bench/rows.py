@@ -141,7 +141,7 @@ def planned_minutes(plan: Sequence[Comparison], rounds: int, machine: Machine) -
         for comparison in plan
         for case in (comparison.baseline, *comparison.cases)
     )
-    return OVERHEAD * rounds * flops / (UTILISATION * machine.flops) / 60
+    return OVERHEAD * (rounds + 1) * flops / (UTILISATION * machine.flops) / 60
 
 
 def rows_of_other_parts(path: Path, part: str) -> list[Row]:

@@ -32,16 +32,17 @@ class Case:
     """A lower bound of its seconds on a machine, without what its baseline does too; None: unknown."""
 
 
-def in_rounds(cases: Sequence[Case], rounds: int) -> Iterator[list[float]]:
+def in_rounds(cases: Sequence[Case], rounds: int, warmup: int = 1) -> Iterator[list[float]]:
     """Seconds of each case in each round; only one case's model is in memory at a time.
 
     In alternate rounds the cases take turns in the opposite order, so that a drift of the machine's speed
-    favours none.
+    favours none. The first `warmup` rounds do not count: caches and clocks settle in them.
     """
-    for i in range(rounds):
+    for i in range(-warmup, rounds):
         order = range(len(cases)) if i % 2 == 0 else reversed(range(len(cases)))
         seconds = {place: measured(cases[place]) for place in order}
-        yield [seconds[place] for place in range(len(cases))]
+        if i >= 0:
+            yield [seconds[place] for place in range(len(cases))]
 
 
 def measured(case: Case) -> float:
