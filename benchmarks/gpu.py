@@ -5,7 +5,8 @@ PYTHONPATH=src python benchmarks/gpu.py --tiny                # the same at tiny
 
 Correctness comes first: every fast path on this device beside its naive twin, outputs and gradients, and
 greedy decoding with a cache beside decoding without one. Where that fails, nothing is timed and the exit
-status is 1. The results file is rewritten after every round. Needs torch and transformers alone.
+status is 1. The results file is rewritten after every round. What the memory does not hold is left out with a
+warning; `--layers` takes fewer layers, of which more fits. Needs torch and transformers alone.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 import standins  # noqa: F401  first: loriini imports what it replaces
@@ -24,14 +26,21 @@ from loriini.bench import measure
 from loriini.bench.models import bench_run, build_steps, on_device, run_config
 from loriini.bench.parts import random_ids
 from loriini.bench.sizes import QUICK, BenchSize, bench_size
+from loriini.bench.timing import free, out_of_memory_warned
 from loriini.hardware import autocast, has_bf16, pick_device
 from loriini.model.experts import by_outputs_loop, by_parameters_loop
+from loriini.model.low_precision import experts_cast_once
+from loriini.routing.selection import SELECTIONS, fixed_counts
+from loriini.train.run import Run
 from measuring import write_results
 
 MERGED = ("lory", "prefix", "smear")
 SELECTED = ("mixtral", "switch", "ec-token")
-PRECISIONS = {"fp32": 1e-4, "bf16": 4e-2, "autocast": 4e-2}
-"""Largest norm of a difference, relative to the twin's; autocast: bfloat16 over float32 weights."""
+PRECISIONS = {"fp32": 1e-4, "bf16": 4e-2, "autocast": 4e-2, "cast once": 4e-2}
+"""Largest norm of a difference, relative to the twin's. autocast: bfloat16 over float32 weights; cast once:
+on copies of the weights and with gradients added to the float32 ones, as in training."""
+UNITS = 130
+"""More than two blocks of the kernel's rows."""
 SHOWN = 30
 """Operations of a profile."""
 
@@ -59,24 +68,29 @@ def twin_errors(size: BenchSize, design: str, precision: str, recompute: bool) -
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     torch.manual_seed(0)
     experts_count = size.experts[0]
-    run = bench_run(size, design, experts_count)
+    run = bench_run(size, design, experts_count, recompute_merge=recompute)
     run = replace(run, model=replace(run.model, num_hidden_layers=1))
-    experts = on_device(run_config(run)).model.mixtures[0].experts.to(dtype)
+    config = run_config(run)
+    model = on_device(config).to(dtype)
+    experts, routing = model.model.mixtures[0].experts, config.routing
     width, device = size.shape.hidden_size, pick_device()
-    units, slots = (8, size.segment_length) if design in MERGED else (4 * size.segment_length, 1)
+    units, slots = (UNITS, size.segment_length) if design in MERGED else (4 * size.segment_length, 1)
     x = torch.randn(units, slots, width, device=device, dtype=dtype)
     logits = torch.randn(units, experts_count, device=device)
+    gates = logits.softmax(-1) * SELECTIONS[routing.selection](logits, routing, None, True)
     if design in MERGED:
-        gates = logits.softmax(-1)
         fast: Callable[..., Tensor] = lambda x, g: experts("by_parameters", x, g, recompute)  # noqa: E731
         naive: Callable[..., Tensor] = lambda x, g: by_parameters_loop(experts, x, g)  # noqa: E731
     else:
-        top = logits.topk(min(2, experts_count)).indices
-        gates = logits.softmax(-1) * torch.zeros_like(logits).scatter(1, top, 1.0)
+        counts = fixed_counts(routing, units, experts_count, training=True, padded=False)
         x = x.flatten(0, 1)
-        fast = lambda x, g: experts("by_outputs", x, g)  # noqa: E731
+        fast = lambda x, g: experts("by_outputs", x, g, {}, counts)  # noqa: E731
         naive = lambda x, g: by_outputs_loop(experts, x, g)  # noqa: E731
-    with autocast("bf16" if precision == "autocast" else "fp32"):
+    cast_once = torch.bfloat16 if precision == "cast once" else None
+    with (
+        autocast("bf16" if precision in ("autocast", "cast once") else "fp32"),
+        experts_cast_once(model, cast_once, into_main_grads=True),
+    ):
         own = outcomes(experts, fast, x, gates)
     reference = outcomes(experts.double(), naive, x.double(), gates.double())
     return {name: relative(own[name], reference[name]) for name in reference}
@@ -85,12 +99,15 @@ def twin_errors(size: BenchSize, design: str, precision: str, recompute: bool) -
 def outcomes(
     experts: torch.nn.Module, call: Callable[..., Tensor], x: Tensor, gates: Tensor
 ) -> dict[str, Tensor]:
-    """The output and the gradients of states, gates and weights, of a fixed weighted sum."""
+    """The output and the gradients of states, gates and weights, of a fixed weighted sum, added up twice."""
     x, gates = x.detach().requires_grad_(), gates.detach().requires_grad_()
-    experts.zero_grad(set_to_none=True)
-    y = call(x, gates)
-    weights = torch.linspace(-1, 1, y.numel(), device=y.device, dtype=torch.float64).sin().view_as(y)
-    (y * weights.to(y.dtype)).sum().backward()
+    for parameter in experts.parameters():
+        if parameter.grad is not None:
+            parameter.grad.zero_()  # in place: a merge's backward pass may add to it
+    for _ in range(2):
+        y = call(x, gates)
+        weights = torch.linspace(-1, 1, y.numel(), device=y.device, dtype=torch.float64).sin().view_as(y)
+        (y * weights.to(y.dtype)).sum().backward()
     gradients = {name: p.grad.clone() for name, p in experts.named_parameters() if p.grad is not None}
     assert x.grad is not None
     assert gates.grad is not None
@@ -131,20 +148,29 @@ def decode_checks(size: BenchSize) -> Iterator[dict[str, Any]]:
 def profiles(size: BenchSize) -> Iterator[dict[str, Any]]:
     """The operations that take the time of a training step, dense and Lory."""
     for design, experts in (("dense", 1), *(("lory", n) for n in size.experts)):
-        work = build_steps(bench_run(size, design, experts), 1)
-        on_gpu = pick_device().type == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        with profile(activities=activities, acc_events=True) as profiler:
-            work()
-        attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-        operations = sorted(profiler.key_averages(), key=lambda op: -getattr(op, attribute))
-        total = sum(getattr(op, attribute) for op in operations)
-        shown = [
-            {"operation": op.key, "calls": op.count, "ms": round(getattr(op, attribute) / 1e3, 3)}
-            for op in operations[:SHOWN]
-        ]
-        yield {"design": design, "experts": experts, "total_ms": round(total / 1e3, 3), "operations": shown}
-        del work
+        with out_of_memory_warned(f"profile of {design}, {experts} experts"):
+            yield {"design": design, "experts": experts, **profile_of(bench_run(size, design, experts))}
+        free()
+
+
+def profile_of(run: Run) -> dict[str, Any]:
+    """The longest operations of a training step: kernels on a GPU, operators on a CPU."""
+    work = build_steps(run, 1)
+    on_gpu = pick_device().type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities, acc_events=True) as profiler:
+        work()
+    attribute = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    # an operator's device time is that of its kernels, which have events of their own
+    device = DeviceType.CUDA if on_gpu else DeviceType.CPU
+    events = [op for op in profiler.key_averages() if op.device_type == device and not op.is_user_annotation]
+    operations = sorted(events, key=lambda op: -getattr(op, attribute))
+    total = sum(getattr(op, attribute) for op in operations)
+    shown = [
+        {"operation": op.key, "calls": op.count, "ms": round(getattr(op, attribute) / 1e3, 3)}
+        for op in operations[:SHOWN]
+    ]
+    return {"total_ms": round(total / 1e3, 3), "operations": shown}
 
 
 def main() -> None:
@@ -157,9 +183,12 @@ def main() -> None:
         "--part", help="one part of the benchmark alone: train, sweep, sparse, aoe, ffn, decode, memory"
     )
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--layers", type=int, help="layers of the models, instead of those of the size")
     parser.add_argument("--results", type=Path, default=Path("gpu.json"))
     arguments = parser.parse_args()
     size = QUICK if arguments.tiny else bench_size()
+    if arguments.layers:
+        size = replace(size, shape=replace(size.shape, num_hidden_layers=arguments.layers))
     results: dict[str, Any] = {"experiment": "gpu", "correctness": [], "bench": [], "profile": []}
 
     def keep(name: str, rows: list[dict[str, Any]]) -> None:

@@ -15,7 +15,9 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from loriini.bench import measure, models, parts, sizes
 from loriini.bench.models import build_steps, start
-from loriini.bench.timing import Case, in_rounds, measured, speed
+from loriini.bench.parts import Comparison
+from loriini.bench.rows import by_round
+from loriini.bench.timing import Case, in_rounds, measured, speed, that_fit
 from loriini.cli import main
 from loriini.estimate.operations import Machine
 from loriini.train import step
@@ -230,3 +232,17 @@ def test_published_ratios_are_those_of_table_3() -> None:
     from loriini.bench.rows import published_ratio
 
     assert [published_ratio(n) for n in (8, 16, 32, 64)] == [0.845, 0.79, 0.717, None]
+
+
+def test_cases_that_memory_does_not_hold_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def too_large() -> Callable[[], object]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    small, large = Case("small", 1, lambda: lambda: None), Case("large", 8, too_large)
+    assert that_fit([small, large]) == [small]
+    assert "large, 8 experts: left out" in capsys.readouterr().err
+    machine = Machine(1e12, 1e10)
+    (rows, again) = by_round(Comparison("ffn", small, [large, small], 1), 2, machine)
+    assert [row["design"] for row in rows] == ["small"]
+    assert again[0]["runs"] == 2
+    assert not list(by_round(Comparison("ffn", large, [small], 1), 2, machine))

@@ -151,3 +151,16 @@ def test_the_backward_pass_adds_to_main_grad_compiled_or_not(merging: Callable[.
     merging(g, w, None).square().sum().backward()
     for main_grad in main_grads:
         torch.testing.assert_close(main_grad, 1 + 2 * w.grad)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "experts", "runs"),
+    [
+        ("cuda", torch.bfloat16, 64, True),
+        ("cuda", torch.float32, 8, False),
+        ("cuda", torch.bfloat16, 65, False),
+        ("cpu", torch.bfloat16, 8, False),
+    ],
+)
+def test_where_the_kernel_runs(device: str, dtype: torch.dtype, experts: int, runs: bool) -> None:
+    assert merge_kernels.runs_on(torch.device(device), dtype, experts) == runs

@@ -9,7 +9,7 @@ from torch import Tensor
 from loriini.batches.loader import Position
 from loriini.bench.models import bench_run, instances_at_once, run_config, start
 from loriini.bench.sizes import BenchSize
-from loriini.bench.timing import Row, free, result, synchronize
+from loriini.bench.timing import Row, free, out_of_memory_warned, result, synchronize
 from loriini.estimate.activations import merged_parameters, saved_bytes
 from loriini.hardware import autocast, autocast_dtype, pick_device
 from loriini.model import LoriiniForCausalLM
@@ -21,14 +21,19 @@ MERGES = {"lory": False, "lory recompute_merge": True}
 
 
 def memory_rows(size: BenchSize) -> Iterator[Row]:
-    """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer."""
+    """The memory of Lory's steps relative to the dense model's, beyond weights, gradients and optimizer.
+
+    A warning names the steps that the accelerator's memory does not hold.
+    """
     for micro_batch_size in size.micro_batch_sizes:
         own = replace(size, micro_batch_sizes=(micro_batch_size,), batch_size=micro_batch_size)
-        dense = step_bytes(bench_run(own, "dense", 1))
+        dense = step_bytes_if_they_fit("dense", bench_run(own, "dense", 1))
         for name, recompute in MERGES.items():
             for experts in own.experts:
                 run = bench_run(own, "lory", experts, recompute_merge=recompute)
-                used = step_bytes(run)
+                used = step_bytes_if_they_fit(name, run)
+                if dense is None or used is None:
+                    continue
                 ratio = used["activations"] / dense["activations"]
                 yield {
                     **result("memory", name, experts, "dense", ratio, micro_batch_size * own.length),
@@ -38,6 +43,15 @@ def memory_rows(size: BenchSize) -> Iterator[Row]:
                     "baseline_bytes": dense,
                     "total_ratio": round(used["total"] / dense["total"], 4),
                 }
+
+
+def step_bytes_if_they_fit(name: str, run: Run) -> dict[str, int] | None:
+    """`step_bytes`; None, with a warning, where the accelerator's memory is too small."""
+    used = None
+    with out_of_memory_warned(f"memory of {name}, {run.model.num_experts} experts"):
+        used = step_bytes(run)
+    free()
+    return used
 
 
 def step_bytes(run: Run) -> dict[str, int]:

@@ -11,7 +11,7 @@ from loriini.bench.memory import memory_rows
 from loriini.bench.parts import COMPARISONS, Comparison
 from loriini.bench.peaks import measure_peaks
 from loriini.bench.sizes import BenchSize, bench_size
-from loriini.bench.timing import Case, Row, in_rounds, row
+from loriini.bench.timing import Case, Row, in_rounds, row, that_fit
 from loriini.errors import InputError
 from loriini.estimate.operations import Machine
 from loriini.hardware import describe_machine, keep_freed_memory
@@ -83,14 +83,17 @@ def measure(
 
 
 def by_round(comparison: Comparison, rounds: int, machine: Machine) -> Iterator[list[Row]]:
-    """A row for each case, after every round."""
+    """A row for each case that memory holds, after every round; none without the baseline."""
+    baseline, *cases = that_fit([comparison.baseline, *comparison.cases]) or [None]
+    if baseline is not comparison.baseline or not cases:
+        return
     measured: list[list[float]] = []
-    for seconds in in_rounds([comparison.baseline, *comparison.cases], rounds):
+    for seconds in in_rounds([baseline, *cases], rounds, warmup=0):  # `that_fit` was one
         measured.append([each / comparison.steps for each in seconds])
         reference, *others = zip(*measured, strict=True)
         yield [
             one_row(comparison, case, (own, reference), machine)
-            for case, own in zip(comparison.cases, others, strict=True)
+            for case, own in zip(cases, others, strict=True)
         ]
 
 

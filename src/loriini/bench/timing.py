@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from loriini.estimate.operations import Machine
 from loriini.hardware import has_bf16, pick_device
+from loriini.progress import warn
 
 Row = dict[str, Any]
 Work = Callable[[], object]
@@ -43,6 +45,26 @@ def in_rounds(cases: Sequence[Case], rounds: int, warmup: int = 1) -> Iterator[l
         seconds = {place: measured(cases[place]) for place in order}
         if i >= 0:
             yield [seconds[place] for place in range(len(cases))]
+
+
+def that_fit(cases: Sequence[Case]) -> list[Case]:
+    """The cases that the accelerator's memory holds, each run once; a warning names the others."""
+    fitting = []
+    for case in cases:
+        with out_of_memory_warned(f"{case.name}, {case.experts} experts"):
+            measured(case)
+            fitting.append(case)
+        free()
+    return fitting
+
+
+@contextmanager
+def out_of_memory_warned(what: str) -> Iterator[None]:
+    """Leave the block with a warning where the accelerator's memory is too small."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        warn(f"{what}: left out, since the accelerator's memory is too small")
 
 
 def measured(case: Case) -> float:

@@ -27,16 +27,21 @@ def experts_cast_once(
     `recompute_merge`, which saves memory, nothing is cast here: copies of all layers stay for the step.
     `into_main_grads`: a merge's backward pass adds to `.grad` itself; None: where its kernel runs.
     """
+    if dtype is None:
+        yield
+        return
     config = model.config
     merges = config.num_experts > 1 and config.routing.combination == "parameters"
-    modules = [module for module in model.modules() if isinstance(module, Experts)] if dtype else []
+    modules = [module for module in model.modules() if isinstance(module, Experts)]
     try:
         for module in modules:
             parameters = {name: getattr(module, name) for name in module.width_dims}
             weights = {name: weight for name, weight in parameters.items() if _is_castable(weight)}
             if not config.recompute_merge:
                 module.copies = {name: _copy(weight, dtype) for name, weight in weights.items()}
-            kernel = any(merge_kernels.runs_on(weight) for weight in weights.values())
+            kernel = any(
+                merge_kernels.runs_on(weight.device, dtype, len(weight)) for weight in weights.values()
+            )
             if merges and (kernel if into_main_grads is None else into_main_grads):
                 module.main_grads = {name: _gradient(weight) for name, weight in weights.items()}
         yield
@@ -50,7 +55,7 @@ def _is_castable(weight: Tensor) -> bool:
     return plain and weight.requires_grad and weight.dtype == torch.float32
 
 
-def _copy(weight: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _copy(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """A leaf whose gradient is moved to the weight's."""
     copy = weight.detach().to(dtype).requires_grad_()
 

@@ -3,8 +3,8 @@
 The merged weights' gradient dW̄ (N, P) is the largest tensor of a layer's backward pass. The gradients of the
 gates, dW̄ Wᵀ, and of the experts, Gᵀ dW̄, read it once each as matrix products; the kernel reads it once for
 both, and adds the experts' to float32 gradients (Megatron's `main_grad`) where it is given some. It runs on a
-GPU where Triton can be imported. Its speed has not been measured: it was run in Triton's interpreter and
-compiled for sm_90.
+GPU where Triton can be imported, in 16-bit formats and for up to 64 experts: beyond, its registers spill. Its
+speed has not been measured: it was run in Triton's interpreter and compiled for sm_90.
 
 Axes: N units, E experts, P parameters of a matrix (output width · input width), flattened.
 """
@@ -22,7 +22,10 @@ try:
 except ImportError:  # without Triton the matrix products run
     triton = None
 
-PROGRAMS_PER_PROCESSOR = 4
+MOST_EXPERTS = 64
+"""More experts take more registers than a thread has."""
+KERNEL_DTYPES = (torch.bfloat16, torch.float16)
+"""Products of float32 do not run on tensor cores; the kernel would hold its blocks in local memory."""
 FEW_UNITS = 2
 """Up to so many units are merged faster on a CPU by bags of rows than by a matrix product."""
 FEW_PARAMETERS = 1 << 16
@@ -56,9 +59,10 @@ def weighted_sum_by_bags(gates_NE: Tensor, weight_EP: Tensor) -> Tensor:
     return sums.view(N, P)
 
 
-def runs_on(tensor: Tensor) -> bool:
-    """Whether the kernel runs where `tensor` is."""
-    return triton is not None and tensor.is_cuda
+def runs_on(device: torch.device, dtype: torch.dtype, experts: int) -> bool:
+    """Whether the kernel computes the gradients of so many experts."""
+    on_gpu = triton is not None and device.type == "cuda"
+    return on_gpu and dtype in KERNEL_DTYPES and experts <= MOST_EXPERTS
 
 
 @torch.library.custom_op("loriini::merge", mutates_args=())
@@ -99,7 +103,7 @@ def gradients(
 @torch.library.custom_op("loriini::merge_gradients", mutates_args=())
 def merge_gradients(dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of gates and experts, in their dtypes."""
-    if not runs_on(dmerged_NP):
+    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
         return merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
     dweight_EP = torch.empty_like(weight_EP)
     dgates_NE = launch(dmerged_NP, gates_NE, weight_EP, dweight_EP, add=False)
@@ -116,7 +120,7 @@ def add_merge_gradients(
     dmerged_NP: Tensor, gates_NE: Tensor, weight_EP: Tensor, main_grad_EP: Tensor
 ) -> Tensor:
     """The gradient of the gates; that of the experts is added to `main_grad_EP`."""
-    if not runs_on(dmerged_NP):
+    if not runs_on(dmerged_NP.device, dmerged_NP.dtype, len(weight_EP)):
         dgates_NE, dweight_EP = merge_gradients_twin(dmerged_NP, gates_NE, weight_EP)
         main_grad_EP += dweight_EP
         return dgates_NE
@@ -153,7 +157,8 @@ def launch(
     blocks = triton.cdiv(P, block_P)
     if programs is None:
         processors = torch.cuda.get_device_properties(dmerged_NP.device).multi_processor_count
-        programs = min(blocks, PROGRAMS_PER_PROCESSOR * processors)
+        per_processor = 3 if block_E == 16 else 2  # as many as the registers of an H100 hold at once
+        programs = min(blocks, per_processor * processors)
     parts_KNE = torch.zeros(programs, N, E, dtype=torch.float32, device=dmerged_NP.device)
     merge_gradients_kernel[(programs,)](
         dmerged_NP.contiguous(),

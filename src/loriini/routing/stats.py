@@ -16,7 +16,9 @@ def without_padding(routing: Routing) -> tuple[Tensor, Tensor]:
 def units(routing: Routing) -> Tensor:
     """Number of units that hold tokens; scalar."""
     logits = routing.logits
-    return logits.new_tensor(len(logits)) if routing.valid is None else routing.valid.sum().to(logits)
+    if routing.valid is None:
+        return logits.new_full((), len(logits))  # filled on the device, where `new_tensor` would wait for it
+    return routing.valid.sum().to(logits)
 
 
 def choices(routing: Routing) -> Tensor:
