@@ -84,11 +84,12 @@ def measure(
 
 def by_round(comparison: Comparison, rounds: int, machine: Machine) -> Iterator[list[Row]]:
     """A row for each case that memory holds, after every round; none without the baseline."""
-    baseline, *cases = that_fit([comparison.baseline, *comparison.cases]) or [None]
-    if baseline is not comparison.baseline or not cases:
+    fitting = that_fit([comparison.baseline, *comparison.cases])
+    cases = [case for case in comparison.cases if case in fitting]
+    if comparison.baseline not in fitting or not cases:
         return
     measured: list[list[float]] = []
-    for seconds in in_rounds([baseline, *cases], rounds, warmup=0):  # `that_fit` was one
+    for seconds in in_rounds(fitting, rounds, warmup=0):  # `that_fit` was one
         measured.append([each / comparison.steps for each in seconds])
         reference, *others = zip(*measured, strict=True)
         yield [
