@@ -55,8 +55,8 @@ def write_megatron(
 def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
     """Memory-map an indexed data set: its tokens (T,), and the offsets of its documents (N + 1,).
 
-    Raises InputError when a file is absent, of another format, or shorter than the index says, and when there
-    are no tokens.
+    Raises InputError when a file is absent, of another format, or shorter than the index states, and when
+    there are no tokens.
     """
     index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
     for path in (index, tokens):
@@ -86,7 +86,7 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     if tokens.stat().st_size < int(starts_S[-1]) * kind.itemsize:
         raise InputError(f"{tokens}: ends before the {starts_S[-1]} tokens of its index; copy it again")
     if not starts_S[-1]:
-        raise InputError(f"{index}: counts no tokens; give a data set that has some")
+        raise InputError(f"{index}: counts no tokens; give a data set with tokens")
     return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]
 
 
