@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loriini.convert.corpus_export import BLOCK_TOKENS, CorpusFormat
-from loriini.convert.megatron import read_megatron
+from loriini.convert.megatron import megatron_files, read_megatron
 from loriini.convert.token_rows import TokenBlock, read_rows
 from loriini.corpus.documents import limit_domains
 from loriini.corpus.instances import check_enough, write_instances
@@ -116,8 +116,7 @@ def find_token_files(source: Path) -> TokenFiles:
         return TokenFiles(source, "dataset", (source,))
     prefix = _prefix(source)
     read_megatron(prefix)  # raises InputError
-    files = tuple(prefix.with_name(prefix.name + suffix) for suffix in (".bin", ".idx"))
-    return TokenFiles(source, "megatron", files)
+    return TokenFiles(source, "megatron", megatron_files(prefix))
 
 
 def by_number(path: Path) -> tuple[list[list[str | int]], Path]:

@@ -38,7 +38,7 @@ def write_megatron(
     """
     kind = np.dtype(dtype)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
+    tokens, index = megatron_files(prefix)
     ends_S = np.cumsum(lengths_S, dtype=np.int64) * kind.itemsize
     with atomic(index) as unfinished_index, atomic(tokens) as unfinished_tokens:
         with open(unfinished_tokens, "wb") as file:
@@ -58,7 +58,7 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     Raises InputError when a file is absent, of another format, or shorter than the index states, and when
     there are no tokens.
     """
-    index, tokens = _with_suffix(prefix, ".idx"), _with_suffix(prefix, ".bin")
+    tokens, index = megatron_files(prefix)
     for path in (index, tokens):
         if not path.exists():
             raise InputError(f"{path}: no such file; a Megatron data set is a .bin and an .idx of one name")
@@ -90,5 +90,6 @@ def read_megatron(prefix: Path) -> tuple[NDArray[np.integer], NDArray[np.int64]]
     return np.memmap(tokens, kind, mode="r", shape=(int(starts_S[-1]),)), starts_S[bounds_N]
 
 
-def _with_suffix(prefix: Path, suffix: str) -> Path:
-    return prefix.with_name(prefix.name + suffix)
+def megatron_files(prefix: Path) -> tuple[Path, Path]:
+    """The files of an indexed data set: its tokens and its index."""
+    return prefix.with_name(f"{prefix.name}.bin"), prefix.with_name(f"{prefix.name}.idx")

@@ -36,8 +36,15 @@ TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 17}
 """What fits a processor's cache, and what keeps a GPU busy."""
 OWN = "sentence_transformers."
 MODULES = {
-    *("Transformer", "Pooling", "WeightedLayerPooling", "Normalize"),
-    *("Dense", "LayerNorm", "Dropout", "CNN", "LSTM"),
+    "Transformer",
+    "Pooling",
+    "WeightedLayerPooling",
+    "Normalize",
+    "Dense",
+    "LayerNorm",
+    "Dropout",
+    "CNN",
+    "LSTM",
 }
 """Modules of sentence-transformers that import nothing named in their settings, unlike Router or Asym."""
 ACTIVATION = re.compile(r"torch\.nn\.modules\.\w+\.[A-Z]\w*")

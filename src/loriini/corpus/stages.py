@@ -25,8 +25,13 @@ from loriini.progress import announce, inform, progress
 from loriini.sources.streams import DocumentStream, ReadDocuments
 
 READ_SETTINGS = (
-    *("documents", "text_field", "id_field", "domain_field", "on_error"),
-    *("min_characters", "max_document_characters"),
+    "documents",
+    "text_field",
+    "id_field",
+    "domain_field",
+    "on_error",
+    "min_characters",
+    "max_document_characters",
 )
 
 
@@ -146,8 +151,10 @@ STAGES = (
         {
             "order.documents": ("instances.documents_in",),
             "tokens.tokens": (
-                *("instances.tokens", "instances.tokens_left_out"),
-                *("duplicates.tokens", "heldout.tokens"),
+                "instances.tokens",
+                "instances.tokens_left_out",
+                "duplicates.tokens",
+                "heldout.tokens",
             ),
         },
     ),

@@ -16,8 +16,17 @@ from loriini.errors import InputError
 
 _LOCAL = ("file://", "local://")
 _OF_VERSION = (
-    *("size", "etag", "lastmodified", "mtime", "modified", "created", "generation"),
-    *("md5hash", "contentmd5", "digest", "blobid"),
+    "size",
+    "etag",
+    "lastmodified",
+    "mtime",
+    "modified",
+    "created",
+    "generation",
+    "md5hash",
+    "contentmd5",
+    "digest",
+    "blobid",
 )
 """Metadata of a remote file that changes with its contents, by names without `-` and `_`."""
 

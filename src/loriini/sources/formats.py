@@ -19,8 +19,27 @@ from loriini.sources.records import MAX_RECORD_BYTES, ONE_LINE_A_RECORD, TOO_LON
 from loriini.sources.web import read_warc
 
 UNREADABLE_ARCHIVES = (
-    *(".bz2", ".xz", ".lzma", ".lz", ".lz4", ".lzo", ".br", ".sz", ".snappy", ".z", ".gzip", ".zstd"),
-    *(".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst"),
+    ".bz2",
+    ".xz",
+    ".lzma",
+    ".lz",
+    ".lz4",
+    ".lzo",
+    ".br",
+    ".sz",
+    ".snappy",
+    ".z",
+    ".gzip",
+    ".zstd",
+    ".zip",
+    ".7z",
+    ".rar",
+    ".tar",
+    ".tgz",
+    ".tbz",
+    ".tbz2",
+    ".txz",
+    ".tzst",
     *COMPRESSED,  # compressed twice
 )
 
