@@ -85,8 +85,8 @@ def write_duplicates(
 def candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Pairs:
     """The pairs of neighbours whose similarity is at least COSINE, each once."""
     blocks = _candidates(similarities_NK, neighbors_NK)
-    both, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    pairs, first = np.unique(both, return_index=True)
+    codes, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    pairs, first = np.unique(codes, return_index=True)
     return Pairs(*np.divmod(pairs, max(len(neighbors_NK), 1)), cosines[first])
 
 
@@ -153,8 +153,8 @@ def _candidates(similarities_NK: Vectors, neighbors_NK: Neighbors) -> Iterator[t
         neighbors_BK = neighbors_NK[start : start + ROWS_AT_ONCE]
         rows, columns = np.nonzero((similarities_BK >= COSINE) & (neighbors_BK >= 0))
         ids, others = rows + start, neighbors_BK[rows, columns].astype(np.int64)
-        both = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
-        yield both, similarities_BK[rows, columns]
+        codes = np.minimum(ids, others) * len(neighbors_NK) + np.maximum(ids, others)
+        yield codes, similarities_BK[rows, columns]
 
 
 def _find_pairs(neighbors: Artifact, folder: Path, advance: Advance) -> dict[str, Any]:

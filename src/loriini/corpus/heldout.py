@@ -114,5 +114,5 @@ def _check_domains(stored: Mapping[str, Any], held: Mapping[str, Any], share: fl
             f"heldout_share {share:g} holds out none of {stored['documents']:,} documents; give a larger "
             "share, or leave it out"
         )
-    if without := sorted(stored["domains"].keys() - held["domains"].keys()):
-        warn(f"no document of {first_few(without)} is held out; choose a larger heldout_share")
+    if missing := sorted(stored["domains"].keys() - held["domains"].keys()):
+        warn(f"no document of {first_few(missing)} is held out; choose a larger heldout_share")

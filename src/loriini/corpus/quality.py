@@ -77,9 +77,9 @@ def instance_cosines(stages: Mapping[str, Artifact], method: str, seed: int) -> 
     Memory: at most 32 bytes per document.
     """
     vectors_ND: NDArray[np.float16] = np.load(stages["embeddings"].path("embeddings.npy"), mmap_mode="r")
-    without = left_out(stages["duplicates"], stages["heldout"])
+    excluded = left_out(stages["duplicates"], stages["heldout"])
     instances, offsets = open_instances(stages["instances"]), open_tokens(stages["tokens"]).offsets
-    shuffled = random_order(len(vectors_ND), seed, without)
+    shuffled = random_order(len(vectors_ND), seed, excluded)
     cosines = {
         "random": shared_instance_cosine(cut_instances(offsets, shuffled, instances.length + 1), vectors_ND),
         method: shared_instance_cosine(instances.pieces, vectors_ND),

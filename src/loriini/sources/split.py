@@ -53,14 +53,14 @@ def split_documents(
     marked, others = ([file for file in files if _is_marked(file) == held] for held in (True, False))
     options = ReadOptions(on_error=on_error, on_drop=on_drop, max_document_characters=longest)
     sides = {TRAIN: Side(train_characters), HELDOUT: Side(heldout_characters)}
-    of_marked = set[float]()
+    heldout_ranks = set[float]()
     for document in read_files(marked, options):
         rank = hash_fraction(document.text)
-        of_marked.add(rank)
+        heldout_ranks.add(rank)
         sides[HELDOUT].add(rank, document)
     for document in read_files(others, options):
         rank = hash_fraction(document.text)
-        if rank in of_marked:
+        if rank in heldout_ranks:
             on_drop(Dropped(document.id, None, "its text is held out"))
         else:
             sides[HELDOUT if not marked and rank < heldout_share else TRAIN].add(rank, document)
@@ -68,8 +68,8 @@ def split_documents(
         warn(describe_dropped(dropped))
     for name, side in sides.items():
         if not side.domains:
-            more = f"files that are not named *{HELDOUT_MARK}*" if marked and not others else "more text"
-            raise InputError(f"{', '.join(paths)}: no {name} document is left; give {more}")
+            remedy = f"files that are not named *{HELDOUT_MARK}*" if marked and not others else "more text"
+            raise InputError(f"{', '.join(paths)}: no {name} document is left; give {remedy}")
     return {name: side.documents() for name, side in sides.items()}
 
 

@@ -100,14 +100,14 @@ def open_streams(inputs: Sequence[str], options: ReadOptions) -> tuple[list[File
     states = input_states(inputs)
     identity = identity_of(states)
     files = input_files(inputs)
-    of_all = digest(identity)
-    how = [asdict(options.fields), options.min_characters, options.max_document_characters]
+    digest_of_all = digest(identity)
+    # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
+    settings = [asdict(options.fields), options.min_characters, options.max_document_characters]
     streams = []
     for group in _file_groups(files, options.fields):
-        # on_error is not part of it: what was read without a flaw is the same under "stop" and "skip".
-        what = [(asdict(file), identity.get(file.path, of_all)) for file in group]
-        behind = {file.path: states_behind(file, states.get) for file in group}
-        streams.append(FileStream(tuple(group), behind, options, digest([what, how])))
+        contents = [(asdict(file), identity.get(file.path, digest_of_all)) for file in group]
+        group_states = {file.path: states_behind(file, states.get) for file in group}
+        streams.append(FileStream(tuple(group), group_states, options, digest([contents, settings])))
     return streams, identity
 
 
